@@ -1,0 +1,322 @@
+"""Hosts the group coordinator: one shard per partition of `__consumer_offsets` that this broker leads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.group.coordinator import GroupShard
+from minikafka.core.group.effects import Append
+from minikafka.core.group.rebalance import GroupConfig
+from wire.batch import build_batch, iterate_batches
+from wire.errors import ApiError, ErrorCode
+from wire.messages.create_topics import CreateTopicsRequest
+from wire.record import Record
+from wire.records.frame import (
+    decode_group_key,
+    decode_group_value,
+    encode_coordinator_key,
+    encode_coordinator_value,
+)
+
+if TYPE_CHECKING:
+    from minikafka.broker.config import BrokerConfig
+    from minikafka.broker.controller_channel import ControllerChannel
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.hosts.metadata import MetadataHost
+    from minikafka.broker.hosts.replicas import ReplicaManager
+
+OFFSETS_TOPIC = "__consumer_offsets"
+#: FindCoordinator waits this long for the offsets topic to come up before it answers COORDINATOR_NOT_AVAILABLE.
+TOPIC_WAIT_MS_MAX = 3000
+LOAD_CHUNK_BYTES = 1 << 20
+logger = logging.getLogger("minikafka.group")
+
+
+def partition_for_key(key: str, partitions: int) -> int:
+    """The coordinator partition of a group or transactional id: Java's `String.hashCode` masked to 31 bits, modulo."""
+    value = 0
+    encoded = key.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(encoded), 2):
+        value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
+    return (value & 0x7FFFFFFF) % partitions
+
+
+class GroupHost:
+    """Feeds the shards with requests, logs and time, and carries out what they ask for.
+
+    Invariant: a shard exists exactly while this broker leads its partition and the partition's log has been replayed.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        replicas: ReplicaManager,
+        metadata: MetadataHost,
+        controller: ControllerChannel,
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._replicas = replicas
+        self._metadata = metadata
+        self._controller = controller
+        self._shards: dict[int, GroupShard] = {}
+        self._loading: set[int] = set()
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._creation: asyncio.Task[None] | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._topic_known = asyncio.Event()
+        self._group_config = GroupConfig(
+            session_timeout_ms_min=config.group_min_session_timeout_ms,
+            session_timeout_ms_max=config.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_size_max=config.group_max_size,
+            offset_metadata_bytes_max=config.offset_metadata_max_bytes,
+            offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        )
+        replicas.subscribe_leadership(OFFSETS_TOPIC, self._leadership_changed)
+        metadata.subscribe(self._metadata_changed)
+
+    async def start(self) -> None:
+        """Begin the periodic expiry of offsets."""
+        self._schedule_expiry()
+
+    async def stop(self) -> None:
+        """Answer what is parked and forget the shards."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if self._creation is not None:
+            self._creation.cancel()
+        for index in list(self._shards):
+            self._resign(index)
+
+    # -- which shard -----------------------------------------------------------------------------------------------
+
+    @property
+    def group_counts(self) -> dict[str, int]:
+        """Number of groups by state name, for the metrics."""
+        counts: dict[str, int] = {}
+        for shard in self._shards.values():
+            for group in shard.groups.values():
+                counts[group.state.value] = counts.get(group.state.value, 0) + 1
+        return counts
+
+    def shards(self) -> list[GroupShard]:
+        """The shards in partition order; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
+        if self._loading:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return [self._shards[index] for index in sorted(self._shards)]
+
+    def partition_of(self, group_id: str) -> int | None:
+        """The partition that coordinates the group; None while the offsets topic does not exist."""
+        topic = self._metadata.image.topics_by_name.get(OFFSETS_TOPIC)
+        return None if topic is None else partition_for_key(group_id, len(topic.partitions))
+
+    def shard(self, group_id: str) -> tuple[int, GroupShard]:
+        """The shard of a group; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        index = self.partition_of(group_id)
+        if index is None:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if index in self._loading:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        shard = self._shards.get(index)
+        if shard is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        return index, shard
+
+    async def ensure_topic(self) -> None:
+        """Create `__consumer_offsets` when it is missing, and wait until its partitions have leaders or time is up."""
+        if OFFSETS_TOPIC not in self._metadata.image.topics_by_name:
+            if self._creation is None or self._creation.done():
+                self._creation = asyncio.ensure_future(self._create_topic())
+            try:
+                await asyncio.wait_for(self._topic_known.wait(), TOPIC_WAIT_MS_MAX / 1000)
+            except TimeoutError:
+                return
+
+    async def _create_topic(self) -> None:
+        config = self._config
+        alive = sum(1 for broker in self._metadata.image.brokers.values() if not broker.fenced)
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=OFFSETS_TOPIC,
+            num_partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            configs=[
+                CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+                for name, value in (
+                    ("cleanup.policy", "compact"),
+                    ("compression.type", "producer"),
+                    ("segment.bytes", str(config.offsets_topic_segment_bytes)),
+                )
+            ],
+        )
+        try:
+            response: Any = await self._controller.request(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+        except (ConnectionError, TimeoutError) as error:
+            logger.warning("could not create %s: %s", OFFSETS_TOPIC, error)
+            return
+        code = ErrorCode(response.topics[0].error_code)
+        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            logger.warning(
+                "could not create %s with replication factor %d (%d brokers alive): %s %s",
+                OFFSETS_TOPIC,
+                config.offsets_topic_replication_factor,
+                alive,
+                code.name,
+                response.topics[0].error_message,
+            )
+
+    # -- metadata and leadership -----------------------------------------------------------------------------------
+
+    def _metadata_changed(self, delta: Any, image: Any) -> None:
+        if OFFSETS_TOPIC in image.topics_by_name:
+            self._topic_known.set()
+        else:
+            self._topic_known.clear()
+        deleted = [topic.name for topic in delta.deleted_topics_images] if delta.deleted_topics else []
+        if deleted:
+            for index, shard in list(self._shards.items()):
+                shard.partitions_deleted(deleted)
+                self.run_effects(index, shard)
+
+    def _leadership_changed(self, index: int, leader_epoch: int, is_leader: bool) -> None:
+        self._resign(index)
+        if is_leader:
+            self._load(index)
+
+    def _resign(self, index: int) -> None:
+        shard = self._shards.pop(index, None)
+        timer = self._timers.pop(index, None)
+        if timer is not None:
+            timer.cancel()
+        if shard is not None:
+            shard.shutdown()
+            for reply, response in shard.take_effects().answers:
+                reply.respond(response)
+
+    def _load(self, index: int) -> None:
+        partition = self._replicas.partition(OFFSETS_TOPIC, index)
+        if partition is None:
+            return
+        self._loading.add(index)
+        clock = self._environment.clock
+        started_ms, records = clock.now_ms(), 0
+        shard = GroupShard(self._group_config, self._new_uuid, self._wall_ms)
+        try:
+            log = partition.log
+            offset = log.log_start_offset
+            while offset < log.log_end_offset:
+                result = log.read(offset, LOAD_CHUNK_BYTES, end_offset=log.log_end_offset)
+                data = result.slice.read() if result is not None else b""
+                if not data:
+                    break
+                for batch in iterate_batches(memoryview(data)):
+                    offset = batch.next_offset
+                    if batch.is_control:
+                        continue
+                    for record in batch.records():
+                        records += 1
+                        self._replay(shard, record)
+        finally:
+            self._loading.discard(index)
+        shard.loaded(clock.now_ms())
+        self._shards[index] = shard
+        if records:
+            elapsed_ms = clock.now_ms() - started_ms
+            logger.info("loaded %d group records of %s-%d in %d ms", records, OFFSETS_TOPIC, index, elapsed_ms)
+        self.run_effects(index, shard)
+
+    @staticmethod
+    def _replay(shard: GroupShard, record: Record) -> None:
+        if record.key is None:
+            return
+        key = decode_group_key(bytes(record.key))
+        if key is None:
+            return
+        value = decode_group_value(key, bytes(record.value)) if record.value is not None else None
+        shard.replay(key, value)
+
+    # -- effects ---------------------------------------------------------------------------------------------------
+
+    def run_effects(self, index: int, shard: GroupShard) -> None:
+        """Carry out what the shard asks for: appends first, then answers, then its next timer."""
+        while effects := shard.take_effects():
+            for append in effects.appends:
+                self._append(index, shard, append)
+            for reply, response in effects.answers:
+                reply.respond(response)
+        self._schedule(index, shard)
+
+    def _append(self, index: int, shard: GroupShard, append: Append) -> None:
+        wall_ms = self._environment.clock.wall_ms()
+        batch = build_batch(
+            (
+                Record(
+                    offset=number,
+                    timestamp=wall_ms,
+                    key=encode_coordinator_key(record.key),
+                    value=None if record.value is None else encode_coordinator_value(record.value, record.value_version),
+                    headers=(),
+                )
+                for number, record in enumerate(append.records)
+            ),
+            base_sequence=0,
+        )
+
+        def done(error: ErrorCode, base_offset: int) -> None:
+            append.on_done(error, self._environment.clock.now_ms())
+            if self._shards.get(index) is shard:
+                self.run_effects(index, shard)
+            else:
+                for reply, response in shard.take_effects().answers:
+                    reply.respond(response)
+
+        self._replicas.append_records(
+            OFFSETS_TOPIC, index, batch, -1, self._config.offsets_commit_timeout_ms, done, origin="coordinator"
+        )
+
+    def _schedule(self, index: int, shard: GroupShard) -> None:
+        timer = self._timers.pop(index, None)
+        if timer is not None:
+            timer.cancel()
+        deadline = shard.next_deadline()
+        if deadline is None or self._shards.get(index) is not shard:
+            return
+        delay = max(deadline - self._environment.clock.now_ms(), 0) / 1000
+        self._timers[index] = self._environment.loop.call_later(delay, self._on_timer, index, shard)
+
+    def _on_timer(self, index: int, shard: GroupShard) -> None:
+        self._timers.pop(index, None)
+        if self._shards.get(index) is shard:
+            shard.on_deadline(self._environment.clock.now_ms())
+            self.run_effects(index, shard)
+
+    def _schedule_expiry(self) -> None:
+        interval = self._config.offsets_retention_check_interval_ms / 1000
+        self._expiry = self._environment.loop.call_later(interval, self._expire)
+
+    def _expire(self) -> None:
+        for index, shard in list(self._shards.items()):
+            shard.expire_offsets(self._environment.clock.now_ms())
+            self.run_effects(index, shard)
+        self._schedule_expiry()
+
+    # -- what the shards are given -----------------------------------------------------------------------------------
+
+    def _new_uuid(self) -> str:
+        return str(uuid.UUID(int=self._environment.random.getrandbits(128), version=4))
+
+    def _wall_ms(self, now_ms: int) -> int:
+        clock = self._environment.clock
+        return clock.wall_ms() - (clock.now_ms() - now_ms)
+
+    def resolve_topic(self, name: str, topic_id: bytes, index: int) -> tuple[str, bytes] | None:
+        """Name and id of a partition's topic, found by name or else by id; None when the cluster does not have it."""
+        image = self._metadata.image
+        topic = image.topics_by_name.get(name) if name else image.topics_by_id.get(topic_id)
+        if topic is None or index not in topic.partitions:
+            return None
+        return topic.name, topic.topic_id

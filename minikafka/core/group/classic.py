@@ -1,0 +1,228 @@
+"""A classic consumer group: who is in it and which rebalance phase it is in. No time, no requests."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from minikafka.core.group.member import Member
+from wire.records.group_records import GroupMetadataKey, GroupMetadataValue
+
+GROUP_METADATA_VALUE_VERSION = 3
+
+
+class GroupState(Enum):
+    """States of a classic group; the values are those that ListGroups and DescribeGroups show."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+#: Legal transitions: target -> states it may be entered from (org.apache.kafka.coordinator.group.classic.ClassicGroupState).
+PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset({GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+class ClassicGroup:
+    """Members, generation and phase of one group.
+
+    Invariants: `leader_id` is None or a member; every value of `static_members` is a member; `generation_id` never
+    goes back; members awaiting a sync exist in COMPLETING_REBALANCE only.
+    """
+
+    __slots__ = (
+        "generation_id",
+        "group_id",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "pending_members",
+        "pending_sync_members",
+        "protocol_name",
+        "protocol_type",
+        "rebalance_remaining_ms",
+        "state",
+        "state_since_wall_ms",
+        "static_members",
+    )
+
+    def __init__(self, group_id: str, wall_ms: int) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.state_since_wall_ms = wall_ms
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        self.pending_members: dict[str, None] = {}
+        self.pending_sync_members: dict[str, None] = {}
+        self.new_member_added = False
+        self.rebalance_remaining_ms = -1
+
+    def transition(self, target: GroupState, wall_ms: int) -> None:
+        """Enter `target`; a transition that the table does not list is a bug of ours."""
+        if self.state not in PREVIOUS_STATES[target]:
+            raise AssertionError(f"group {self.group_id}: {self.state.value} -> {target.value} is not a transition")
+        self.state = target
+        self.state_since_wall_ms = wall_ms
+
+    # -- members ---------------------------------------------------------------------------------------------------
+
+    def add(self, member: Member) -> None:
+        """Take a member in; the first one leads until a join phase elects another."""
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self.pending_members.pop(member.member_id, None)
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+
+    def remove(self, member_id: str) -> Member | None:
+        """Take a member out; leadership passes to the longest-standing one that is left."""
+        member = self.members.pop(member_id, None)
+        self.pending_members.pop(member_id, None)
+        self.pending_sync_members.pop(member_id, None)
+        if member is not None and member.group_instance_id is not None:
+            self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def replace_static(self, group_instance_id: str, member_id: str) -> Member:
+        """Give a static member its new member id (KIP-345); its place and leadership are kept."""
+        old_id = self.static_members[group_instance_id]
+        member = self.members[old_id]
+        member.member_id = member_id
+        self.members = {(member_id if key == old_id else key): value for key, value in self.members.items()}
+        self.static_members[group_instance_id] = member_id
+        if old_id in self.pending_sync_members:
+            del self.pending_sync_members[old_id]
+        if self.leader_id == old_id:
+            self.leader_id = member_id
+        return member
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout that any member asked for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def all_joined(self) -> bool:
+        """Whether no member and no announced member is still expected to join."""
+        return not self.pending_members and all(m.awaiting_join is not None for m in self.members.values())
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure the leader is a member that has joined this phase; False when none has."""
+        leader = self.members.get(self.leader_id) if self.leader_id is not None else None
+        if leader is not None and leader.awaiting_join is not None:
+            return True
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    # -- protocols -------------------------------------------------------------------------------------------------
+
+    def candidate_protocols(self) -> list[str]:
+        """Protocols that every member supports, in the order of the first member."""
+        members = list(self.members.values())
+        if not members:
+            return []
+        supported = [{name for name, _ in member.protocols} for member in members[1:]]
+        return [name for name, _ in members[0].protocols if all(name in names for names in supported)]
+
+    def supports(self, protocol_type: str, names: list[str]) -> bool:
+        """Whether a member with these protocols could join now."""
+        if not self.members:
+            return bool(protocol_type) and bool(names)
+        return protocol_type == self.protocol_type and any(name in self.candidate_protocols() for name in names)
+
+    def select_protocol(self) -> str | None:
+        """The candidate with the most votes; ties go to the earlier candidate."""
+        candidates = self.candidate_protocols()
+        votes = {name: 0 for name in candidates}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            if choice is not None:
+                votes[choice] += 1
+        return max(candidates, key=lambda name: votes[name], default=None)
+
+    def next_generation(self, wall_ms: int) -> None:
+        """End the join phase: a new generation, with a protocol when there are members."""
+        self.generation_id += 1
+        self.new_member_added = False
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.transition(GroupState.COMPLETING_REBALANCE, wall_ms)
+        else:
+            self.protocol_name = None
+            self.leader_id = None
+            self.transition(GroupState.EMPTY, wall_ms)
+
+    # -- records ---------------------------------------------------------------------------------------------------
+
+    def key(self) -> GroupMetadataKey:
+        """The key of the group's record in `__consumer_offsets`."""
+        return GroupMetadataKey(group=self.group_id)
+
+    def value(self, assignments: dict[str, bytes] | None = None) -> GroupMetadataValue:
+        """The group's record, with `assignments` in place of the members' present ones when given."""
+        members = [
+            GroupMetadataValue.MemberMetadata(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout=member.rebalance_timeout_ms,
+                session_timeout=member.session_timeout_ms,
+                subscription=member.metadata_for(self.protocol_name),
+                assignment=member.assignment if assignments is None else assignments.get(member.member_id, b""),
+            )
+            for member in self.members.values()
+        ]
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.leader_id,
+            current_state_timestamp=self.state_since_wall_ms,
+            members=members,
+        )
+
+    @classmethod
+    def from_value(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
+        """The group as its record tells it: stable when it has members, empty when not."""
+        group = cls(group_id, value.current_state_timestamp)
+        group.generation_id = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol_name = value.protocol
+        for stored in value.members:
+            group.add(
+                Member(
+                    member_id=stored.member_id,
+                    group_instance_id=stored.group_instance_id,
+                    client_id=stored.client_id,
+                    client_host=stored.client_host,
+                    rebalance_timeout_ms=stored.rebalance_timeout
+                    if stored.rebalance_timeout >= 0
+                    else stored.session_timeout,
+                    session_timeout_ms=stored.session_timeout,
+                    protocol_type=value.protocol_type,
+                    protocols=[(value.protocol or "", stored.subscription)],
+                    assignment=stored.assignment,
+                )
+            )
+        group.leader_id = value.leader if value.members else None
+        group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+        return group

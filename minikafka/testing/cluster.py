@@ -1,0 +1,315 @@
+"""A cluster of broker processes on this machine: for the demo, for tests, and for breaking on purpose.
+
+The first nodes are combined broker and controller, the others brokers. Ports are free ones of 127.0.0.1; storage is formatted under
+one directory, which is removed at the end unless it was given. A node dies with the process that started it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from minikafka.testing.probe import metadata
+from wire.errors import WireError
+from wire.messages.metadata import MetadataResponse
+
+#: Properties that make a small cluster on one machine quick to start and quick to notice a dead broker.
+EMBEDDED_PROPERTIES: Mapping[str, str] = {
+    "offsets.topic.num.partitions": "3",
+    "offsets.topic.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "0",
+    "min.insync.replicas": "2",
+    "default.replication.factor": "3",
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "250",
+    "replica.lag.time.max.ms": "5000",
+    "log.segment.delete.delay.ms": "500",
+}
+PR_SET_PDEATHSIG = 1
+POLL_S = 0.02
+
+
+class ClusterError(Exception):
+    """A node did not do what was asked of it; the message says which and shows the end of its log."""
+
+
+@dataclass(slots=True)
+class ClusterNode:
+    """One broker process and where it keeps things."""
+
+    node_id: int
+    port: int
+    controller_port: int | None
+    directory: Path
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def log_dir(self) -> Path:
+        """The broker's only entry of `log.dirs`."""
+        return self.directory / "data"
+
+    @property
+    def config_path(self) -> Path:
+        """The node's server.properties."""
+        return self.directory / "server.properties"
+
+    @property
+    def output_path(self) -> Path:
+        """What the process printed."""
+        return self.directory / "broker.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def roles(self) -> str:
+        """Value of `process.roles`."""
+        return "broker" if self.controller_port is None else "broker,controller"
+
+
+class ProcessCluster:
+    """Brokers as processes; a context manager."""
+
+    def __init__(
+        self,
+        size: int = 3,
+        *,
+        controllers: int = 1,
+        properties: Mapping[str, str] | None = None,
+        racks: Mapping[int, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` gives `broker.rack` by node id."""
+        self._owned = directory is None
+        self.directory = Path(tempfile.mkdtemp(prefix="minikafka-")) if directory is None else directory
+        ports = free_ports(size + controllers)
+        self.nodes: dict[int, ClusterNode] = {}
+        for number in range(size):
+            node_id = number + 1
+            controller_port = ports[size + number] if number < controllers else None
+            self.nodes[node_id] = ClusterNode(
+                node_id, ports[number], controller_port, self.directory / f"broker-{node_id}"
+            )
+        limits = {"offsets.topic.replication.factor": str(min(size, 3)), "default.replication.factor": str(min(size, 3))}
+        if size < 3:
+            limits["min.insync.replicas"] = "1"
+        self._properties = {**EMBEDDED_PROPERTIES, **limits, **(properties or {})}
+        self._racks = dict(racks or {})
+        self.cluster_id = ""
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> ProcessCluster:
+        try:
+            self.format()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def format(self) -> None:
+        """Write the properties files and format the storage of every node."""
+        self.cluster_id = subprocess.run(
+            [sys.executable, "-m", "minikafka", "storage", "random-uuid"], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        for node in self.nodes.values():
+            node.directory.mkdir(parents=True, exist_ok=True)
+            lines = [f"{name}={value}" for name, value in self._node_properties(node).items()]
+            node.config_path.write_text("\n".join(lines) + "\n")
+        commands = [
+            ["storage", "format", "--cluster-id", self.cluster_id, "--config", str(node.config_path)]
+            for node in self.nodes.values()
+        ]
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-m", "minikafka", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+            for command in commands
+        ]
+        for process in running:
+            output, _ = process.communicate()
+            if process.returncode:
+                raise ClusterError(f"storage format failed: {output.decode(errors='replace')}")
+
+    def _node_properties(self, node: ClusterNode) -> dict[str, str]:
+        voters = [n for n in self.nodes.values() if n.controller_port is not None]
+        listeners = [f"PLAINTEXT://127.0.0.1:{node.port}"]
+        if node.controller_port is not None:
+            listeners.append(f"CONTROLLER://127.0.0.1:{node.controller_port}")
+        properties = {
+            "process.roles": node.roles,
+            "node.id": str(node.node_id),
+            "controller.quorum.voters": ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in voters),
+            "listeners": ",".join(listeners),
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{node.port}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(node.log_dir),
+            **self._properties,
+        }
+        if node.node_id in self._racks:
+            properties["broker.rack"] = self._racks[node.node_id]
+        return properties
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Start every node and wait until each knows all of them."""
+        for node in self.nodes.values():
+            self._spawn(node)
+        self.wait_for_brokers(timeout_s=timeout_s)
+
+    def _spawn(self, node: ClusterNode) -> None:
+        with node.output_path.open("ab") as output:
+            node.process = subprocess.Popen(
+                [sys.executable, "-m", "minikafka", "start", "--config", str(node.config_path)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_die_with_parent,
+            )
+
+    def close(self) -> None:
+        """Stop every node, gracefully and then not, and remove the directory if it is ours."""
+        for node in self.nodes.values():
+            if node.process is not None and node.running:
+                node.process.send_signal(signal.SIGCONT)
+                node.process.terminate()
+        deadline = time.monotonic() + 10
+        for node in self.nodes.values():
+            if node.process is not None:
+                try:
+                    node.process.wait(max(deadline - time.monotonic(), 0.1))
+                except subprocess.TimeoutExpired:
+                    node.process.kill()
+                    node.process.wait()
+        if self._owned:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    # -- breaking --------------------------------------------------------------------------------------------------
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL: nothing is flushed, nothing is said."""
+        process = self._process(node_id)
+        process.kill()
+        process.wait()
+
+    def terminate(self, node_id: int, timeout_s: float = 20.0) -> int:
+        """SIGTERM and wait for the end; the exit status."""
+        process = self._process(node_id)
+        process.terminate()
+        return process.wait(timeout_s)
+
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: the node hangs with its connections open."""
+        self._process(node_id).send_signal(signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT."""
+        self._process(node_id).send_signal(signal.SIGCONT)
+
+    def restart(self, node_id: int, *, timeout_s: float = 30.0) -> None:
+        """Start a node that has ended, and wait until it is a live broker again."""
+        node = self.nodes[node_id]
+        if node.running:
+            raise ClusterError(f"node {node_id} is still running")
+        self._spawn(node)
+        self.wait_for_brokers(timeout_s=timeout_s)
+
+    def _process(self, node_id: int) -> subprocess.Popen[bytes]:
+        process = self.nodes[node_id].process
+        if process is None:
+            raise ClusterError(f"node {node_id} was never started")
+        return process
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """`bootstrap.servers` for a client."""
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
+
+    def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
+        """What some running broker says of the cluster."""
+        failures: list[str] = []
+        for node in self.nodes.values():
+            if node.running:
+                try:
+                    return metadata("127.0.0.1", node.port, topics)
+                except (OSError, WireError) as error:
+                    failures.append(f"node {node.node_id}: {error}")
+        raise ClusterError("no broker answers: " + "; ".join(failures))
+
+    def wait_for_brokers(self, *, timeout_s: float = 30.0) -> None:
+        """Wait until every running node names exactly the running nodes as brokers."""
+        expected = {node.node_id for node in self.nodes.values() if node.running}
+
+        def agreed() -> bool:
+            for node in self.nodes.values():
+                if node.process is None or node.node_id not in expected:
+                    continue
+                if not node.running:
+                    raise ClusterError(f"node {node.node_id} ended with status {node.process.returncode}")
+                if {b.node_id for b in metadata("127.0.0.1", node.port, []).brokers} != expected:
+                    return False
+            return True
+
+        self.wait_for(agreed, f"brokers {sorted(expected)} to know each other", timeout_s=timeout_s)
+
+    def wait_for(self, condition: Callable[[], bool], what: str, *, timeout_s: float = 30.0) -> None:
+        """Poll until `condition` holds; a refused connection counts as not yet."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with contextlib.suppress(OSError, WireError):
+                if condition():
+                    return
+            if time.monotonic() > deadline:
+                raise ClusterError(f"waited {timeout_s:g} s for {what}\n{self.logs()}")
+            time.sleep(POLL_S)
+
+    def logs(self, lines_max: int = 15) -> str:
+        """The end of every node's output."""
+        parts = []
+        for node in self.nodes.values():
+            tail = node.output_path.read_text(errors="replace").splitlines()[-lines_max:] if node.output_path.exists() else []
+            parts.append("\n".join([f"--- node {node.node_id} ({'running' if node.running else 'ended'})", *tail]))
+        return "\n".join(parts)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on just now."""
+    with contextlib.ExitStack() as stack:
+        return [port for port in _bound_ports(stack, count)]
+
+
+def _bound_ports(stack: contextlib.ExitStack, count: int) -> Iterator[int]:
+    for _ in range(count):
+        holder = stack.enter_context(socket.socket())
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() == 1:
+            os.kill(os.getpid(), signal.SIGTERM)

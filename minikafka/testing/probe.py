@@ -1,0 +1,48 @@
+"""One blocking request to one broker: enough to see whether a cluster is up, without a client."""
+
+from __future__ import annotations
+
+import socket
+from typing import TypeVar, cast
+
+from wire.frame import encode_request
+from wire.header import decode_response_header
+from wire.message import Request, Response
+from wire.messages.metadata import MetadataRequest, MetadataResponse
+from wire.registry import api
+
+Answer = TypeVar("Answer", bound=Response)
+METADATA_VERSION = 12
+FRAME_BYTES_MAX = 64 << 20
+
+
+def exchange(host: str, port: int, request: Request, version: int, timeout_s: float = 5.0) -> Response:
+    """Send one request over a fresh connection and decode its answer. Raises OSError and WireError."""
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        for piece in encode_request(request, version, 1, "minikafka-probe"):
+            connection.sendall(cast(bytes, piece))
+        size = int.from_bytes(_receive(connection, 4), "big", signed=True)
+        if not 0 < size <= FRAME_BYTES_MAX:
+            raise ConnectionError(f"{host}:{port} answered with a frame of {size} bytes: not a Kafka broker?")
+        frame = memoryview(_receive(connection, size))
+    _, position = decode_response_header(frame, request.API_KEY, version, 0)
+    entry = api(request.API_KEY)
+    assert entry is not None
+    return cast(Response, entry.response.decode(version, frame, position))
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        chunk = connection.recv(min(size - len(data), 1 << 20))
+        if not chunk:
+            raise ConnectionError("the broker closed the connection")
+        data += chunk
+    return bytes(data)
+
+
+def metadata(host: str, port: int, topics: list[str] | None = None, timeout_s: float = 5.0) -> MetadataResponse:
+    """What a broker says of the cluster: all topics when `topics` is None, none when it is empty."""
+    wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+    return cast(MetadataResponse, exchange(host, port, request, METADATA_VERSION, timeout_s))
