@@ -1,0 +1,161 @@
+"""Kafka's small text files: offset checkpoints, the epoch checkpoint, partition.metadata, meta.properties and the
+clean-shutdown mark. All are written to a temporary file, synced and renamed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import time
+from collections.abc import Iterable, Mapping
+
+from storage.errors import CorruptFile
+from storage.filesystem import FileSystem, write_atomically
+
+REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_VERSION = "0"
+
+
+def encode_checkpoint(lines: Iterable[str]) -> bytes:
+    """Version, count, then one line an entry (server-common CheckpointFile)."""
+    entries = list(lines)
+    return "".join(f"{line}\n" for line in [_VERSION, str(len(entries)), *entries]).encode()
+
+
+def decode_checkpoint(data: bytes, fields: int) -> list[list[str]]:
+    """Entries split into `fields` words. Raises CorruptFile for another version, count or shape."""
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptFile("not UTF-8") from error
+    if not lines:
+        # Kafka makes the file before it has something to say.
+        return []
+    if lines[0].strip() != _VERSION:
+        raise CorruptFile(f"version {lines[0].strip()[:20]!r} is not {_VERSION}")
+    if len(lines) < 2 or not lines[1].strip().isdigit():
+        raise CorruptFile("the number of entries is missing")
+    entries = [line.split() for line in lines[2:] if line.strip()]
+    if len(entries) != int(lines[1]):
+        raise CorruptFile(f"{lines[1].strip()} entries announced, {len(entries)} there")
+    for entry in entries:
+        if len(entry) != fields:
+            raise CorruptFile(f"malformed line {' '.join(entry)[:80]!r}")
+    return entries
+
+
+def write_offset_checkpoint(filesystem: FileSystem, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """`topic partition offset` lines."""
+    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    write_atomically(filesystem, path, encode_checkpoint(lines))
+
+
+def read_offset_checkpoint(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int]:
+    """{} if the file is missing; CorruptFile if it is not valid."""
+    if not filesystem.exists(path):
+        return {}
+    offsets = {}
+    for topic, partition, offset in decode_checkpoint(filesystem.read(path), 3):
+        try:
+            offsets[topic, int(partition)] = int(offset)
+        except ValueError as error:
+            raise CorruptFile(f"malformed line '{topic} {partition} {offset}'") from error
+    return offsets
+
+
+def uuid_text(uuid: bytes) -> str:
+    """22 characters of base64url, as Kafka's Uuid.toString."""
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def uuid_bytes(text: str) -> bytes:
+    """Raises CorruptFile unless `text` stands for 16 bytes."""
+    try:
+        uuid = base64.urlsafe_b64decode(text.encode() + b"==")
+    except (binascii.Error, ValueError) as error:
+        raise CorruptFile(f"{text[:40]!r} is not an id") from error
+    if len(uuid) != 16:
+        raise CorruptFile(f"{text[:40]!r} is not an id of 16 bytes")
+    return uuid
+
+
+def write_partition_metadata(filesystem: FileSystem, path: str, topic_id: bytes) -> None:
+    """PartitionMetadataFile; no newline at the end."""
+    write_atomically(filesystem, path, f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode())
+
+
+def read_partition_metadata(filesystem: FileSystem, path: str) -> bytes | None:
+    """The topic id; None if the file is missing, CorruptFile if it is not valid."""
+    if not filesystem.exists(path):
+        return None
+    fields: dict[str, str] = {}
+    for line in filesystem.read(path).decode(errors="replace").splitlines():
+        key, separator, value = line.partition(":")
+        if not separator:
+            raise CorruptFile(f"malformed line {line[:80]!r}")
+        fields[key.strip()] = value.strip()
+    if fields.get("version") != "0" or "topic_id" not in fields:
+        raise CorruptFile("version 0 and topic_id expected")
+    return uuid_bytes(fields["topic_id"])
+
+
+def write_properties(filesystem: FileSystem, path: str, properties: Mapping[str, str], wall_ms: int) -> None:
+    """A java.util.Properties file: comment, date (UTC), then the entries in the order given."""
+    date = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(wall_ms // 1000))
+    lines = ["#", f"#{date}", *(f"{_escape(key)}={_escape(value)}" for key, value in properties.items())]
+    write_atomically(filesystem, path, "".join(line + "\n" for line in lines).encode())
+
+
+def read_properties(filesystem: FileSystem, path: str) -> dict[str, str]:
+    """The subset of the format that Kafka writes: `key=value` or `key:value`, comments, backslash escapes."""
+    properties: dict[str, str] = {}
+    for line in filesystem.read(path).decode(errors="replace").splitlines():
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        for position, character in enumerate(stripped):
+            if character in "=:" and (position == 0 or stripped[position - 1] != "\\"):
+                properties[_unescape(stripped[:position].strip())] = _unescape(stripped[position + 1 :].strip())
+                break
+    return properties
+
+
+def _escape(text: str) -> str:
+    return "".join("\\" + character if character in "=:#!\\ " else character for character in text)
+
+
+def _unescape(text: str) -> str:
+    result, escaped = [], False
+    for character in text:
+        if character == "\\" and not escaped:
+            escaped = True
+        else:
+            result.append(character)
+            escaped = False
+    return "".join(result)
+
+
+def write_clean_shutdown(filesystem: FileSystem, path: str, broker_epoch: int) -> None:
+    """CleanShutdownFileHandler: JSON without newline."""
+    document = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    write_atomically(filesystem, path, document.encode())
+
+
+def read_clean_shutdown(filesystem: FileSystem, path: str) -> int | None:
+    """Broker epoch of the mark, -1 if it is there but not readable (as Kafka: still clean), None if there is none."""
+    if not filesystem.exists(path):
+        return None
+    try:
+        document = json.loads(filesystem.read(path))
+        epoch = document["brokerEpoch"]
+        return epoch if document["version"] == 0 and isinstance(epoch, int) else -1
+    except (ValueError, KeyError, TypeError):
+        return -1

@@ -1,0 +1,112 @@
+"""Leader epochs of a log and the offset at which each began (LeaderEpochFileCache), kept in
+`leader-epoch-checkpoint`. The file is written through on every change; one that is not valid is rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from storage.checkpoint import decode_checkpoint, encode_checkpoint
+from storage.errors import CorruptFile
+from storage.filesystem import FileSystem, write_atomically
+from storage.types import EpochEnd
+
+UNDEFINED = EpochEnd(-1, -1)
+
+
+class EpochCache:
+    """Epochs and start offsets, both strictly increasing."""
+
+    __slots__ = ("_filesystem", "_path", "_starts", "epochs", "latest")
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        self.epochs: list[int] = []
+        self._starts: list[int] = []
+        self.latest = -1
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start offset) pairs."""
+        return list(zip(self.epochs, self._starts, strict=True))
+
+    def load(self) -> None:
+        """Read the file; no entries if it is missing. Raises CorruptFile."""
+        entries: list[tuple[int, int]] = []
+        if self._filesystem.exists(self._path):
+            for words in decode_checkpoint(self._filesystem.read(self._path), 2):
+                try:
+                    entry = int(words[0]), int(words[1])
+                except ValueError as error:
+                    raise CorruptFile(f"malformed line {' '.join(words)[:80]!r}") from error
+                if min(entry) < 0 or (entries and not (entry[0] > entries[-1][0] and entry[1] > entries[-1][1])):
+                    raise CorruptFile(f"entry {entry} after {entries[-1:]} is out of order")
+                entries.append(entry)
+        self.epochs = [epoch for epoch, _ in entries]
+        self._starts = [start for _, start in entries]
+        self._update_latest()
+
+    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> bool:
+        """Note that `epoch` begins at `start_offset`; entries that contradict it go. True if something changed."""
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"epoch {epoch} from offset {start_offset}")
+        if self.epochs and self.epochs[-1] == epoch and self._starts[-1] <= start_offset:
+            return False
+        keep = min(bisect_left(self.epochs, epoch), bisect_left(self._starts, start_offset))
+        self.epochs[keep:] = [epoch]
+        self._starts[keep:] = [start_offset]
+        self.latest = epoch
+        if write:
+            self.write()
+        return True
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
+        """The largest epoch <= `epoch` that the log knows and the offset at which it ended (KIP-279)."""
+        epochs = self.epochs
+        if epoch < 0 or not epochs or epoch > epochs[-1]:
+            return UNDEFINED
+        if epoch == epochs[-1]:
+            return EpochEnd(epoch, log_end_offset)
+        higher = bisect_right(epochs, epoch)
+        if higher == 0:
+            return EpochEnd(epoch, self._starts[0])
+        return EpochEnd(epochs[higher - 1], self._starts[higher])
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Epoch of the record at `offset`, -1 if unknown."""
+        index = bisect_right(self._starts, offset) - 1
+        return self.epochs[index] if index >= 0 else -1
+
+    def start_offset_of(self, epoch: int) -> int | None:
+        index = bisect_left(self.epochs, epoch)
+        return self._starts[index] if index < len(self.epochs) and self.epochs[index] == epoch else None
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop the epochs that begin at or after `end_offset`."""
+        keep = bisect_left(self._starts, end_offset)
+        if keep < len(self.epochs):
+            del self.epochs[keep:], self._starts[keep:]
+            self._update_latest()
+            self.write()
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop the epochs that ended at or before `start_offset`; the one that holds it begins there now."""
+        last = bisect_right(self._starts, start_offset) - 1
+        if last > 0 or (last == 0 and self._starts[0] != start_offset):
+            del self.epochs[:last], self._starts[:last]
+            self._starts[0] = start_offset
+            self.write()
+
+    def clear(self, *, write: bool = True) -> None:
+        self.epochs, self._starts = [], []
+        self._update_latest()
+        if write:
+            self.write()
+
+    def write(self) -> None:
+        data = encode_checkpoint(f"{epoch} {start}" for epoch, start in self.entries)
+        write_atomically(self._filesystem, self._path, data)
+
+    def _update_latest(self) -> None:
+        self.latest = self.epochs[-1] if self.epochs else -1

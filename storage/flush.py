@@ -1,0 +1,56 @@
+"""Syncing a log without holding up its appends."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from storage.slice import FileSlice
+
+if TYPE_CHECKING:
+    from storage.log import Log
+
+
+class FlushTask:
+    """Files to sync, collected on the loop. `run` blocks and may be called from another thread; an OSError from it is
+    final: call `log.fail` with it and never sync again, for the pages are lost. `finish` belongs on the loop."""
+
+    def __init__(self, log: Log, end_offset: int) -> None:
+        self._log = log
+        self.end_offset = end_offset
+        self._truncations = log.truncations
+        self._filesystem = log.filesystem
+        self._directory = log.directory
+        self._slices: list[FileSlice] = []
+        self._paths: list[str] = []
+        for segment in reversed(log.segments):
+            if segment.base_offset < end_offset or segment is log.segments[-1]:
+                # Pinned, so that neither truncation nor retention closes the descriptor while another thread syncs.
+                self._slices.append(segment.slice(0, 0))
+                segment.write_pending()
+                self._paths.extend((segment.offset_index.path, segment.time_index.path, segment.txn_index.path))
+            if segment.base_offset <= log.recovery_point:
+                break
+        self._snapshots = log.unsynced_snapshots
+        log.unsynced_snapshots = []
+
+    def run(self) -> None:
+        for piece in self._slices:
+            piece.fsync()
+        for path in (*self._paths, *self._snapshots):
+            with contextlib.suppress(FileNotFoundError):
+                file = self._filesystem.open(path)
+                try:
+                    file.fsync()
+                finally:
+                    file.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.fsync_dir(self._directory)
+
+    def finish(self) -> None:
+        for piece in self._slices:
+            piece.release()
+        log = self._log
+        # Offsets that were truncated meanwhile may have been given to other, unsynced batches.
+        if log.truncations == self._truncations:
+            log.recovery_point = max(log.recovery_point, self.end_offset)

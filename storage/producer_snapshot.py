@@ -1,0 +1,61 @@
+"""`.snapshot` files: what a log knows of its producers up to an offset (ProducerStateManager, version 1)."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from storage.errors import CorruptFile
+
+_VERSION = 1
+_HEADER = Struct(">hIi")
+_ENTRY = Struct(">qhiqiqiq")
+_CRC_FROM = 6
+
+
+class ProducerSnapshotEntry(NamedTuple):
+    """`last_sequence` and `last_offset` are -1 if no batch of the epoch is known, `txn_first_offset` if no
+    transaction is open, `coordinator_epoch` if no marker was seen."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    txn_first_offset: int
+
+
+def encode_snapshot(entries: list[ProducerSnapshotEntry]) -> bytes:
+    """Entries in the order in which Java's HashMap<Long, ...> would give them, so that the bytes are Kafka's."""
+    buckets = 16
+    while len(entries) > buckets * 3 // 4:
+        buckets *= 2
+    ordered = sorted(entries, key=lambda entry: _java_bucket(entry.producer_id, buckets))
+    data = bytearray(_HEADER.pack(_VERSION, 0, len(ordered)))
+    for entry in ordered:
+        data += _ENTRY.pack(*entry)
+    data[2:_CRC_FROM] = crc32c(memoryview(data)[_CRC_FROM:]).to_bytes(4, "big")
+    return bytes(data)
+
+
+def decode_snapshot(data: bytes) -> list[ProducerSnapshotEntry]:
+    """Raises CorruptFile."""
+    if len(data) < _HEADER.size:
+        raise CorruptFile(f"{len(data)} bytes are too short")
+    version, crc, count = _HEADER.unpack_from(data)
+    if version != _VERSION:
+        raise CorruptFile(f"version {version} is not {_VERSION}")
+    if crc32c(memoryview(data)[_CRC_FROM:]) != crc:
+        raise CorruptFile("the checksum is wrong")
+    if count < 0 or len(data) != _HEADER.size + count * _ENTRY.size:
+        raise CorruptFile(f"{count} entries announced in {len(data)} bytes")
+    return [ProducerSnapshotEntry(*fields) for fields in _ENTRY.iter_unpack(data[_HEADER.size :])]
+
+
+def _java_bucket(value: int, buckets: int) -> int:
+    hashed = (value ^ (value >> 32)) & 0xFFFFFFFF
+    return (hashed ^ (hashed >> 16)) & (buckets - 1)

@@ -1,0 +1,416 @@
+"""What a log remembers of its producers: idempotence and transactions (ProducerStateManager, ProducerAppendInfo).
+
+The order is compute, write, publish: `prepare_*` checks a batch against copies and raises without changing anything
+(KAFKA-6683); the log writes; `publish` makes the copies current. Replicated data are never refused by sequence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+from storage.errors import CorruptFile
+from storage.filesystem import File, FileSystem, write_all
+from storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
+from wire.errors import ApiError, ErrorCode
+
+BATCHES_KEPT = 5
+INT32_MAX = 2**31 - 1
+NO_EPOCH = -1
+NO_SEQUENCE = -1
+
+
+def add_to_sequence(sequence: int, increment: int) -> int:
+    """Sequence numbers wrap from 2^31-1 to 0."""
+    return (sequence + increment) & INT32_MAX
+
+
+class ProducerEntry:
+    """State of one producer id: its last batches as (last sequence, last offset, offset delta, timestamp), oldest
+    first, and its open transaction."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "txn_first_offset")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = NO_EPOCH
+        self.batches: list[tuple[int, int, int, int]] = []
+        self.last_timestamp = -1
+        self.coordinator_epoch = -1
+        self.txn_first_offset = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1][0] if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1][1] if self.batches else -1
+
+    def copy(self) -> ProducerEntry:
+        other = ProducerEntry(self.producer_id)
+        other.epoch = self.epoch
+        other.batches = self.batches.copy()
+        other.last_timestamp = self.last_timestamp
+        other.coordinator_epoch = self.coordinator_epoch
+        other.txn_first_offset = self.txn_first_offset
+        return other
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches.clear()
+
+    def add_batch(self, epoch: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        self.set_epoch(epoch)
+        if len(self.batches) == BATCHES_KEPT:
+            del self.batches[0]
+        self.batches.append((last_sequence, last_offset, offset_delta, timestamp))
+        self.last_timestamp = timestamp
+
+    def duplicate_of(self, epoch: int, first_sequence: int, last_sequence: int) -> tuple[int, int, int] | None:
+        """(first offset, last offset, timestamp) of a kept batch with the same epoch and sequences."""
+        if epoch == self.epoch:
+            for last, last_offset, delta, timestamp in self.batches:
+                if last == last_sequence and add_to_sequence(last, -delta) == first_sequence:
+                    return last_offset - delta, last_offset, timestamp
+        return None
+
+    def snapshot(self) -> ProducerSnapshotEntry:
+        last_sequence, last_offset, delta, _ = self.batches[-1] if self.batches else (NO_SEQUENCE, -1, 0, 0)
+        return ProducerSnapshotEntry(
+            self.producer_id,
+            self.epoch,
+            last_sequence,
+            last_offset,
+            delta,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.txn_first_offset,
+        )
+
+
+@dataclass(slots=True)
+class CompletedTransaction:
+    """A transaction that a marker at `last_offset` ends."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+@dataclass(slots=True)
+class _OpenTransaction:
+    producer_id: int
+    first_offset: int
+    last_offset: int = -1
+
+
+class ProducerUpdate:
+    """Changes that one append makes, not yet published."""
+
+    __slots__ = ("completed", "entries", "started")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, ProducerEntry] = {}
+        self.started: list[tuple[int, int]] = []
+        self.completed: list[CompletedTransaction] = []
+
+
+class ProducerStateManager:
+    """Producers of one log, its open transactions and its `.snapshot` files."""
+
+    def __init__(self, filesystem: FileSystem, directory: str, name: str, expiration_ms: int) -> None:
+        self._filesystem = filesystem
+        self._directory = directory
+        self._name = name
+        self.expiration_ms = expiration_ms
+        self.entries: dict[int, ProducerEntry] = {}
+        self.end_offset = 0
+        self.first_unstable_offset: int | None = None
+        self._open: dict[int, _OpenTransaction] = {}
+        self._unreplicated: dict[int, _OpenTransaction] = {}
+        self._last_snapshot_offset = 0
+        self.snapshots: list[int] = []
+
+    # -- checking and publishing batches
+
+    def find_duplicate(
+        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
+    ) -> tuple[int, int, int] | None:
+        entry = self.entries.get(producer_id)
+        return None if entry is None else entry.duplicate_of(epoch, first_sequence, last_sequence)
+
+    def prepare_batch(
+        self,
+        update: ProducerUpdate,
+        producer_id: int,
+        epoch: int,
+        first_sequence: int,
+        first_offset: int,
+        last_offset: int,
+        timestamp: int,
+        is_transactional: bool,
+        *,
+        check_epoch: bool,
+        check_sequence: bool,
+    ) -> None:
+        """Take in a data batch. Raises ApiError (INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_TXN_STATE)."""
+        entry = self._updated(update, producer_id)
+        if check_epoch and epoch < entry.epoch:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, self._stale_epoch(entry, epoch, first_offset))
+        if check_sequence:
+            self._check_sequence(entry, epoch, first_sequence, first_offset)
+        delta = last_offset - first_offset
+        last_sequence = NO_SEQUENCE if first_sequence < 0 else add_to_sequence(first_sequence, delta)
+        entry.add_batch(epoch, last_sequence, last_offset, delta, timestamp)
+        if entry.txn_first_offset >= 0:
+            if not is_transactional and check_epoch:
+                raise ApiError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"Expected transactional write from producer {producer_id} at offset {first_offset} in {self._name}",
+                )
+        elif is_transactional:
+            entry.txn_first_offset = first_offset
+            update.started.append((producer_id, first_offset))
+
+    def prepare_marker(
+        self,
+        update: ProducerUpdate,
+        producer_id: int,
+        epoch: int,
+        is_abort: bool,
+        coordinator_epoch: int,
+        offset: int,
+        timestamp: int,
+        *,
+        check_epoch: bool,
+    ) -> None:
+        """Take in an end-of-transaction marker. Raises ApiError (INVALID_PRODUCER_EPOCH,
+        TRANSACTION_COORDINATOR_FENCED)."""
+        entry = self._updated(update, producer_id)
+        if check_epoch:
+            if epoch < entry.epoch:
+                raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, self._stale_epoch(entry, epoch, offset))
+            if coordinator_epoch < entry.coordinator_epoch:
+                raise ApiError(
+                    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                    f"Invalid coordinator epoch for producer {producer_id} at offset {offset} in {self._name}: "
+                    f"{coordinator_epoch}, {entry.coordinator_epoch} (current)",
+                )
+        if entry.txn_first_offset >= 0:
+            update.completed.append(CompletedTransaction(producer_id, entry.txn_first_offset, offset, is_abort))
+        entry.set_epoch(epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.txn_first_offset = -1
+
+    def publish(self, update: ProducerUpdate) -> None:
+        """Make the entries current and open the transactions. Completed ones are closed by `complete`."""
+        self.entries.update(update.entries)
+        for producer_id, first_offset in update.started:
+            self._open[first_offset] = _OpenTransaction(producer_id, first_offset)
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """First offset of the oldest transaction still open once `completed` ended."""
+        for first_offset, transaction in sorted(self._open.items()):
+            if transaction.producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete(self, completed: CompletedTransaction) -> None:
+        """Close a transaction; it stays unstable until the high watermark passes its marker."""
+        transaction = self._open.pop(completed.first_offset, None)
+        if transaction is not None:
+            transaction.last_offset = completed.last_offset
+            self._unreplicated[completed.first_offset] = transaction
+
+    def advance(self, end_offset: int) -> None:
+        """The log holds everything below `end_offset` now. Call after publish and complete."""
+        self.end_offset = end_offset
+        if self._open or self._unreplicated or self.first_unstable_offset is not None:
+            self.update_first_unstable()
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        if self._unreplicated:
+            done = [first for first, open_ in self._unreplicated.items() if open_.last_offset < high_watermark]
+            for first in done:
+                del self._unreplicated[first]
+            self.update_first_unstable()
+
+    def update_first_unstable(self) -> None:
+        self.first_unstable_offset = min((*self._open, *self._unreplicated), default=None)
+
+    def on_log_start_offset(self, offset: int) -> None:
+        """Transactions that ended below the new log start are forgotten (KAFKA-9105)."""
+        self.on_high_watermark(offset)
+        self.end_offset = max(self.end_offset, offset)
+        self._last_snapshot_offset = self.snapshots[-1] if self.snapshots else offset
+
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """(producer id, first offset), oldest first."""
+        return [(open_.producer_id, first) for first, open_ in sorted(self._open.items())]
+
+    def expire(self, wall_ms: int) -> None:
+        """Forget producers without an open transaction that were silent for producer.id.expiration.ms."""
+        expired = [producer_id for producer_id, entry in self.entries.items() if self._is_expired(entry, wall_ms)]
+        for producer_id in expired:
+            del self.entries[producer_id]
+
+    # -- snapshots
+
+    def load_snapshot_names(self) -> None:
+        names = self._filesystem.list(self._directory)
+        self.snapshots = sorted(int(name[:20]) for name in names if is_snapshot(name))
+
+    def remove_stray_snapshots(self, segment_base_offsets: list[int]) -> None:
+        """Of the snapshots that belong to no segment only the latest is kept, and that only beyond the last one."""
+        strays = [offset for offset in self.snapshots if offset not in segment_base_offsets]
+        if strays and segment_base_offsets and strays[-1] > segment_base_offsets[-1]:
+            strays.pop()
+        for offset in strays:
+            self.remove_snapshot(offset)
+
+    def take_snapshot(self, *, sync: bool = True) -> File | None:
+        """Write the state at `end_offset`, unless a snapshot of it exists. Returns the file if it is not synced yet."""
+        if self.end_offset <= self._last_snapshot_offset:
+            return None
+        path = self.snapshot_path(self.end_offset)
+        file = self._filesystem.open(path, create=True)
+        try:
+            file.truncate(0)
+            write_all(file, encode_snapshot([entry.snapshot() for entry in self.entries.values()]), 0)
+            if sync:
+                file.fsync()
+        except BaseException:
+            file.close()
+            raise
+        if self.end_offset not in self.snapshots:
+            self.snapshots.append(self.end_offset)
+            self.snapshots.sort()
+        self._last_snapshot_offset = self.end_offset
+        if sync:
+            file.close()
+            return None
+        return file
+
+    def snapshot_path(self, offset: int) -> str:
+        return f"{self._directory}/{offset:020d}.snapshot"
+
+    def remove_snapshot(self, offset: int) -> None:
+        if offset in self.snapshots:
+            self.snapshots.remove(offset)
+            with contextlib.suppress(FileNotFoundError):
+                self._filesystem.unlink(self.snapshot_path(offset))
+
+    def mark_snapshot_deleted(self, offset: int) -> str | None:
+        """Rename to `.deleted`; the new path, or None if there is no such snapshot."""
+        if offset not in self.snapshots:
+            return None
+        self.snapshots.remove(offset)
+        path = self.snapshot_path(offset)
+        try:
+            self._filesystem.rename(path, path + ".deleted")
+        except FileNotFoundError:
+            return None
+        return path + ".deleted"
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, wall_ms: int) -> None:
+        """Go back to the newest valid snapshot in (log start, log end]; what follows it must be replayed."""
+        for offset in list(self.snapshots):
+            if offset > log_end_offset or offset <= log_start_offset:
+                self.remove_snapshot(offset)
+        if log_end_offset == self.end_offset:
+            self.on_log_start_offset(log_start_offset)
+            return
+        self._forget()
+        while self.snapshots:
+            offset = self.snapshots[-1]
+            try:
+                loaded = decode_snapshot(self._filesystem.read(self.snapshot_path(offset)))
+            except (CorruptFile, FileNotFoundError):
+                self.remove_snapshot(offset)
+                continue
+            for fields in loaded:
+                self._take_in(fields, wall_ms)
+            self.end_offset = self._last_snapshot_offset = offset
+            break
+        else:
+            self.end_offset = self._last_snapshot_offset = log_start_offset
+        self.update_first_unstable()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        for snapshot in list(self.snapshots):
+            self.remove_snapshot(snapshot)
+        self._forget()
+        self._last_snapshot_offset = 0
+        self.end_offset = offset
+
+    def reset(self) -> None:
+        """As if nothing had been read yet."""
+        self._forget()
+        self.end_offset = self._last_snapshot_offset = 0
+
+    # -- inside
+
+    def _updated(self, update: ProducerUpdate, producer_id: int) -> ProducerEntry:
+        entry = update.entries.get(producer_id)
+        if entry is None:
+            current = self.entries.get(producer_id)
+            entry = update.entries[producer_id] = ProducerEntry(producer_id) if current is None else current.copy()
+        return entry
+
+    def _check_sequence(self, entry: ProducerEntry, epoch: int, sequence: int, offset: int) -> None:
+        if epoch != entry.epoch:
+            if sequence != 0 and entry.epoch != NO_EPOCH:
+                raise ApiError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Invalid sequence number for new epoch of producer {entry.producer_id} at offset {offset} in "
+                    f"partition {self._name}: {epoch} (request epoch), {sequence} (seq. number), "
+                    f"{entry.epoch} (current producer epoch)",
+                )
+            return
+        last = entry.last_sequence
+        if entry.epoch == NO_EPOCH:
+            return
+        if sequence != last + 1 and not (sequence == 0 and last == INT32_MAX):
+            raise ApiError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {entry.producer_id} at offset {offset} in partition "
+                f"{self._name}: {sequence} (incoming seq. number), {last} (current end sequence number)",
+            )
+
+    def _stale_epoch(self, entry: ProducerEntry, epoch: int, offset: int) -> str:
+        return (
+            f"Epoch of producer {entry.producer_id} at offset {offset} in {self._name} is {epoch}, "
+            f"which is smaller than the last seen epoch {entry.epoch}"
+        )
+
+    def _is_expired(self, entry: ProducerEntry, wall_ms: int) -> bool:
+        return entry.txn_first_offset < 0 and wall_ms - entry.last_timestamp >= self.expiration_ms
+
+    def _take_in(self, fields: ProducerSnapshotEntry, wall_ms: int) -> None:
+        entry = ProducerEntry(fields.producer_id)
+        entry.epoch = fields.epoch
+        entry.last_timestamp = fields.timestamp
+        entry.coordinator_epoch = fields.coordinator_epoch
+        entry.txn_first_offset = fields.txn_first_offset
+        if fields.last_offset >= 0:
+            entry.batches = [(fields.last_sequence, fields.last_offset, fields.offset_delta, fields.timestamp)]
+        if self._is_expired(entry, wall_ms):
+            return
+        self.entries[entry.producer_id] = entry
+        if entry.txn_first_offset >= 0:
+            self._open[entry.txn_first_offset] = _OpenTransaction(entry.producer_id, entry.txn_first_offset)
+
+    def _forget(self) -> None:
+        self.entries.clear()
+        self._open.clear()
+        self._unreplicated.clear()
+        self.first_unstable_offset = None
+
+
+def is_snapshot(name: str) -> bool:
+    return len(name) == 29 and name.endswith(".snapshot") and name[:20].isdigit()

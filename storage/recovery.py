@@ -1,0 +1,170 @@
+"""Bringing a log back from its directory (LogLoader): leftovers, segments, the longest valid prefix, epochs, producers.
+
+Nothing found here is fatal but the disk itself: an index, checkpoint or snapshot that is missing or wrong is rebuilt
+from the log; a log is cut at the first batch that is not valid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+
+from storage.batch_scan import batches
+from storage.checkpoint import PARTITION_METADATA, read_partition_metadata
+from storage.config import LogConfig
+from storage.errors import CorruptFile, StorageError
+from storage.filesystem import FileSystem
+from storage.log import Log
+from storage.retention import rebuild_producers
+from storage.segment import CLEANED, DELETED, Segment
+
+_log = logging.getLogger(__name__)
+_SWAP = ".swap"
+_INDEXES = (".index", ".timeindex", ".txnindex")
+_TEMPORARY = ".tmp"
+
+
+def load_log(
+    filesystem: FileSystem,
+    directory: str,
+    topic: str,
+    partition: int,
+    config: LogConfig,
+    *,
+    wall_ms: int,
+    is_clean: bool = True,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    high_watermark: int | None = None,
+    on_failure: Callable[[StorageError], None] | None = None,
+    jitter_ms: Callable[[int], int] | None = None,
+) -> Log:
+    """Open the log in `directory`, which is made if missing. `is_clean`: the last shutdown was; else every segment
+    from `recovery_point` on is read and checked. `log_start_offset` and `high_watermark` come from the checkpoints of
+    the log directory. Raises StorageError if the disk fails."""
+    log = Log(filesystem, directory, topic, partition, config, on_failure=on_failure, jitter_ms=jitter_ms)
+    try:
+        if not filesystem.is_dir(directory):
+            filesystem.mkdir(directory)
+        _load(log, is_clean, recovery_point, log_start_offset, wall_ms)
+    except OSError as error:
+        raise log.fail("load the log", error) from error
+    log.high_watermark = log.log_start_offset
+    log.update_high_watermark(log.log_start_offset if high_watermark is None else high_watermark)
+    return log
+
+
+def _load(log: Log, is_clean: bool, recovery_point: int, log_start_offset: int, wall_ms: int) -> None:
+    with contextlib.suppress(CorruptFile):
+        log.topic_id = read_partition_metadata(log.filesystem, f"{log.directory}/{PARTITION_METADATA}") or bytes(16)
+    bases = _clean_directory(log.filesystem, log.directory)
+    segments = [Segment.open(log.filesystem, log.directory, base, log.config, wall_ms) for base in bases]
+    log.log_start_offset = max(log_start_offset, bases[0] if bases else 0)
+    log.producer_state.load_snapshot_names()
+    try:
+        log.epochs.load()
+    except CorruptFile as error:
+        _log.warning("%s: leader-epoch-checkpoint is not valid (%s), rebuilding it from the log", log.name, error)
+        _rebuild_epochs(log, segments)
+    if not log.epochs.epochs and any(segment.size for segment in segments):
+        _rebuild_epochs(log, segments)
+    epochs_before = log.epochs.entries
+    unflushed_from = None if is_clean else recovery_point
+    segments = _recover(log, segments, unflushed_from, wall_ms)
+    log_end = segments[-1].next_offset() if segments else log.log_start_offset
+    if segments and log_end < log.log_start_offset:
+        # The checkpointed start lies beyond what the crash left (KAFKA-10101).
+        for segment in segments:
+            _remove(log.filesystem, segment)
+        segments = []
+        log.epochs.clear()
+        log.producer_state.truncate_fully_and_start_at(log.log_start_offset)
+        log_end = log.log_start_offset
+    if not segments:
+        segments = [Segment.create(log.filesystem, log.directory, log.log_start_offset, log.config, wall_ms)]
+    else:
+        segments[-1].activate()
+    if log.epochs.entries != epochs_before:
+        log.epochs.write()
+    log.epochs.truncate_from_end(log_end)
+    log.epochs.truncate_from_start(log.log_start_offset)
+    _load_producers(log, segments, log_end, is_clean, wall_ms)
+    log.set_segments(segments, log_end)
+    log.recovery_point = log_end if is_clean else min(recovery_point, log_end)
+
+
+def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
+    """Remove leftovers, complete interrupted swaps; base offsets of the segments."""
+    names = filesystem.list(directory)
+    for name in names:
+        path = f"{directory}/{name}"
+        if name.endswith((DELETED, CLEANED, _TEMPORARY)):
+            filesystem.unlink(path)
+        elif name.endswith(_SWAP):
+            # All parts of a replacement had been written when the first was named .swap.
+            filesystem.rename(path, path.removesuffix(_SWAP))
+    names = filesystem.list(directory)
+    bases = sorted(int(name[:20]) for name in names if name.endswith(".log") and name[:-4].isdigit())
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix in _INDEXES and stem.isdigit() and int(stem) not in bases:
+            filesystem.unlink(f"{directory}/{name}")
+    return bases
+
+
+def _recover(log: Log, segments: list[Segment], unflushed_from: int | None, wall_ms: int) -> list[Segment]:
+    """The segments that are left. In what was not flushed everything after the first bad batch goes; a flushed segment
+    whose index had to be rebuilt loses only its own end, as in Kafka."""
+    for index, segment in enumerate(segments):
+        after = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        is_unflushed = unflushed_from is not None and (after is None or after > unflushed_from)
+        if not is_unflushed and segment.is_indexed:
+            continue
+        log.producer_state.reset()
+        rebuild_producers(log, segments, segment.base_offset, wall_ms)
+        if not segment.is_indexed:
+            _log.warning("%s: an index of segment %d is missing or wrong, rebuilding it", log.name, segment.base_offset)
+        cut = segment.recover(log.producer_state, log.epochs)
+        if cut:
+            _log.warning("%s: cut %d bytes that are no valid batch off %s", log.name, cut, segment.log_path)
+        log.producer_state.take_snapshot()
+        if index + 1 < len(segments):
+            segment.become_inactive()
+        if cut and is_unflushed:
+            for lost in segments[index + 1 :]:
+                _remove(log.filesystem, lost)
+            return segments[: index + 1]
+    return segments
+
+
+def _load_producers(log: Log, segments: list[Segment], log_end: int, is_clean: bool, wall_ms: int) -> None:
+    """State at the log end, from the snapshots on disk: producers that expired meanwhile are gone, as in Kafka, where
+    recovery used a manager of its own."""
+    producers = log.producer_state
+    producers.load_snapshot_names()
+    producers.remove_stray_snapshots([segment.base_offset for segment in segments])
+    producers.reset()
+    if is_clean and not producers.snapshots:
+        for offset in (*(segment.base_offset for segment in segments[-2:]), log_end):
+            producers.advance(offset)
+            producers.take_snapshot()
+        return
+    rebuild_producers(log, segments, log_end, wall_ms)
+
+
+def _rebuild_epochs(log: Log, segments: list[Segment]) -> None:
+    """Epochs as the batches tell them. Epochs without a batch are lost; the leader knows them."""
+    log.epochs.clear(write=False)
+    for segment in segments:
+        with segment.file.map() as view:
+            for _, _, header in batches(view, 0, segment.size):
+                if header[2] > log.epochs.latest:
+                    log.epochs.assign(header[2], header[0], write=False)
+    log.epochs.write()
+
+
+def _remove(filesystem: FileSystem, segment: Segment) -> None:
+    for name in segment.mark_deleted():
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.unlink(name)

@@ -1,0 +1,98 @@
+"""Which segments may go (UnifiedLog.deleteOldSegments), and producer state from segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from storage.batch_scan import batches, prepare_producer
+from storage.producer_state import ProducerStateManager, ProducerUpdate
+from storage.segment import Segment
+
+if TYPE_CHECKING:
+    from storage.log import Log
+
+# (segment, base offset of the next one or None) -> whether it may go
+_Predicate = Callable[[Segment, int | None], bool]
+
+
+def delete_old_segments(log: Log, wall_ms: int) -> int:
+    """Number of segments dropped, in Kafka's order: log start offset, size, time."""
+    count = _delete(log, lambda _, after: after is not None and after <= log.log_start_offset, wall_ms)
+    config = log.config
+    if not config.is_deleted:
+        return count
+    if 0 <= config.retention_bytes < log.size:
+        count += _delete(log, _too_large(log.size - config.retention_bytes), wall_ms)
+    if config.retention_ms >= 0:
+        limit = wall_ms - config.retention_ms
+        count += _delete(log, lambda segment, _: segment.largest_timestamp() < limit, wall_ms)
+    return count
+
+
+def _too_large(excess: int) -> _Predicate:
+    def may_go(segment: Segment, _: int | None) -> bool:
+        nonlocal excess
+        if segment.size > excess:
+            return False
+        excess -= segment.size
+        return True
+
+    return may_go
+
+
+def _delete(log: Log, may_go: _Predicate, wall_ms: int) -> int:
+    """Drop the longest run of old segments that may go and end at or below the high watermark. An active segment that
+    may go is rolled first."""
+    gone: list[Segment] = []
+    for index, segment in enumerate(log.segments):
+        after = log.bases[index + 1] if index + 1 < len(log.bases) else None
+        upper_bound = log.log_end_offset if after is None else after
+        if log.high_watermark < upper_bound or (after is None and segment.size == 0) or not may_go(segment, after):
+            break
+        gone.append(segment)
+    if not gone:
+        return 0
+    if len(gone) == len(log.segments):
+        log.roll(wall_ms)
+    log.drop_first(gone, wall_ms)
+    return len(gone)
+
+
+def rebuild_producers(log: Log, segments: Sequence[Segment], end_offset: int, wall_ms: int) -> None:
+    """Bring `log.producer_state` to `end_offset`: newest snapshot, then the batches after it
+    (UnifiedLog.rebuildProducerState). Snapshots are written at the base of the last two segments and at the end."""
+    producers = log.producer_state
+    snapshot_at = {segment.base_offset for segment in segments[-2:]}
+    was_empty = not producers.entries and producers.end_offset >= end_offset
+    producers.truncate_and_reload(log.log_start_offset, end_offset, wall_ms)
+    if end_offset > producers.end_offset and not was_empty:
+        for index, segment in enumerate(segments):
+            after = segments[index + 1].base_offset if index + 1 < len(segments) else None
+            if (after is not None and after <= producers.end_offset) or segment.base_offset >= end_offset:
+                continue
+            start = max(segment.base_offset, producers.end_offset, log.log_start_offset)
+            producers.advance(start)
+            if segment.base_offset in snapshot_at:
+                producers.take_snapshot()
+            replay_producers(producers, segment, start, end_offset)
+    producers.advance(end_offset)
+    producers.take_snapshot()
+
+
+def replay_producers(producers: ProducerStateManager, segment: Segment, start: int, end_offset: int) -> None:
+    """Take in the batches of a valid segment that lie in [start, end_offset). Indexes are not touched."""
+    found = segment.translate(start)
+    if found is None:
+        return
+    with segment.file.map() as view:
+        for position, _, header in batches(view, found[0], segment.size):
+            last_offset = header[0] + header[6]
+            if last_offset >= end_offset:
+                break
+            if header[9] >= 0 and last_offset >= start:
+                update = ProducerUpdate()
+                prepare_producer(producers, update, view, position, header)
+                producers.publish(update)
+                for completed in update.completed:
+                    producers.complete(completed)

@@ -1,0 +1,102 @@
+"""Small values that a log answers with."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from storage.slice import FileSlice
+
+
+class AppendInfo:
+    """What an append did. Offsets are inclusive; `log_append_time_ms` is -1 unless the topic stamps batches itself.
+    For a duplicate (`is_duplicate`) nothing was written and the offsets are those of the first time."""
+
+    __slots__ = (
+        "batches",
+        "first_offset",
+        "is_duplicate",
+        "last_offset",
+        "leader_epoch",
+        "log_append_time_ms",
+        "log_start_offset",
+        "max_timestamp",
+    )
+
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        is_duplicate: bool = False,
+        batches: int = 1,
+        leader_epoch: int = -1,
+    ) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.is_duplicate = is_duplicate
+        self.batches = batches
+        self.leader_epoch = leader_epoch
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
+        return f"AppendInfo({fields})"
+
+
+class OffsetPosition(NamedTuple):
+    """Where an offset lies (Kafka's LogOffsetMetadata): byte distances exist only within one segment."""
+
+    offset: int
+    segment_base_offset: int
+    file_position: int
+
+    def is_on_older_segment(self, other: OffsetPosition) -> bool:
+        return self.segment_base_offset < other.segment_base_offset
+
+    def is_on_same_segment(self, other: OffsetPosition) -> bool:
+        return self.segment_base_offset == other.segment_base_offset
+
+    def bytes_from(self, other: OffsetPosition) -> int:
+        """Bytes from `other` to self; both must be on the same segment."""
+        return self.file_position - other.file_position
+
+
+class ReadResult:
+    """`slice` starts at a batch boundary and may end inside a batch; its first batch may begin below the offset that
+    was asked for. `position` says where the read began. `is_first_batch_incomplete`: bytes_max cut the first batch."""
+
+    __slots__ = ("is_first_batch_incomplete", "position", "slice")
+
+    def __init__(self, slice: FileSlice, position: OffsetPosition, is_first_batch_incomplete: bool = False) -> None:
+        self.slice = slice
+        self.position = position
+        self.is_first_batch_incomplete = is_first_batch_incomplete
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by time; `leader_epoch` is -1 if its batch has none."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int = -1
+
+
+class AbortedTransaction(NamedTuple):
+    """An entry of the transaction index: records of the producer in [first_offset, last_offset] are aborted;
+    `last_stable_offset` is that of the log when the marker was written."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """Answer of OffsetForLeaderEpoch: (-1, -1) if undefined."""
+
+    epoch: int
+    end_offset: int
