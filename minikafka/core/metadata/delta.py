@@ -1,0 +1,418 @@
+"""The step from one image to the next: apply records in order, then take `.image()`; and know what has changed.
+
+Also the only code that gives metadata records their meaning: brokers and the active controller run it alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from wire.records.metadata_records import (
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    TopicRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
+)
+
+from minikafka.core.metadata.image import (
+    RESOURCE_TOPIC,
+    BrokerRegistration,
+    ControllerRegistration,
+    MetadataImage,
+    PartitionRegistration,
+    Resource,
+    TopicImage,
+    empty_image,
+)
+
+
+class MetadataError(Exception):
+    """A record that cannot follow the image it is applied to: the log is damaged or was written by something else."""
+
+
+class TopicDelta:
+    """What happened to one topic. `changed`: index -> partition as it is now; `previous`: index -> as it was (absent: new)."""
+
+    __slots__ = ("changed", "is_new", "name", "previous", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, is_new: bool) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.is_new = is_new
+        self.changed: dict[int, PartitionRegistration] = {}
+        self.previous: dict[int, PartitionRegistration] = {}
+
+    def __repr__(self) -> str:
+        return f"TopicDelta({self.name!r}, {'new, ' if self.is_new else ''}{len(self.changed)} partitions)"
+
+
+class MetadataDelta:
+    """Applies records to a copy-on-write successor of `base`.
+
+    changed_topics: topic id -> TopicDelta (created or with changed partitions); deleted_topics: topic id -> the
+    topic as it was in `base`; changed_brokers: id -> registration now, None when gone; changed_controllers likewise;
+    changed_configs: the resources whose overrides changed; features_changed, quotas_changed, scram_changed, acls_changed.
+    A topic that is deleted and created again under its name is in both, by its two ids.
+    """
+
+    __slots__ = (
+        "_image",
+        "_owned",
+        "_owned_topics",
+        "acls_changed",
+        "base",
+        "changed_brokers",
+        "changed_configs",
+        "changed_controllers",
+        "changed_topics",
+        "deleted_topics",
+        "features_changed",
+        "is_snapshot",
+        "producer_ids_changed",
+        "quotas_changed",
+        "scram_changed",
+    )
+
+    def __init__(self, base: MetadataImage) -> None:
+        self.base = base
+        self._image = base.copy()
+        self._owned: set[str] = set()
+        self._owned_topics: set[bytes] = set()
+        self.changed_topics: dict[bytes, TopicDelta] = {}
+        self.deleted_topics: dict[bytes, TopicImage] = {}
+        self.changed_brokers: dict[int, BrokerRegistration | None] = {}
+        self.changed_controllers: dict[int, ControllerRegistration | None] = {}
+        self.changed_configs: dict[Resource, None] = {}
+        self.features_changed = False
+        self.quotas_changed = False
+        self.scram_changed = False
+        self.acls_changed = False
+        self.producer_ids_changed = False
+        self.is_snapshot = False
+
+    def apply(self, record: Any, offset: int = -1) -> None:
+        """Apply one metadata record (of any version). Raises MetadataError when it contradicts the image.
+
+        `offset` is where the record is in the log; a broker's registration remembers its own.
+        """
+        method = _METHODS.get(type(record))
+        if method is None:
+            raise MetadataError(f"the metadata log holds a record that is none of its own: {type(record).__name__}")
+        method(self, record, offset)
+        if offset >= 0:
+            self._image.offset = offset
+
+    def apply_all(self, records: Iterable[Any], first_offset: int = -1) -> None:
+        """Apply records that follow each other in the log."""
+        for index, record in enumerate(records):
+            self.apply(record, -1 if first_offset < 0 else first_offset + index)
+
+    def image(self, offset: int | None = None, epoch: int | None = None) -> MetadataImage:
+        """The image after the records applied so far; apply nothing more to this delta afterwards."""
+        if offset is not None:
+            self._image.offset = offset
+        if epoch is not None:
+            self._image.epoch = epoch
+        return self._image
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing that anybody could look at has changed."""
+        return not (
+            self.changed_topics
+            or self.deleted_topics
+            or self.changed_brokers
+            or self.changed_controllers
+            or self.changed_configs
+            or self.features_changed
+            or self.quotas_changed
+            or self.scram_changed
+            or self.acls_changed
+            or self.producer_ids_changed
+            or self.is_snapshot
+        )
+
+    @classmethod
+    def from_snapshot(cls, base: MetadataImage, records: Iterable[Any], offset: int, epoch: int) -> MetadataDelta:
+        """The step from `base` to the image that a snapshot's records make, naming only what differs."""
+        fresh = cls(empty_image())
+        fresh.apply_all(records)
+        image = fresh.image(offset, epoch)
+        delta = cls(base)
+        delta._image = image
+        delta.is_snapshot = True
+        delta._compare_topics(base, image)
+        for broker_id in {**base.brokers, **image.brokers}:
+            if base.brokers.get(broker_id) != image.brokers.get(broker_id):
+                delta.changed_brokers[broker_id] = image.brokers.get(broker_id)
+        for controller_id in {**base.controllers, **image.controllers}:
+            if base.controllers.get(controller_id) != image.controllers.get(controller_id):
+                delta.changed_controllers[controller_id] = image.controllers.get(controller_id)
+        for resource in {**base.configs, **image.configs}:
+            if base.configs.get(resource) != image.configs.get(resource):
+                delta.changed_configs[resource] = None
+        delta.features_changed = base.features != image.features
+        delta.quotas_changed = base.client_quotas != image.client_quotas
+        delta.scram_changed = base.scram != image.scram
+        delta.acls_changed = base.acls != image.acls
+        delta.producer_ids_changed = base.next_producer_id != image.next_producer_id
+        return delta
+
+    def _compare_topics(self, base: MetadataImage, image: MetadataImage) -> None:
+        for topic_id, topic in base.topics_by_id.items():
+            if topic_id not in image.topics_by_id:
+                self.deleted_topics[topic_id] = topic
+        for topic_id, topic in image.topics_by_id.items():
+            before = base.topics_by_id.get(topic_id)
+            delta = TopicDelta(topic.name, topic_id, before is None)
+            for index, partition in topic.partitions.items():
+                old = None if before is None else before.partitions.get(index)
+                if old != partition:
+                    delta.changed[index] = partition
+                    if old is not None:
+                        delta.previous[index] = old
+            if delta.is_new or delta.changed:
+                self.changed_topics[topic_id] = delta
+
+    # -- copy on write ---------------------------------------------------------------------------------------------
+
+    def _own(self, name: str) -> Any:
+        container = getattr(self._image, name)
+        if name not in self._owned:
+            self._owned.add(name)
+            container = dict(container)
+            setattr(self._image, name, container)
+        return container
+
+    def _own_topic(self, topic_id: bytes) -> TopicImage:
+        topic = self._image.topics_by_id.get(topic_id)
+        if topic is None:
+            raise MetadataError(f"the metadata log changes a topic that does not exist: id {topic_id.hex()}")
+        if topic_id not in self._owned_topics:
+            self._owned_topics.add(topic_id)
+            topic = TopicImage(topic.name, topic_id, dict(topic.partitions))
+            self._own("topics_by_id")[topic_id] = topic
+            self._own("topics_by_name")[topic.name] = topic
+        return topic
+
+    def _topic_delta(self, topic: TopicImage) -> TopicDelta:
+        delta = self.changed_topics.get(topic.topic_id)
+        if delta is None:
+            delta = self.changed_topics[topic.topic_id] = TopicDelta(topic.name, topic.topic_id, False)
+        return delta
+
+    def _set_partition(self, topic: TopicImage, index: int, partition: PartitionRegistration) -> None:
+        delta = self._topic_delta(topic)
+        previous = topic.partitions.get(index)
+        if previous is not None and index not in delta.changed:
+            delta.previous[index] = previous
+        delta.changed[index] = partition
+        topic.partitions[index] = partition
+
+    # -- records ---------------------------------------------------------------------------------------------------
+
+    def _topic(self, record: TopicRecord, _: int) -> None:
+        if record.name in self._image.topics_by_name:
+            raise MetadataError(f"the metadata log creates topic {record.name!r} twice")
+        topic = TopicImage(record.name, record.topic_id)
+        self._owned_topics.add(record.topic_id)
+        self._own("topics_by_id")[record.topic_id] = topic
+        self._own("topics_by_name")[record.name] = topic
+        self.changed_topics[record.topic_id] = TopicDelta(record.name, record.topic_id, True)
+
+    def _partition(self, record: PartitionRecord, _: int) -> None:
+        self._set_partition(self._own_topic(record.topic_id), record.partition_id, PartitionRegistration.from_record(record))
+
+    def _partition_change(self, record: PartitionChangeRecord, _: int) -> None:
+        topic = self._own_topic(record.topic_id)
+        partition = topic.partitions.get(record.partition_id)
+        if partition is None:
+            raise MetadataError(f"the metadata log changes partition {topic.name}-{record.partition_id}, which does not exist")
+        self._set_partition(topic, record.partition_id, partition.merge(record))
+
+    def _remove_topic(self, record: RemoveTopicRecord, _: int) -> None:
+        topic = self._own("topics_by_id").pop(record.topic_id, None)
+        if topic is None:
+            raise MetadataError(f"the metadata log removes a topic that does not exist: id {record.topic_id.hex()}")
+        del self._own("topics_by_name")[topic.name]
+        self.changed_topics.pop(record.topic_id, None)
+        before = self.base.topics_by_id.get(record.topic_id)
+        if before is not None:
+            self.deleted_topics[record.topic_id] = before
+        resource = (RESOURCE_TOPIC, topic.name)
+        if resource in self._image.configs:
+            del self._own("configs")[resource]
+            self.changed_configs[resource] = None
+
+    def _clear_elr(self, record: ClearElrRecord, _: int) -> None:
+        if record.topic_name:
+            found = self._image.topics_by_name.get(record.topic_name)
+            if found is None:
+                raise MetadataError(f"the metadata log clears eligible leaders of topic {record.topic_name!r}, which does not exist")
+            topics = [found]
+        else:
+            topics = list(self._image.topics_by_id.values())
+        for topic in topics:
+            for index, partition in topic.partitions.items():
+                if partition.elr or partition.last_known_elr:
+                    self._set_partition(self._own_topic(topic.topic_id), index, partition.without_elr())
+
+    def _register_broker(self, record: RegisterBrokerRecord, offset: int) -> None:
+        self._set_broker(BrokerRegistration.from_record(record, offset))
+
+    def _set_broker(self, broker: BrokerRegistration) -> None:
+        self._own("brokers")[broker.broker_id] = broker
+        self.changed_brokers[broker.broker_id] = broker
+
+    def _registered(self, broker_id: int, epoch: int) -> BrokerRegistration:
+        broker = self._image.brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:
+            found = "not registered" if broker is None else f"registered with epoch {broker.epoch}"
+            raise MetadataError(f"the metadata log changes broker {broker_id} of epoch {epoch}, which is {found}")
+        return broker
+
+    def _unregister_broker(self, record: UnregisterBrokerRecord, _: int) -> None:
+        self._registered(record.broker_id, record.broker_epoch)
+        del self._own("brokers")[record.broker_id]
+        self.changed_brokers[record.broker_id] = None
+
+    def _fence_broker(self, record: FenceBrokerRecord, _: int) -> None:
+        self._set_broker(self._registered(record.id, record.epoch).changed(fenced=True))
+
+    def _unfence_broker(self, record: UnfenceBrokerRecord, _: int) -> None:
+        self._set_broker(self._registered(record.id, record.epoch).changed(fenced=False))
+
+    def _broker_change(self, record: BrokerRegistrationChangeRecord, _: int) -> None:
+        broker = self._registered(record.broker_id, record.broker_epoch)
+        self._set_broker(
+            broker.changed(
+                fenced=None if record.fenced == 0 else record.fenced > 0,
+                in_controlled_shutdown=True if record.in_controlled_shutdown > 0 else None,
+                log_dirs=record.log_dirs or None,
+                cordoned_log_dirs=record.cordoned_log_dirs,
+            )
+        )
+
+    def _register_controller(self, record: RegisterControllerRecord, _: int) -> None:
+        controller = ControllerRegistration.from_record(record)
+        self._own("controllers")[controller.controller_id] = controller
+        self.changed_controllers[controller.controller_id] = controller
+
+    def _config(self, record: ConfigRecord, _: int) -> None:
+        resource = (record.resource_type, record.resource_name)
+        configs = self._own("configs")
+        values = dict(configs.get(resource, {}))
+        if record.value is None:
+            values.pop(record.name, None)
+        else:
+            values[record.name] = record.value
+        if values:
+            configs[resource] = values
+        else:
+            configs.pop(resource, None)
+        self.changed_configs[resource] = None
+
+    def _feature_level(self, record: FeatureLevelRecord, _: int) -> None:
+        features = self._own("features")
+        if record.feature_level == 0:
+            features.pop(record.name, None)
+        else:
+            features[record.name] = record.feature_level
+        self.features_changed = True
+
+    def _client_quota(self, record: ClientQuotaRecord, _: int) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        quotas = self._own("client_quotas")
+        values = dict(quotas.get(entity, {}))
+        if record.remove:
+            values.pop(record.key, None)
+        else:
+            values[record.key] = record.value
+        if values:
+            quotas[entity] = values
+        else:
+            quotas.pop(entity, None)
+        self.quotas_changed = True
+
+    def _producer_ids(self, record: ProducerIdsRecord, _: int) -> None:
+        self._image.next_producer_id = record.next_producer_id
+        self._image.producer_ids_broker = (record.broker_id, record.broker_epoch)
+        self.producer_ids_changed = True
+
+    def _scram(self, record: UserScramCredentialRecord, _: int) -> None:
+        self._own("scram")[record.name, record.mechanism] = record
+        self.scram_changed = True
+
+    def _remove_scram(self, record: RemoveUserScramCredentialRecord, _: int) -> None:
+        self._own("scram").pop((record.name, record.mechanism), None)
+        self.scram_changed = True
+
+    def _acl(self, record: AccessControlEntryRecord, _: int) -> None:
+        self._own("acls")[record.id] = record
+        self.acls_changed = True
+
+    def _remove_acl(self, record: RemoveAccessControlEntryRecord, _: int) -> None:
+        self._own("acls").pop(record.id, None)
+        self.acls_changed = True
+
+    def _delegation_token(self, record: DelegationTokenRecord, _: int) -> None:
+        self._own("delegation_tokens")[record.token_id] = record
+
+    def _remove_delegation_token(self, record: RemoveDelegationTokenRecord, _: int) -> None:
+        self._own("delegation_tokens").pop(record.token_id, None)
+
+    def _nothing(self, record: Any, _: int) -> None:
+        """Records that leave the image as it is; whoever reads the log holds back a transaction until it ends."""
+
+
+_METHODS: dict[type, Callable[[MetadataDelta, Any, int], None]] = {
+    RegisterBrokerRecord: MetadataDelta._register_broker,
+    UnregisterBrokerRecord: MetadataDelta._unregister_broker,
+    TopicRecord: MetadataDelta._topic,
+    PartitionRecord: MetadataDelta._partition,
+    ConfigRecord: MetadataDelta._config,
+    PartitionChangeRecord: MetadataDelta._partition_change,
+    FenceBrokerRecord: MetadataDelta._fence_broker,
+    UnfenceBrokerRecord: MetadataDelta._unfence_broker,
+    RemoveTopicRecord: MetadataDelta._remove_topic,
+    DelegationTokenRecord: MetadataDelta._delegation_token,
+    UserScramCredentialRecord: MetadataDelta._scram,
+    FeatureLevelRecord: MetadataDelta._feature_level,
+    ClientQuotaRecord: MetadataDelta._client_quota,
+    ProducerIdsRecord: MetadataDelta._producer_ids,
+    BrokerRegistrationChangeRecord: MetadataDelta._broker_change,
+    AccessControlEntryRecord: MetadataDelta._acl,
+    RemoveAccessControlEntryRecord: MetadataDelta._remove_acl,
+    NoOpRecord: MetadataDelta._nothing,
+    ZkMigrationStateRecord: MetadataDelta._nothing,
+    RemoveUserScramCredentialRecord: MetadataDelta._remove_scram,
+    BeginTransactionRecord: MetadataDelta._nothing,
+    EndTransactionRecord: MetadataDelta._nothing,
+    AbortTransactionRecord: MetadataDelta._nothing,
+    RemoveDelegationTokenRecord: MetadataDelta._remove_delegation_token,
+    RegisterControllerRecord: MetadataDelta._register_controller,
+    ClearElrRecord: MetadataDelta._clear_elr,
+}
