@@ -1,0 +1,36 @@
+"""Whole frames: four bytes of size, a header, a message."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from wire.header import encode_request_header, response_header_version
+from wire.message import Piece, Request, Response, join_pieces
+
+_SIZE = struct.Struct(">i")
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+_SIZE_CORRELATION_TAGS = struct.Struct(">iib")
+
+
+def _size(pieces: list[Any]) -> int:
+    return sum(len(p) if isinstance(p, (bytes, bytearray, memoryview)) else p.size for p in pieces)
+
+
+def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Piece]:
+    """The frame of a request; large records are pieces of their own."""
+    pieces: list[Any] = [b"", encode_request_header(request.API_KEY, version, correlation_id, client_id)]
+    request.encode_into(version, pieces)
+    pieces[0] = _SIZE.pack(_size(pieces))
+    return join_pieces(pieces)
+
+
+def encode_response(response: Response, version: int, correlation_id: int) -> list[Piece]:
+    """The frame of a response; large records and file regions are pieces of their own."""
+    pieces: list[Any] = [b""]
+    response.encode_into(version, pieces)
+    if response_header_version(response.API_KEY, version):
+        pieces[0] = _SIZE_CORRELATION_TAGS.pack(_size(pieces) + 5, correlation_id, 0)
+    else:
+        pieces[0] = _SIZE_AND_CORRELATION.pack(_size(pieces) + 4, correlation_id)
+    return join_pieces(pieces)

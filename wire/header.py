@@ -1,0 +1,129 @@
+"""Request and response headers with their quirks (KIP-482, KIP-511).
+
+A flexible request has header v2 whose client id keeps its two-byte length; ApiVersions answers with response header v0 in every version, so
+that a client can read the answer before it knows what the broker speaks.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from wire.errors import WireError
+from wire.varint import read_unsigned_varint
+
+API_VERSIONS_KEY = 18
+CONTROLLED_SHUTDOWN_KEY = 7
+HEADER_BYTES_MIN = 8
+_PREFIX = struct.Struct(">hhi")
+_LENGTH = struct.Struct(">h")
+_CORRELATION = struct.Struct(">i")
+
+
+class RequestHeader:
+    """What stands before every request; `client_id` is None when the client sent null."""
+
+    __slots__ = ("api_key", "api_version", "client_id", "correlation_id")
+
+    def __init__(self, api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+
+    def __repr__(self) -> str:
+        return f"RequestHeader(api_key={self.api_key}, api_version={self.api_version}, correlation_id={self.correlation_id}, client_id={self.client_id!r})"
+
+
+#: API key -> first flexible version, filled by `wire.registry`'s table.
+FLEXIBLE_FROM: dict[int, int] = {
+    0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5,
+    16: 3, 18: 3, 19: 5, 20: 4, 21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3,
+    29: 2, 30: 2, 31: 2, 32: 4, 33: 2, 34: 2, 35: 2, 36: 2, 37: 2, 38: 2, 39: 2, 40: 2,
+    41: 2, 42: 2, 43: 2, 44: 1, 45: 0, 46: 0, 48: 1, 49: 1, 50: 0, 51: 0, 52: 0, 53: 1,
+    54: 1, 55: 0, 56: 0, 57: 0, 58: 0, 59: 0, 60: 0, 61: 0, 62: 0, 63: 0, 64: 0, 65: 0,
+    66: 0, 67: 0, 68: 0, 69: 0, 70: 0, 71: 0, 72: 0, 73: 0, 74: 0, 75: 0, 76: 0, 77: 0,
+    78: 0, 79: 0, 80: 0, 81: 0, 82: 0, 83: 0, 84: 0, 85: 0, 86: 0, 87: 0, 88: 0, 89: 0,
+    90: 0, 91: 0, 92: 0,
+}
+
+
+def request_header_version(api_key: int, api_version: int) -> int:
+    """0 for ControlledShutdown v0, 1 for inflexible versions, 2 for flexible ones."""
+    flexible = FLEXIBLE_FROM.get(api_key)
+    if flexible is not None and api_version >= flexible:
+        return 2
+    return 0 if api_key == CONTROLLED_SHUTDOWN_KEY and api_version == 0 else 1
+
+
+def response_header_version(api_key: int, api_version: int) -> int:
+    """1 (with tagged fields) for flexible versions, but 0 for ApiVersions always."""
+    flexible = FLEXIBLE_FROM.get(api_key)
+    return 1 if flexible is not None and api_version >= flexible and api_key != API_VERSIONS_KEY else 0
+
+
+def decode_request_header(view: memoryview | bytes, position: int = 0) -> tuple[RequestHeader, int]:
+    """The header at `position` and where the body begins. Raises WireError when it is cut."""
+    try:
+        api_key, api_version, correlation_id = _PREFIX.unpack_from(view, position)
+        position += 8
+        (length,) = _LENGTH.unpack_from(view, position)
+        position += 2
+        client_id = None
+        if length >= 0:
+            end = position + length
+            if end > len(view):
+                raise WireError(f"the client id is {length} bytes long, {len(view) - position} are there")
+            client_id = str(view[position:end], "utf-8", "replace")
+            position = end
+        flexible = FLEXIBLE_FROM.get(api_key)
+        if flexible is not None and api_version >= flexible:
+            if view[position] == 0:
+                position += 1
+            else:
+                position = skip_tagged_fields(view, position)
+    except (struct.error, IndexError) as error:
+        raise WireError("the request header is cut short") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def skip_tagged_fields(view: memoryview | bytes, position: int) -> int:
+    """The position after a section of tagged fields. Raises WireError or IndexError."""
+    count, position = read_unsigned_varint(view, position)
+    if count * 2 > len(view) - position:
+        raise WireError(f"{count} tagged fields do not fit into {len(view) - position} bytes")
+    for _ in range(count):
+        _, position = read_unsigned_varint(view, position)
+        size, position = read_unsigned_varint(view, position)
+        position += size
+        if position > len(view):
+            raise WireError("a tagged field is longer than the frame")
+    return position
+
+
+def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
+    """The header's bytes."""
+    head = _PREFIX.pack(api_key, api_version, correlation_id)
+    version = request_header_version(api_key, api_version)
+    if version == 0:
+        return head
+    name = None if client_id is None else client_id.encode()
+    text = b"\xff\xff" if name is None else _LENGTH.pack(len(name)) + name
+    return head + text + (b"\0" if version == 2 else b"")
+
+
+def decode_response_header(view: memoryview | bytes, api_key: int, api_version: int, position: int = 0) -> tuple[int, int]:
+    """The correlation id and where the body begins. Raises WireError when it is cut."""
+    try:
+        (correlation_id,) = _CORRELATION.unpack_from(view, position)
+        position += 4
+        if response_header_version(api_key, api_version):
+            position = skip_tagged_fields(view, position)
+    except (struct.error, IndexError) as error:
+        raise WireError("the response header is cut short") from error
+    return correlation_id, position
+
+
+def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
+    """The header's bytes."""
+    head = _CORRELATION.pack(correlation_id)
+    return head + b"\0" if response_header_version(api_key, api_version) else head

@@ -1,0 +1,307 @@
+"""Declaring messages: one typed class body for all versions of a message.
+
+    class HeartbeatRequest(Request, api_key=12, versions="0-4", flexible="4+"):
+        group_id: str = field(string, "0+")
+        group_instance_id: str | None = field(string, "3+", nullable="3+", default=None)
+
+The class that declares is the class that handlers use: slots, keyword arguments with Kafka's defaults, equality, repr. `encode` and
+`decode` are compiled for a version when they are first used (`wire.compiler`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self, dataclass_transform
+
+from wire.types import Array, Fixed, Type, Variable, Versions
+
+
+class _Unset:
+    """Stands for "no default given": the zero value of the type."""
+
+
+UNSET = _Unset()
+
+
+class FileRegion(Protocol):
+    """Bytes that live in a file and are sent from there; `size` is their number."""
+
+    @property
+    def size(self) -> int: ...
+
+
+#: What a records field holds: received bytes, built bytes, or a region of a file.
+RecordsValue = bytes | bytearray | memoryview | FileRegion
+Piece = RecordsValue
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One declared field. `type` is None for a single nested struct, whose class is then `struct`."""
+
+    name: str
+    type: Type | None
+    struct: type[Struct] | None
+    versions: Versions
+    nullable: Versions
+    default: Any
+    tag: int | None
+    tagged: Versions
+    ignorable: bool
+    map_key: bool
+
+    def default_value(self) -> Any:
+        """A fresh default."""
+        if self.default is UNSET:
+            return zero_value(self)
+        return self.default
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    type: Type | type[Struct]
+    versions: str
+    nullable: str | None
+    default: Any
+    tag: int | None
+    tagged: str | None
+    ignorable: bool
+    map_key: bool
+
+
+def field(
+    kind: Any,
+    versions: str,
+    *,
+    nullable: str | None = None,
+    default: Any = UNSET,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+    map_key: bool = False,
+) -> Any:
+    """Declare a field: its type, the versions that have it, where it may be null, its default, its tag (KIP-482)."""
+    return _Declared(kind, versions, nullable, default, tag, tagged, ignorable, map_key)
+
+
+def zero_value(declared: Field) -> Any:
+    """The default of a field that names none."""
+    if isinstance(declared.type, Fixed):
+        return declared.type.zero
+    if isinstance(declared.type, Array):
+        return []
+    if isinstance(declared.type, Variable):
+        return "" if declared.type.name == "string" else b""
+    assert declared.struct is not None
+    return declared.struct()
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class StructMeta(type):
+    """Turns declared fields into slots and an `__init__`."""
+
+    FIELDS: tuple[Field, ...]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> StructMeta:
+        fields = []
+        for key, value in list(namespace.items()):
+            if isinstance(value, _Declared):
+                fields.append(_field(key, value))
+                del namespace[key]
+        namespace["__slots__"] = tuple(declared.name for declared in fields)
+        namespace["FIELDS"] = tuple(fields)
+        if fields:
+            namespace["__init__"] = _make_init(fields)
+        return super().__new__(mcs, name, bases, namespace, **options)
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
+        super().__init__(name, bases, namespace)
+
+
+def _field(name: str, declared: _Declared) -> Field:
+    kind = declared.type
+    nested = isinstance(kind, type)
+    return Field(
+        name=name,
+        type=None if nested else kind,  # type: ignore[arg-type]
+        struct=kind if nested else None,  # type: ignore[arg-type]
+        versions=Versions.parse(declared.versions),
+        nullable=Versions.parse(declared.nullable),
+        default=declared.default,
+        tag=declared.tag,
+        tagged=Versions.parse(declared.tagged if declared.tagged or declared.tag is None else declared.versions),
+        ignorable=declared.ignorable,
+        map_key=declared.map_key,
+    )
+
+
+def _make_init(fields: list[Field]) -> Callable[..., None]:
+    scope: dict[str, Any] = {"UNSET": UNSET}
+    arguments, lines = [], []
+    for declared in fields:
+        default = declared.default_value()
+        if isinstance(default, (list, Struct)):
+            arguments.append(f"{declared.name}=UNSET")
+            fresh = "[]" if isinstance(default, list) else f"_new_{declared.name}()"
+            scope[f"_new_{declared.name}"] = declared.struct
+            lines.append(f"    self.{declared.name} = {fresh} if {declared.name} is UNSET else {declared.name}")
+        else:
+            scope[f"_default_{declared.name}"] = default
+            arguments.append(f"{declared.name}=_default_{declared.name}")
+            lines.append(f"    self.{declared.name} = {declared.name}")
+    exec(f"def __init__(self, *, {', '.join(arguments)}):\n" + "\n".join(lines), scope)  # noqa: S102 - our own text
+    made: Callable[..., None] = scope["__init__"]
+    return made
+
+
+class Struct(metaclass=StructMeta):
+    """A declared group of fields inside a message."""
+
+    FIELDS: ClassVar[tuple[Field, ...]]
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in self.FIELDS)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS if getattr(self, f.name) != f.default_value()
+        )
+        return f"{type(self).__qualname__}({shown})"
+
+
+def _same(left: object, right: object) -> bool:
+    if isinstance(left, (bytes, bytearray, memoryview)) and isinstance(right, (bytes, bytearray, memoryview)):
+        return bytes(left) == bytes(right)
+    return left == right
+
+
+class Message(Struct):
+    """A struct with versions of its own."""
+
+    NAME: ClassVar[str] = ""
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int | None] = None
+    _decoders: ClassVar[dict[int, Callable[..., Any]]]
+    _encoders: ClassVar[dict[int, Callable[..., Any]]]
+
+    def __init_subclass__(cls, *, versions: str | None = None, flexible: str | None = None) -> None:
+        super().__init_subclass__()
+        if versions is None:
+            return
+        span = Versions.parse(versions)
+        flexible_span = Versions.parse(flexible)
+        cls.NAME = cls.__name__
+        cls.MIN_VERSION, cls.MAX_VERSION = span.low, span.high
+        cls.FLEXIBLE_FROM = flexible_span.low if flexible_span.low <= flexible_span.high else None
+        cls._decoders, cls._encoders = {}, {}
+
+    @classmethod
+    def is_flexible(cls, version: int) -> bool:
+        """Whether the version has compact lengths and tagged fields (KIP-482)."""
+        return cls.FLEXIBLE_FROM is not None and version >= cls.FLEXIBLE_FROM
+
+    @classmethod
+    def decode(cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> Self:
+        """The message at `position`; bytes after it are ignored. Raises WireError for what the schema forbids."""
+        return cls.decode_from(version, buffer, position)[0]
+
+    @classmethod
+    def decode_from(cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[Self, int]:
+        """The message at `position` and the position after it. Raises WireError."""
+        decoder = cls._decoders.get(version)
+        if decoder is None:
+            from wire.compiler import decoder_for  # noqa: PLC0415 - the compiler imports this module
+
+            decoder = decoder_for(cls, version)
+        decoded: tuple[Self, int] = decoder(buffer, position)
+        return decoded
+
+    def encode_into(self, version: int, pieces: list[Any]) -> None:
+        """Append the message's bytes to `pieces`; file regions stay as they are. Raises WireError."""
+        encoder = self._encoders.get(version)
+        if encoder is None:
+            from wire.compiler import encoder_for  # noqa: PLC0415
+
+            encoder = encoder_for(type(self), version)
+        encoder(self, pieces)
+
+    def encode(self, version: int) -> bytes:
+        """The message's bytes; a message that holds file regions cannot be encoded whole."""
+        pieces: list[Any] = []
+        self.encode_into(version, pieces)
+        return b"".join(pieces)
+
+    def encode_pieces(self, version: int) -> list[Piece]:
+        """The message's bytes with large records and file regions as pieces of their own."""
+        pieces: list[Any] = []
+        self.encode_into(version, pieces)
+        return join_pieces(pieces)
+
+
+LARGE_PIECE_BYTES = 4096
+
+
+def join_pieces(pieces: list[Any]) -> list[Piece]:
+    """Join neighbouring small byte strings."""
+    joined: list[Piece] = []
+    run: list[Any] = []
+    for piece in pieces:
+        kind = type(piece)
+        if kind is bytes or (kind in (memoryview, bytearray) and len(piece) < LARGE_PIECE_BYTES):
+            run.append(piece)
+            continue
+        if run:
+            joined.append(b"".join(run))
+            run = []
+        joined.append(piece)
+    if run:
+        joined.append(b"".join(run))
+    return joined
+
+
+class _ApiMessage(Message):
+    API_KEY: ClassVar[int] = -1
+
+    def __init_subclass__(cls, *, api_key: int | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if api_key is not None:
+            cls.API_KEY = api_key
+
+
+class Request(_ApiMessage):
+    """A request; `LISTENERS` names the kinds of listener that serve it."""
+
+    LISTENERS: ClassVar[tuple[str, ...]] = ()
+    LATEST_UNSTABLE: ClassVar[bool] = False
+
+    def __init_subclass__(
+        cls, *, listeners: tuple[str, ...] = (), latest_unstable: bool = False, **options: Any
+    ) -> None:
+        super().__init_subclass__(**options)
+        cls.LISTENERS = listeners
+        cls.LATEST_UNSTABLE = latest_unstable
+
+
+class Response(_ApiMessage):
+    """A response."""
+
+
+class Data(Message):
+    """A message without an API key: headers, and what is stored in records."""
+
+
+class Record(Message):
+    """A message stored in a record; `RECORD_TYPE` is the type of metadata records and coordinator keys."""
+
+    RECORD_TYPE: ClassVar[int] = -1
+
+    def __init_subclass__(cls, *, record_type: int | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if record_type is not None:
+            cls.RECORD_TYPE = record_type

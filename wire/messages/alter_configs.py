@@ -1,0 +1,43 @@
+"""AlterConfigs (API key 33)."""
+
+from __future__ import annotations
+
+from wire.message import Request, Response, Struct, field
+from wire.types import array, boolean, int16, int32, int8, string
+
+
+class _AlterableConfig(Struct):
+    name: str = field(string, "0+", map_key=True)
+    value: str | None = field(string, "0+", nullable="0+")
+
+
+class _AlterConfigsResource(Struct):
+    resource_type: int = field(int8, "0+", map_key=True)
+    resource_name: str = field(string, "0+", map_key=True)
+    configs: list[_AlterableConfig] = field(array(_AlterableConfig), "0+")
+
+
+class AlterConfigsRequest(Request, api_key=33, versions="0-2", flexible="2+", listeners=("broker", "controller")):
+    """AlterConfigsRequest, versions 0-2."""
+
+    AlterableConfig = _AlterableConfig
+    AlterConfigsResource = _AlterConfigsResource
+
+    resources: list[_AlterConfigsResource] = field(array(_AlterConfigsResource), "0+")
+    validate_only: bool = field(boolean, "0+")
+
+
+class _AlterConfigsResourceResponse(Struct):
+    error_code: int = field(int16, "0+")
+    error_message: str | None = field(string, "0+", nullable="0+")
+    resource_type: int = field(int8, "0+")
+    resource_name: str = field(string, "0+")
+
+
+class AlterConfigsResponse(Response, api_key=33, versions="0-2", flexible="2+"):
+    """AlterConfigsResponse, versions 0-2."""
+
+    AlterConfigsResourceResponse = _AlterConfigsResourceResponse
+
+    throttle_time_ms: int = field(int32, "0+")
+    responses: list[_AlterConfigsResourceResponse] = field(array(_AlterConfigsResourceResponse), "0+")

@@ -1,0 +1,61 @@
+"""ConsumerGroupDescribe (API key 69)."""
+
+from __future__ import annotations
+
+from wire.message import Request, Response, Struct, field
+from wire.types import array, boolean, int16, int32, int8, string, uuid
+
+
+class ConsumerGroupDescribeRequest(Request, api_key=69, versions="0-1", flexible="0+", listeners=("broker",)):
+    """ConsumerGroupDescribeRequest, versions 0-1."""
+
+    group_ids: list[str] = field(array(string), "0+")
+    include_authorized_operations: bool = field(boolean, "0+")
+
+
+class _TopicPartitions(Struct):
+    topic_id: bytes = field(uuid, "0+")
+    topic_name: str = field(string, "0+")
+    partitions: list[int] = field(array(int32), "0+")
+
+
+class _Assignment(Struct):
+    topic_partitions: list[_TopicPartitions] = field(array(_TopicPartitions), "0+")
+
+
+class _Member(Struct):
+    member_id: str = field(string, "0+")
+    instance_id: str | None = field(string, "0+", nullable="0+", default=None)
+    rack_id: str | None = field(string, "0+", nullable="0+", default=None)
+    member_epoch: int = field(int32, "0+")
+    client_id: str = field(string, "0+")
+    client_host: str = field(string, "0+")
+    subscribed_topic_names: list[str] = field(array(string), "0+")
+    subscribed_topic_regex: str | None = field(string, "0+", nullable="0+", default=None)
+    assignment: _Assignment = field(_Assignment, "0+")
+    target_assignment: _Assignment = field(_Assignment, "0+")
+    member_type: int = field(int8, "1+", default=-1, ignorable=True)
+
+
+class _DescribedGroup(Struct):
+    error_code: int = field(int16, "0+")
+    error_message: str | None = field(string, "0+", nullable="0+", default=None)
+    group_id: str = field(string, "0+")
+    group_state: str = field(string, "0+")
+    group_epoch: int = field(int32, "0+")
+    assignment_epoch: int = field(int32, "0+")
+    assignor_name: str = field(string, "0+")
+    members: list[_Member] = field(array(_Member), "0+")
+    authorized_operations: int = field(int32, "0+", default=-2147483648)
+
+
+class ConsumerGroupDescribeResponse(Response, api_key=69, versions="0-1", flexible="0+"):
+    """ConsumerGroupDescribeResponse, versions 0-1."""
+
+    TopicPartitions = _TopicPartitions
+    Assignment = _Assignment
+    Member = _Member
+    DescribedGroup = _DescribedGroup
+
+    throttle_time_ms: int = field(int32, "0+")
+    groups: list[_DescribedGroup] = field(array(_DescribedGroup), "0+")

@@ -1,0 +1,23 @@
+"""PushTelemetry (API key 72)."""
+
+from __future__ import annotations
+
+from wire.message import Request, Response, field
+from wire.types import boolean, bytes_, int16, int32, int8, uuid
+
+
+class PushTelemetryRequest(Request, api_key=72, versions="0", flexible="0+", listeners=("broker",)):
+    """PushTelemetryRequest, versions 0."""
+
+    client_instance_id: bytes = field(uuid, "0+")
+    subscription_id: int = field(int32, "0+")
+    terminating: bool = field(boolean, "0+")
+    compression_type: int = field(int8, "0+")
+    metrics: bytes = field(bytes_, "0+")
+
+
+class PushTelemetryResponse(Response, api_key=72, versions="0", flexible="0+"):
+    """PushTelemetryResponse, versions 0."""
+
+    throttle_time_ms: int = field(int32, "0+")
+    error_code: int = field(int16, "0+")

@@ -1,0 +1,21 @@
+"""RenewDelegationToken (API key 39)."""
+
+from __future__ import annotations
+
+from wire.message import Request, Response, field
+from wire.types import bytes_, int16, int32, int64
+
+
+class RenewDelegationTokenRequest(Request, api_key=39, versions="1-2", flexible="2+", listeners=("broker", "controller")):
+    """RenewDelegationTokenRequest, versions 1-2."""
+
+    hmac: bytes = field(bytes_, "0+")
+    renew_period_ms: int = field(int64, "0+")
+
+
+class RenewDelegationTokenResponse(Response, api_key=39, versions="1-2", flexible="2+"):
+    """RenewDelegationTokenResponse, versions 1-2."""
+
+    error_code: int = field(int16, "0+")
+    expiry_timestamp_ms: int = field(int64, "0+")
+    throttle_time_ms: int = field(int32, "0+")
