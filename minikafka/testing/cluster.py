@@ -185,7 +185,7 @@ class ProcessCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_die_with_parent,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 - no thread of ours holds a lock here
             )
 
     def close(self) -> None:

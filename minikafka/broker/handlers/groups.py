@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from minikafka.broker.hosts.group import OFFSETS_TOPIC, GroupHost
 from minikafka.core.group.classic import GroupState
+from minikafka.core.group.config import Client
 from minikafka.core.group.coordinator import GroupShard
-from minikafka.core.group.rebalance import Client
 from wire.errors import ApiError, ErrorCode
 from wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse

@@ -7,9 +7,9 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from minikafka.core.group.config import GroupConfig
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.core.group.effects import Append
-from minikafka.core.group.rebalance import GroupConfig
 from wire.batch import build_batch, iterate_batches
 from wire.errors import ApiError, ErrorCode
 from wire.messages.create_topics import CreateTopicsRequest

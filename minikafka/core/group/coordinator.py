@@ -1,7 +1,7 @@
 """One shard of the group coordinator: the groups and offsets of one partition of `__consumer_offsets`.
 
-A deterministic state machine: requests come in with the caller's time, appends and answers go out (`take_effects`), and what
-the partition's log holds is fed back by `replay`. Rules: org.apache.kafka.coordinator.group.GroupCoordinatorShard and OffsetMetadataManager.
+A deterministic state machine: requests come in with the caller's time, appends and answers go out (`take_effects`), and
+what the partition's log holds is fed back by `replay`. Rules: GroupCoordinatorShard and OffsetMetadataManager of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from minikafka.core.group.classic import ClassicGroup, GroupState
+from minikafka.core.group.config import Client, GroupConfig
 from minikafka.core.group.effects import Append, CoordinatorRecord, Effects, Reply
+from minikafka.core.group.errors import check_member, coordinator_error
 from minikafka.core.group.offsets import (
     CommittedOffset,
     OffsetStore,
@@ -18,7 +20,7 @@ from minikafka.core.group.offsets import (
     offset_record,
     offset_tombstone,
 )
-from minikafka.core.group.rebalance import Client, GroupConfig, Rebalancer, check_member, coordinator_error
+from minikafka.core.group.rebalance import Rebalancer
 from wire.errors import ApiError, ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from wire.messages.join_group import JoinGroupRequest

@@ -7,10 +7,11 @@ KIP-345 (static members), KIP-394 (member id required), KIP-559 (protocol in Syn
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from minikafka.core.group.classic import GROUP_METADATA_VALUE_VERSION, ClassicGroup, GroupState
+from minikafka.core.group.config import Client, GroupConfig
 from minikafka.core.group.effects import Append, CoordinatorRecord, Effects, Reply
+from minikafka.core.group.errors import check_member, coordinator_error
 from minikafka.core.group.member import Member
 from minikafka.core.timers import TimerQueue
 from wire.errors import ApiError, ErrorCode
@@ -23,27 +24,6 @@ from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 
 Timer = tuple[str, str, str]  # (kind, group id, member id or "")
-
-
-@dataclass(slots=True, frozen=True)
-class GroupConfig:
-    """The broker properties that the group coordinator heeds; times in milliseconds."""
-
-    session_timeout_ms_min: int = 6000
-    session_timeout_ms_max: int = 1_800_000
-    initial_rebalance_delay_ms: int = 3000
-    group_size_max: int = 2_147_483_647
-    offset_metadata_bytes_max: int = 4096
-    offsets_retention_ms: int = 7 * 24 * 3600 * 1000
-
-
-@dataclass(slots=True, frozen=True)
-class Client:
-    """Who sent a request: `client.id`, the peer's address as Kafka writes it ("/127.0.0.1"), and the API version."""
-
-    client_id: str
-    host: str
-    version: int
 
 
 class Rebalancer:
@@ -144,7 +124,7 @@ class Rebalancer:
         if member_id in group.pending_members:
             self._add_and_rebalance(group, reply, request, client, member_id, now_ms)
             return
-        self._check_member(group, member_id, request.group_instance_id)
+        check_member(group, member_id, request.group_instance_id)
         member = group.members[member_id]
         same = member.protocols == [(p.name, p.metadata) for p in request.protocols]
         if group.state is GroupState.PREPARING_REBALANCE:
@@ -356,7 +336,7 @@ class Rebalancer:
         if client.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         group = self._group(request.group_id)
-        self._check_member(group, request.member_id, request.group_instance_id)
+        check_member(group, request.member_id, request.group_instance_id)
         if request.generation_id != group.generation_id:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION)
         if request.protocol_type is not None and request.protocol_type != group.protocol_type:
@@ -418,7 +398,7 @@ class Rebalancer:
             if not request.group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)
             group = self._group(request.group_id)
-            self._check_member(group, request.member_id, request.group_instance_id)
+            check_member(group, request.member_id, request.group_instance_id)
             if request.generation_id != group.generation_id:
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION)
             if group.state in (GroupState.EMPTY, GroupState.DEAD):
@@ -547,10 +527,6 @@ class Rebalancer:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
-    @staticmethod
-    def _check_member(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> None:
-        check_member(group, member_id, group_instance_id)
-
     def _schedule_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
         self.timers.schedule(("session", group.group_id, member.member_id), now_ms + member.session_timeout_ms)
 
@@ -601,39 +577,6 @@ class Rebalancer:
             if member.awaiting_sync is not None:
                 waiting, member.awaiting_sync = member.awaiting_sync, None
                 self._answer_sync(waiting, SyncGroupResponse(error_code=code))
-
-
-def check_member(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> None:
-    """Raise UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID unless the member is who it says it is."""
-    if group_instance_id is not None:
-        owner = group.static_members.get(group_instance_id)
-        if owner is None:
-            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if owner != member_id:
-            raise ApiError(ErrorCode.FENCED_INSTANCE_ID)
-    if member_id not in group.members:
-        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
-
-
-def coordinator_error(error: ErrorCode) -> ErrorCode:
-    """What a failed append to the coordinator's partition means to a group's client."""
-    if error in _UNAVAILABLE:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH):
-        return ErrorCode.NOT_COORDINATOR
-    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return error
-
-
-_UNAVAILABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
 
 
 def _rebalance_timeout(request: JoinGroupRequest) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from minikafka.core.group.config import Client, GroupConfig
 from minikafka.core.group.coordinator import GroupShard, parse_subscription
-from minikafka.core.group.rebalance import Client, GroupConfig
 from wire.errors import ApiError, ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse

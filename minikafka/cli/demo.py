@@ -1,0 +1,377 @@
+"""`minikafka demo`: a cluster is started, loaded, used, broken, healed and audited, before your eyes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import csv
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from minikafka.client.admin import Admin
+from minikafka.client.consumer import Consumer
+from minikafka.client.producer import Producer
+from minikafka.testing.cluster import ClusterError, ProcessCluster
+
+TOPIC = "flights"
+PARTITIONS = 6
+ROWS_DEFAULT = 50_000
+WRITE_INTERVAL_S = 0.002
+ORPHANS = 5
+
+
+@click.command("demo")
+@click.option("--rows", default=ROWS_DEFAULT, show_default=True, help="Rows of the table that is bulk-loaded.")
+@click.option("--engine", type=click.Choice(["auto", "spark", "local"]), default="auto", show_default=True, help="Runs load and audit.")
+@click.option("--keep", is_flag=True, help="Leave the brokers' directories behind.")
+@click.option("--seed", default=None, type=int, help="Seed of the table's contents.")
+def demo(rows: int, engine: str, keep: bool, seed: int | None) -> None:
+    """Three brokers, a bulk load, a killed leader, and a proof that nothing acknowledged was lost."""
+    story = Story(Console(highlight=False, soft_wrap=True))
+    directory = Path(tempfile.mkdtemp(prefix="minikafka-demo-"))
+    try:
+        passed = Demo(story, directory, rows, engine, seed).run()
+    except ClusterError as error:
+        story.fail(str(error))
+        passed = False
+    except KeyboardInterrupt:
+        story.fail("interrupted")
+        passed = False
+    finally:
+        if keep:
+            story.say(f"directories kept in {directory}")
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
+    sys.exit(0 if passed else 1)
+
+
+class Story:
+    """Numbered chapters with the seconds since the beginning."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._chapter = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the demo began."""
+        return time.monotonic() - self._started
+
+    def chapter(self, title: str) -> None:
+        """Open the next chapter."""
+        self._chapter += 1
+        self._console.print(f"\n[bold cyan]{self._chapter}. {title}[/]")
+
+    def say(self, line: str) -> None:
+        """One line of narration."""
+        self._console.print(f"[dim]{self.elapsed_s:6.1f}s[/]  {line}")
+
+    def fail(self, line: str) -> None:
+        """One line of bad news."""
+        self._console.print(f"[dim]{self.elapsed_s:6.1f}s[/]  [bold red]{line}[/]")
+
+    @contextlib.contextmanager
+    def working(self, what: str) -> Iterator[Callable[[str], None]]:
+        """A spinner on a terminal, a plain line elsewhere; the callback changes its text."""
+        if self._console.is_terminal:
+            with self._console.status(what) as status:
+                yield lambda text: status.update(text)
+        else:
+            self.say(what)
+            yield lambda text: None
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What the producers were told: a value is `sent` and, once acknowledged, has a partition and an offset."""
+
+    acknowledged: dict[str, tuple[int, int]] = field(default_factory=dict)
+    retried: int = 0
+    longest_gap_s: float = 0.0
+
+
+class Demo:
+    """The steps of the demo, in order."""
+
+    def __init__(self, story: Story, directory: Path, rows: int, engine: str, seed: int | None) -> None:
+        self._story = story
+        self._directory = directory
+        self._rows = rows
+        self._engine = engine
+        self._random = random.Random(seed)
+        self._ledger = Ledger()
+        self._loaded = 0
+
+    def run(self) -> bool:
+        """Play every chapter; True when the data is all there and the audit passes."""
+        story = self._story
+        engine = self._choose_engine()
+        story.chapter("Three brokers")
+        cluster = ProcessCluster(3, directory=self._directory / "cluster")
+        try:
+            started = time.monotonic()
+            cluster.format()
+            formatted = time.monotonic()
+            cluster.start()
+            story.say(f"storage formatted in {formatted - started:.2f} s, three brokers ready in [bold]{time.monotonic() - formatted:.2f} s[/]")
+            for node in cluster.nodes.values():
+                pid = node.process.pid if node.process else 0
+                story.say(f"   node {node.node_id}  127.0.0.1:{node.port}  {node.roles:<18}  pid {pid}")
+            asyncio.run(self._create(cluster))
+            self._load(cluster, engine)
+            complete = asyncio.run(self._break_and_heal(cluster))
+            story.chapter("The proof")
+            with story.working("stopping the brokers cleanly"):
+                for node_id in reversed(sorted(cluster.nodes)):
+                    cluster.terminate(node_id)
+            story.say("brokers stopped cleanly")
+            verdict = self._audit(cluster, engine)
+        finally:
+            cluster.close()
+        passed = complete and verdict
+        word = "[bold green]PASS[/]" if passed else "[bold red]FAIL[/]"
+        story.say(f"{word}  {self._loaded + len(self._ledger.acknowledged):,} acknowledged records, {story.elapsed_s:.0f} s in all")
+        return passed
+
+    def _choose_engine(self) -> str:
+        from minikafka.spark.runtime import spark_unavailable_reason  # noqa: PLC0415 - keeps `--help` quick
+
+        if self._engine == "local":
+            return "local"
+        reason = spark_unavailable_reason()
+        if reason is None:
+            return "spark"
+        if self._engine == "spark":
+            raise click.ClickException(f"Spark cannot run here: {reason}")
+        self._story.say(f"Spark cannot run here ({reason}): load and audit use the local engine, with the same checks")
+        return "local"
+
+    # -- chapters --------------------------------------------------------------------------------------------------
+
+    async def _create(self, cluster: ProcessCluster) -> None:
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+        self._story.say(f"topic [bold]{TOPIC}[/]: {PARTITIONS} partitions, replication factor 3, min.insync.replicas 2")
+
+    def _load(self, cluster: ProcessCluster, engine: str) -> None:
+        from minikafka.spark.load import load_table  # noqa: PLC0415
+
+        story = self._story
+        story.chapter("Bulk load")
+        table = self._directory / "flights.csv"
+        self._write_table(table)
+        story.say(f"a table of {self._rows:,} rows, {table.stat().st_size / 1e6:.1f} MB of CSV")
+        with story.working(f"loading it with {'PySpark' if engine == 'spark' else 'the local engine'}"):
+            started = time.monotonic()
+            result = load_table(
+                str(table), bootstrap=cluster.bootstrap, topic=TOPIC, key="flight", engine=engine, compression="lz4"
+            )
+            elapsed = time.monotonic() - started
+        self._loaded = result.records
+        story.say(f"{result.records:,} records acknowledged by every in-sync replica in {elapsed:.1f} s"
+                  f" ({result.seconds:.1f} s of it producing)")
+
+    def _write_table(self, path: Path) -> None:
+        carriers = ["AA", "B6", "DL", "EV", "UA", "US", "WN"]
+        airports = ["ATL", "BOS", "DEN", "EWR", "JFK", "LAX", "LGA", "MIA", "ORD", "SFO"]
+        with path.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["flight", "carrier", "origin", "dest", "dep_delay", "distance"])
+            draw = self._random
+            for _ in range(self._rows):
+                origin, destination = draw.sample(airports, 2)
+                writer.writerow(
+                    [f"N{draw.randrange(100, 9999)}", draw.choice(carriers), origin, destination, draw.randrange(-10, 240), draw.randrange(90, 2700)]
+                )
+
+    async def _break_and_heal(self, cluster: ProcessCluster) -> bool:
+        story = self._story
+        story.chapter("Produce, and kill the leader")
+        async with Admin(cluster.bootstrap) as admin:
+            victim, partition = await self._choose_victim(admin)
+            before = await self._describe(admin, partition)
+            story.say(f"{TOPIC}-{partition}: leader [bold]{before.leader}[/], epoch {before.leader_epoch}, in sync {before.isr}")
+            stop = asyncio.Event()
+            writer = asyncio.create_task(self._write(cluster, stop))
+            await self._until(lambda: len(self._ledger.acknowledged) >= 200, "the first 200 acknowledgements")
+            await self._orphan_records(cluster, victim, partition)
+            killed = time.monotonic()
+            cluster.kill(victim)
+            story.say(f"[bold red]SIGKILL[/] to node {victim}, the leader, while acks=all writing goes on")
+            after = await self._elected(admin, partition, before.leader_epoch)
+            story.say(
+                f"{TOPIC}-{partition}: leader [bold]{after.leader}[/], epoch {after.leader_epoch}, in sync {after.isr}"
+                f"  ({time.monotonic() - killed:.2f} s after the kill)"
+            )
+            count = len(self._ledger.acknowledged)
+            await self._until(lambda: len(self._ledger.acknowledged) >= count + 200, "writing to go on")
+            story.say(f"writing went on: longest pause between two acknowledgements {self._ledger.longest_gap_s:.2f} s")
+            story.chapter("The dead broker comes back")
+            with story.working(f"starting node {victim} again"):
+                restarted = time.monotonic()
+                await asyncio.to_thread(cluster.restart, victim)
+            story.say(f"node {victim} is a live broker again after {time.monotonic() - restarted:.2f} s")
+            healed = await self._in_sync(admin, partition, 3)
+            story.say(f"{TOPIC}-{partition}: leader {healed.leader}, epoch {healed.leader_epoch}, in sync [bold]{healed.isr}[/]")
+            for line in self._truncations(cluster, victim):
+                story.say(f"   {line}")
+            stop.set()
+            await writer
+        return await self._read_back(cluster)
+
+    async def _choose_victim(self, admin: Admin) -> tuple[int, int]:
+        """A partition led by a node other than the controller's, which is node 1 here."""
+        topic = (await admin.describe_topics([TOPIC]))[0]
+        for partition in topic.partitions:
+            if partition.leader not in (-1, 1):
+                return partition.leader, partition.index
+        raise ClusterError("no partition is led by node 2 or 3")
+
+    async def _orphan_records(self, cluster: ProcessCluster, victim: int, partition: int) -> None:
+        """Give the leader records that nobody copies: its followers are paused, so that acks=1 is all it can promise."""
+        followers = [node_id for node_id in cluster.nodes if node_id != victim]
+        producer = Producer(cluster.bootstrap, acks=1, enable_idempotence=False, linger_ms=0)
+        await producer.start()
+        try:
+            await (await producer.send(TOPIC, b"warm-up", partition=partition))
+            for node_id in followers:
+                cluster.pause(node_id)
+            futures = [await producer.send(TOPIC, f"orphan-{n}".encode(), partition=partition) for n in range(ORPHANS)]
+            await asyncio.wait_for(asyncio.gather(*futures), 1.0)
+            cluster.pause(victim)
+        except TimeoutError:
+            self._story.say("the leader had no chance to take unreplicated records this time")
+        finally:
+            for node_id in followers:
+                cluster.resume(node_id)
+            await producer.close(timeout_ms=0)
+        self._story.say(f"{ORPHANS} records written with acks=1 while the followers were paused: only the leader has them")
+
+    async def _write(self, cluster: ProcessCluster, stop: asyncio.Event) -> None:
+        producer = Producer(cluster.bootstrap, acks="all", linger_ms=2)
+        await producer.start()
+        last = time.monotonic()
+        ledger = self._ledger
+
+        def acknowledged(value: str, future: asyncio.Future[object]) -> None:
+            nonlocal last
+            if future.cancelled() or future.exception() is not None:
+                ledger.retried += 1
+                return
+            metadata = future.result()
+            ledger.acknowledged[value] = (metadata.partition, metadata.offset)  # type: ignore[attr-defined]
+            now = time.monotonic()
+            ledger.longest_gap_s = max(ledger.longest_gap_s, now - last)
+            last = now
+
+        number = 0
+        try:
+            while not stop.is_set():
+                value = f"live-{number}"
+                number += 1
+                future = await producer.send(TOPIC, value.encode(), key=str(number % 50).encode())
+                future.add_done_callback(lambda done, value=value: acknowledged(value, done))
+                await asyncio.sleep(WRITE_INTERVAL_S)
+            await producer.flush()
+        finally:
+            await producer.close()
+
+    async def _read_back(self, cluster: ProcessCluster) -> bool:
+        story = self._story
+        story.chapter("Read everything back")
+        expected = self._ledger.acknowledged
+        consumer = Consumer(cluster.bootstrap, group_id="demo", auto_offset_reset="earliest")
+        await consumer.start()
+        found: dict[str, tuple[int, int]] = {}
+        loaded, total, orphans = 0, 0, 0
+        try:
+            await consumer.subscribe([TOPIC])
+            ends = await self._end_offsets(cluster)
+            goal = sum(ends.values())
+            reached: dict[int, int] = {}
+            with story.working(f"consuming {goal:,} records in a group") as update:
+                while any(reached.get(index, 0) < end for index, end in ends.items()):
+                    for record in await consumer.poll(timeout_ms=1000, records_max=5000):
+                        total += 1
+                        reached[record.partition] = record.offset + 1
+                        value = bytes(record.value or b"").decode(errors="replace")
+                        if value.startswith("live-"):
+                            found[value] = (record.partition, record.offset)
+                        elif value.startswith("orphan-"):
+                            orphans += 1
+                        elif value != "warm-up":
+                            loaded += 1
+                    update(f"consumed {total:,} of {goal:,}")
+        finally:
+            await consumer.close()
+        missing = [value for value, place in expected.items() if found.get(value) != place]
+        story.say(f"{total:,} records read: {loaded:,} loaded, {len(found):,} written live, {orphans} of the {ORPHANS} unreplicated ones")
+        if missing or loaded != self._loaded:
+            story.fail(f"{len(missing)} acknowledged records are missing or moved, {self._loaded - loaded} loaded ones are missing")
+            return False
+        story.say(f"[green]no acknowledged record is missing[/]: all {len(expected):,} live and {loaded:,} loaded records are where they were promised")
+        return True
+
+    async def _end_offsets(self, cluster: ProcessCluster) -> dict[int, int]:
+        async with Admin(cluster.bootstrap) as admin:
+            offsets = await admin.list_offsets({(TOPIC, index): "latest" for index in range(PARTITIONS)})
+        return {index: offsets[(TOPIC, index)].offset for index in range(PARTITIONS)}
+
+    def _audit(self, cluster: ProcessCluster, engine: str) -> bool:
+        from minikafka.spark.audit import audit_directories  # noqa: PLC0415
+
+        story = self._story
+        directories = [str(node.log_dir) for node in cluster.nodes.values()]
+        with story.working(f"auditing three log directories with {'Spark' if engine == 'spark' else 'the local engine'}"):
+            report = audit_directories(directories, engine=engine)
+        for finding in report.findings[:10]:
+            story.fail(finding.sentence())
+        story.say(report.one_line())
+        return report.exit_code == 0
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    async def _describe(self, admin: Admin, partition: int):  # type: ignore[no-untyped-def]
+        topic = (await admin.describe_topics([TOPIC]))[0]
+        return next(p for p in topic.partitions if p.index == partition)
+
+    async def _elected(self, admin: Admin, partition: int, epoch: int):  # type: ignore[no-untyped-def]
+        return await self._poll(
+            admin, partition, lambda p: p.leader >= 0 and p.leader_epoch > epoch, f"a new leader of {TOPIC}-{partition}"
+        )
+
+    async def _in_sync(self, admin: Admin, partition: int, size: int):  # type: ignore[no-untyped-def]
+        return await self._poll(admin, partition, lambda p: len(p.isr) == size, f"{size} in-sync replicas of {TOPIC}-{partition}")
+
+    async def _poll(self, admin: Admin, partition: int, condition, what: str, timeout_s: float = 30):  # type: ignore[no-untyped-def]
+        deadline = time.monotonic() + timeout_s
+        with self._story.working(f"waiting for {what}"):
+            while time.monotonic() < deadline:
+                with contextlib.suppress(ConnectionError, TimeoutError):
+                    found = await self._describe(admin, partition)
+                    if condition(found):
+                        return found
+                await asyncio.sleep(0.02)
+        raise ClusterError(f"waited {timeout_s:g} s for {what}")
+
+    async def _until(self, condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise ClusterError(f"waited {timeout_s:g} s for {what}")
+            await asyncio.sleep(0.02)
+
+    @staticmethod
+    def _truncations(cluster: ProcessCluster, node_id: int) -> list[str]:
+        lines = cluster.nodes[node_id].output_path.read_text(errors="replace").splitlines()
+        return [line for line in lines if "truncat" in line.lower() and TOPIC in line][-3:]
