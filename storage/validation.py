@@ -17,7 +17,7 @@ from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch, build_batch
 from wire.compression import CompressionType, decompress
 from wire.errors import ApiError, ErrorCode, WireError
 
-SMALL_BATCH_RECORDS = 2
+SMALL_BATCH_RECORDS = 4
 DECOMPRESSED_MAX = 64 * 1024 * 1024
 CODECS = {"uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 

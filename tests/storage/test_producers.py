@@ -1,0 +1,201 @@
+"""Idempotent producers and transactions: sequences, duplicates, epochs, the last stable offset, snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from helpers.batches import T0, batch, marker
+from helpers.memory_filesystem import MemoryFileSystem
+
+from storage.errors import CorruptFile
+from storage.log import Log
+from storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
+from storage.producer_state import INT32_MAX
+from storage.types import AppendInfo
+from wire.errors import ApiError, ErrorCode
+
+TRANSACTIONAL = 0x10
+
+
+def send(log: Log, sequence: int, *values: bytes, producer_id: int = 7, epoch: int = 0, **fields: int) -> AppendInfo:
+    data = batch(*(values or (b"v",)), producer=(producer_id, epoch, sequence), **fields)
+    info = log.append_as_leader(memoryview(data), 0, T0)
+    log.update_high_watermark(log.log_end_offset)
+    return info
+
+
+def end(log: Log, *, abort: bool, producer_id: int = 7, epoch: int = 0, coordinator_epoch: int = 0) -> AppendInfo:
+    data = marker(producer_id, epoch, abort=abort, coordinator_epoch=coordinator_epoch)
+    return log.append_as_leader(memoryview(data), 0, T0, origin="coordinator")
+
+
+def refused(log: Log, sequence: int, code: ErrorCode, **fields: int) -> None:
+    before = (log.log_end_offset, log.size, log.producer_state.entries.get(7) and log.producer_state.entries[7].batches)
+    with pytest.raises(ApiError) as error:
+        send(log, sequence, **fields)
+    assert error.value.code == code
+    after = (log.log_end_offset, log.size, log.producer_state.entries.get(7) and log.producer_state.entries[7].batches)
+    assert before == after
+
+
+def test_the_last_five_batches_are_recognised(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    for sequence in range(6):
+        send(log, sequence)
+    for sequence in range(1, 6):
+        info = send(log, sequence)
+        assert info.is_duplicate and info.first_offset == info.last_offset == sequence
+    refused(log, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert log.log_end_offset == 6
+
+
+def test_gaps_and_overlaps_are_refused(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    send(log, 0, b"a", b"b", b"c")
+    refused(log, 4, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    refused(log, 2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    assert send(log, 3).first_offset == 3
+
+
+def test_epochs_fence(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    send(log, 0, epoch=2)
+    refused(log, 1, ErrorCode.INVALID_PRODUCER_EPOCH, epoch=1)
+    refused(log, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, epoch=3)
+    assert send(log, 0, epoch=3).first_offset == 1
+
+
+def test_sequences_wrap(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    send(log, INT32_MAX - 1, b"a", b"b", b"c")
+    assert log.producer_state.entries[7].last_sequence == 0
+    assert send(log, INT32_MAX - 1, b"a", b"b", b"c").is_duplicate
+    assert send(log, 1).first_offset == 3
+    other = open_log(MemoryFileSystem())
+    send(other, INT32_MAX)
+    assert send(other, 0).first_offset == 1
+
+
+def test_an_unknown_producer_may_start_anywhere(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    assert send(log, 5).first_offset == 0
+    refused(log, 7, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_transactions_bound_the_last_stable_offset(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    send(log, 0, attributes=TRANSACTIONAL)
+    send(log, 0, producer_id=8, attributes=TRANSACTIONAL)
+    log.append_as_leader(memoryview(batch(b"plain")), 0, T0)
+    log.update_high_watermark(3)
+    assert log.last_stable_offset == 0
+    end(log, abort=True)
+    assert log.last_stable_offset == 0, "the marker is not replicated yet"
+    log.update_high_watermark(4)
+    assert log.last_stable_offset == 1
+    end(log, abort=False, producer_id=8)
+    log.update_high_watermark(5)
+    assert log.last_stable_offset == 5
+    assert [tuple(entry) for entry in log.aborted_transactions(0, 5)] == [(7, 0, 3, 1)]
+
+
+def test_a_marker_without_data_aborts_nothing(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log()
+    end(log, abort=True, epoch=4)
+    assert log.aborted_transactions(0, 10) == []
+    assert not any(name.endswith(".txnindex") for name in disk.names)
+    refused(log, 0, ErrorCode.INVALID_PRODUCER_EPOCH, epoch=3)
+
+
+def test_markers_are_fenced_by_producer_and_coordinator_epoch(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    send(log, 0, epoch=1, attributes=TRANSACTIONAL)
+    with pytest.raises(ApiError) as stale:
+        end(log, abort=True, epoch=0)
+    assert stale.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
+    end(log, abort=True, epoch=1, coordinator_epoch=5)
+    with pytest.raises(ApiError) as fenced:
+        end(log, abort=True, epoch=1, coordinator_epoch=4)
+    assert fenced.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_a_bumped_epoch_in_the_marker_starts_sequences_anew(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    send(log, 0, attributes=TRANSACTIONAL)
+    end(log, abort=False, epoch=1)
+    refused(log, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, epoch=1, attributes=TRANSACTIONAL)
+    assert send(log, 0, epoch=1, attributes=TRANSACTIONAL).first_offset == 2
+
+
+def test_plain_data_inside_of_a_transaction_is_refused(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    send(log, 0, attributes=TRANSACTIONAL)
+    refused(log, 1, ErrorCode.INVALID_TXN_STATE)
+
+
+def test_followers_take_any_sequence(open_log: Callable[..., Log]) -> None:
+    log = open_log()
+    fetched = batch(b"a", producer=(7, 3, 100), epoch=0) + batch(b"b", producer=(7, 2, 900), epoch=0, base_offset=1)
+    info = log.append_as_follower(memoryview(fetched))
+    assert (info.batches, log.log_end_offset) == (2, 2)
+
+
+def test_a_follower_learns_transactions_within_one_fetch(open_log: Callable[..., Log]) -> None:
+    leader, follower = open_log(), open_log(MemoryFileSystem())
+    send(leader, 0, attributes=TRANSACTIONAL)
+    end(leader, abort=True)
+    send(leader, 1, attributes=TRANSACTIONAL)
+    follower.append_as_follower(memoryview(leader.read(0, 9999, end_offset=3).slice.read()))
+    assert follower.aborted_transactions(0, 9) == leader.aborted_transactions(0, 9) != []
+    follower.update_high_watermark(3)
+    assert follower.last_stable_offset == leader.last_stable_offset == 2
+
+
+def test_state_survives_recovery_with_and_without_snapshots(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log(segment_bytes=300)
+    for sequence in range(12):
+        send(log, sequence, attributes=TRANSACTIONAL)
+    assert log.producer_state.snapshots
+    for keep in (True, False):
+        copy = disk.kill()
+        for name in list(copy.names):
+            if name.endswith(".snapshot") and not keep:
+                copy.unlink(name)
+        again = open_log(copy, is_clean=False, segment_bytes=300)
+        entry = again.producer_state.entries[7]
+        assert (entry.epoch, entry.last_sequence, entry.last_offset, entry.txn_first_offset) == (0, 11, 11, 0)
+        assert again.producer_state.first_unstable_offset == 0
+        assert send(again, 11, attributes=TRANSACTIONAL).is_duplicate
+
+
+def test_silent_producers_expire_unless_in_a_transaction(open_log: Callable[..., Log]) -> None:
+    log = open_log(producer_id_expiration_ms=1000)
+    send(log, 0)
+    send(log, 0, producer_id=8, attributes=TRANSACTIONAL)
+    log.producer_state.expire(T0 + 999)
+    assert sorted(log.producer_state.entries) == [7, 8]
+    log.producer_state.expire(T0 + 1000)
+    assert sorted(log.producer_state.entries) == [8]
+
+
+def test_truncation_takes_producers_back(open_log: Callable[..., Log]) -> None:
+    log = open_log(segment_bytes=300)
+    for sequence in range(12):
+        send(log, sequence)
+    log.truncate_to(5)
+    assert log.producer_state.entries[7].last_sequence == 4
+    assert all(offset <= 5 for offset in log.producer_state.snapshots)
+    assert send(log, 5).first_offset == 5
+
+
+def test_snapshot_damage_is_noticed() -> None:
+    data = encode_snapshot([ProducerSnapshotEntry(1, 0, 5, 50, 2, T0, -1, -1)])
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        with pytest.raises(CorruptFile):
+            decode_snapshot(bytes(damaged))
+    for cut in range(len(data)):
+        with pytest.raises(CorruptFile):
+            decode_snapshot(data[:cut])
