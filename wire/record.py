@@ -1,0 +1,135 @@
+"""One record of a batch, and the zigzag varints that it is made of (org.apache.kafka.common.record.DefaultRecord)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from wire.compression import CorruptRecord
+
+Header = tuple[str, bytes | None]
+
+
+class Record(NamedTuple):
+    """`offset` is absolute and `timestamp` in milliseconds since 1970; `headers` are (key, value) in order, keys may repeat."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+
+
+def encode_varint(value: int) -> bytes:
+    """The zigzag varint of a signed number of up to 64 bits."""
+    value = (value << 1) ^ (value >> 63)
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_ONE_BYTE = [bytes((value,)) for value in range(128)]
+_SMALL = {value: encode_varint(value) for value in range(-64, 8192)}
+_NULL = encode_varint(-1)
+
+
+def decode_varint(view: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The signed number at `position` and the position after it. Raises CorruptRecord beyond ten bytes; IndexError at the end."""
+    byte = view[position]
+    position += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position
+    value, shift = byte & 0x7F, 7
+    while True:
+        byte = view[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift > 63:
+            raise CorruptRecord("a varint in a record is longer than ten bytes")
+    value &= 0xFFFFFFFFFFFFFFFF
+    return (value >> 1) ^ -(value & 1), position
+
+
+def encode_record(offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bytes:
+    """The record with its length in front."""
+    small = _SMALL
+    parts = [b"\0", small.get(timestamp_delta) or encode_varint(timestamp_delta), small.get(offset_delta) or encode_varint(offset_delta)]
+    for part in (key, value):
+        if part is None:
+            parts.append(_NULL)
+        else:
+            parts.append(small.get(len(part)) or encode_varint(len(part)))
+            parts.append(part)
+    parts.append(small.get(len(headers)) or encode_varint(len(headers)))
+    for name, content in headers:
+        text = name.encode()
+        parts += [encode_varint(len(text)), text]
+        if content is None:
+            parts.append(_NULL)
+        else:
+            parts += [encode_varint(len(content)), content]
+    body = b"".join(parts)
+    return (small.get(len(body)) or encode_varint(len(body))) + body
+
+
+def decode_records(data: bytes | memoryview, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None) -> Iterator[Record]:
+    """The `count` records of a batch's uncompressed body. Raises CorruptRecord when they are not exactly that.
+
+    `log_append_time` replaces every timestamp when the topic's timestamps are the broker's.
+    """
+    view = memoryview(data)
+    position = 0
+    try:
+        for _ in range(count):
+            length, position = decode_varint(view, position)
+            end = position + length
+            if length < 0 or end > len(view):
+                raise CorruptRecord(f"a record claims {length} bytes, {len(view) - position} are left")
+            record, after = _decode_body(view, position, end, base_offset, base_timestamp, log_append_time)
+            if after != end:
+                raise CorruptRecord(f"a record of {length} bytes holds {after - position}")
+            position = end
+            yield record
+    except IndexError as error:
+        raise CorruptRecord("the records are cut short") from error
+    if position != len(view):
+        raise CorruptRecord(f"{len(view) - position} bytes follow the last record of the batch")
+
+
+def _decode_body(
+    view: memoryview, position: int, end: int, base_offset: int, base_timestamp: int, log_append_time: int | None
+) -> tuple[Record, int]:
+    timestamp_delta, position = decode_varint(view, position + 1)
+    offset_delta, position = decode_varint(view, position)
+    key, position = _decode_bytes(view, position, end)
+    value, position = _decode_bytes(view, position, end)
+    count, position = decode_varint(view, position)
+    if not 0 <= count <= end - position:
+        raise CorruptRecord(f"a record claims {count} headers in {end - position} bytes")
+    headers: list[Header] = []
+    for _ in range(count):
+        name, position = _decode_bytes(view, position, end)
+        if name is None:
+            raise CorruptRecord("a header's key is null")
+        content, position = _decode_bytes(view, position, end)
+        headers.append((name.decode(errors="replace"), content))
+    timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
+    return Record(base_offset + offset_delta, timestamp, key, value, headers), position
+
+
+def _decode_bytes(view: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = decode_varint(view, position)
+    if length < 0:
+        return None, position
+    after = position + length
+    if after > end:
+        raise CorruptRecord(f"a field claims {length} bytes, {end - position} are left in its record")
+    return bytes(view[position:after]), after
