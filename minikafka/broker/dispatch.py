@@ -1,0 +1,305 @@
+"""From a frame to its handler and back: header, version check, decoding, the answer's place on its connection.
+
+Handlers are plain functions `(context, request) -> response | None`: a response answers at once, None means that `context.respond` follows.
+`async def` handlers are run as tasks; they are for cold APIs only. Rules: SocketServer.Processor, RequestContext and KafkaApis.handleApiVersionsRequest of Apache
+Kafka; KIP-511 for ApiVersions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from minikafka.net.network import Clock, Connection
+from wire.errors import ApiError, ErrorCode, WireError
+from wire.frame import encode_response
+from wire.header import FLEXIBLE_FROM, skip_tagged_fields
+from wire.message import Request, Response
+from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.registry import api, apis
+
+logger = logging.getLogger("minikafka.net")
+
+_PREFIX = struct.Struct(">hhih")
+API_VERSIONS_KEY = 18
+CLIENT_IDS_KEPT = 4096
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+Handler = Callable[["RequestContext", Any], Any]
+#: Gives the supported and the finalized features: (name, min, max) and (name, level), and the finalized features' epoch.
+Features = Callable[[], "tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]"]
+
+
+class RequestContext:
+    """One request on its way: its header, where it came from, and how to answer it. `header` is the context itself."""
+
+    __slots__ = (
+        "_ticket",
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "entry",
+        "listener",
+        "principal",
+        "received_ms",
+    )
+
+    def __init__(self, entry: _Entry, connection: Connection, listener: str, version: int, correlation_id: int, client_id: str | None) -> None:
+        self.entry = entry
+        self.connection = connection
+        self.listener = listener
+        self.api_key = entry.api_key
+        self.api_version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.principal = "User:ANONYMOUS"
+        self.received_ms = 0
+        self._ticket = connection.begin()
+
+    @property
+    def header(self) -> RequestContext:
+        """api_key, api_version, correlation_id, client_id."""
+        return self
+
+    def respond(self, response: Response) -> None:
+        """Answer the request; a second answer is dropped. An answer that cannot be encoded closes the connection."""
+        ticket = self._ticket
+        if ticket < 0:
+            return
+        self._ticket = -1
+        try:
+            pieces = encode_response(response, self.api_version, self.correlation_id)
+        except WireError as error:
+            logger.error("cannot encode the answer to %s v%d: %s", self.entry.name, self.api_version, error)
+            self.connection.close("an answer could not be encoded")
+            return
+        self.connection.finish(ticket, pieces)
+
+    def respond_pieces(self, pieces: list[Any]) -> None:
+        """Answer with a frame that is encoded already."""
+        ticket = self._ticket
+        if ticket >= 0:
+            self._ticket = -1
+            self.connection.finish(ticket, pieces)
+
+    def no_response(self) -> None:
+        """The request has no answer (Produce with acks=0)."""
+        ticket = self._ticket
+        if ticket >= 0:
+            self._ticket = -1
+            self.connection.finish(ticket, [])
+
+    def close(self, reason: str = "") -> None:
+        """Close the connection instead of answering."""
+        self.connection.close(reason)
+
+
+class _Entry:
+    """One served API."""
+
+    __slots__ = ("api_key", "count", "decode", "errors", "flexible_from", "handler", "is_async", "max_version", "min_version", "name", "response_class")
+
+    def __init__(self, request: type[Request], handler: Handler) -> None:
+        known = api(request.API_KEY)
+        assert known is not None
+        self.api_key = known.key
+        self.name = known.name
+        self.min_version = known.min_version
+        self.max_version = known.max_version
+        self.flexible_from = 32767 if FLEXIBLE_FROM.get(known.key) is None else FLEXIBLE_FROM[known.key]
+        self.handler = handler
+        self.is_async = inspect.iscoroutinefunction(handler)
+        self.decode = request.decode_from
+        self.response_class = known.response
+        self.count = 0
+        self.errors = 0
+
+
+class Dispatcher:
+    """The table of handlers of one kind of listener. Handlers are registered before the listener opens."""
+
+    def __init__(self, listener_type: str, clock: Clock, features: Features | None = None) -> None:
+        """`listener_type` is "broker" or "controller": APIs of the other kind are refused."""
+        self.listener_type = listener_type
+        self._clock = clock
+        self._features = features
+        self._table: list[_Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
+        self._client_ids: dict[bytes, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.register(ApiVersionsRequest, self._api_versions)
+
+    def register(self, request: type[Request], handler: Handler) -> None:
+        """Serve an API. It must be one of this kind of listener."""
+        known = api(request.API_KEY)
+        if known is None or self.listener_type not in known.listeners:
+            raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
+        self._table[request.API_KEY] = _Entry(request, handler)
+
+    @property
+    def entries(self) -> list[_Entry]:
+        """The served APIs, with their counters, by key."""
+        return [entry for entry in self._table if entry is not None]
+
+    def session(self, listener: str) -> Session:
+        """The handler of one new connection."""
+        return Session(self, listener)
+
+    async def close(self) -> None:
+        """Cancel handlers that are still running."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    # -- one request -----------------------------------------------------------------------------------------------
+
+    def dispatch(self, connection: Connection, listener: str, frame: memoryview) -> None:
+        """Decode a request and hand it to its handler. Raises WireError for what must end the connection."""
+        try:
+            api_key, version, correlation_id, length = _PREFIX.unpack_from(frame)
+        except struct.error:
+            raise WireError("the request header is cut short") from None
+        entry = self._table[api_key] if 0 <= api_key < len(self._table) else None
+        if entry is None:
+            raise WireError(f"API key {api_key} (version {version}) is not served on this listener")
+        position = 10
+        client_id = None
+        if length >= 0:
+            position += length
+            if position > len(frame):
+                raise WireError(f"the client id claims {length} bytes, {len(frame) - 10} are there")
+            raw = bytes(frame[10:position])
+            client_id = self._client_ids.get(raw)
+            if client_id is None:
+                client_id = self._keep_client_id(raw)
+        unsupported = not entry.min_version <= version <= entry.max_version
+        if unsupported and api_key != API_VERSIONS_KEY:
+            raise WireError(f"{entry.name} version {version} is not supported (supported: {entry.min_version}-{entry.max_version})")
+        context = RequestContext(entry, connection, listener, version, correlation_id, client_id)
+        if unsupported:
+            self._refuse_api_versions(context, entry)
+            return
+        if version >= entry.flexible_from:
+            if position < len(frame) and frame[position] == 0:
+                position += 1
+            else:
+                try:
+                    position = skip_tagged_fields(frame, position)
+                except IndexError:
+                    raise WireError("the request header is cut short") from None
+        request = entry.decode(version, frame, position)[0]
+        entry.count += 1
+        if entry.is_async:
+            self._run(context, entry, request)
+            return
+        try:
+            response = entry.handler(context, request)
+        except ApiError as error:
+            response = _error_response(entry, error)
+        if response is not None:
+            context.respond(response)
+
+    def _keep_client_id(self, raw: bytes) -> str:
+        client_id = raw.decode("utf-8", "replace")
+        if len(self._client_ids) >= CLIENT_IDS_KEPT:
+            self._client_ids.clear()
+        self._client_ids[raw] = client_id
+        return client_id
+
+    def _run(self, context: RequestContext, entry: _Entry, request: Request) -> None:
+        task = asyncio.ensure_future(self._answer(context, entry, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, context: RequestContext, entry: _Entry, request: Request) -> None:
+        try:
+            response = await entry.handler(context, request)
+        except ApiError as error:
+            response = _error_response(entry, error)
+        except asyncio.CancelledError:
+            context.close("the broker is stopping")
+            raise
+        except Exception:
+            logger.exception("%s v%d from %s failed inside", entry.name, context.api_version, context.connection)
+            entry.errors += 1
+            context.close("the request failed inside the broker")
+            return
+        if response is not None:
+            context.respond(response)
+
+    # -- ApiVersions -----------------------------------------------------------------------------------------------
+
+    def _refuse_api_versions(self, context: RequestContext, entry: _Entry) -> None:
+        """An unknown version is answered in version 0 with what is known of ApiVersions itself; the connection stays (KIP-511)."""
+        own = ApiVersionsResponse.ApiVersion(
+            api_key=API_VERSIONS_KEY, min_version=entry.min_version, max_version=entry.max_version
+        )
+        context.api_version = 0
+        context.respond(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own]))
+
+    def _api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        version = context.api_version
+        if version >= 3 and not (
+            _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        response = ApiVersionsResponse(
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(api_key=entry.api_key, min_version=entry.min_version, max_version=entry.max_version)
+                for entry in self.entries
+            ]
+        )
+        if version >= 3 and self._features is not None:
+            supported, finalized, epoch = self._features()
+            response.supported_features = [
+                ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+                for name, low, high in supported
+                if version >= 4 or low > 0
+            ]
+            response.finalized_features_epoch = epoch
+            response.finalized_features = [
+                ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in finalized
+            ]
+        return response
+
+
+class Session:
+    """Hands the frames of one connection to the dispatcher; what goes wrong ends this connection and no other."""
+
+    __slots__ = ("_dispatch", "_listener")
+
+    def __init__(self, dispatcher: Dispatcher, listener: str) -> None:
+        self._dispatch = dispatcher.dispatch
+        self._listener = listener
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        """A request."""
+        try:
+            self._dispatch(connection, self._listener, frame)
+        except WireError as error:
+            connection.close(str(error))
+        except Exception:
+            logger.exception("a request from %s failed inside", connection)
+            connection.close("a request failed inside the broker")
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        """The connection has ended."""
+        if reason and not reason.startswith(("closed", "[Errno", "the broker", "idle")):
+            logger.warning("closed the connection from %s: %s", connection, reason)
+
+
+def _error_response(entry: _Entry, error: ApiError) -> Response:
+    response: Any = entry.response_class()
+    if not hasattr(response, "error_code"):
+        raise AssertionError(f"{entry.name} has no place for {error.code.name} at its top") from error
+    response.error_code = error.code
+    if hasattr(response, "error_message"):
+        response.error_message = error.message
+    typed: Response = response
+    return typed

@@ -1,0 +1,239 @@
+"""The asking side of a connection: requests are pipelined and matched to their responses by correlation id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from minikafka.net.network import Connection, Network
+from wire.errors import ErrorCode, WireError
+from wire.frame import encode_request
+from wire.header import decode_response_header
+from wire.message import Request, Response
+from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.registry import api
+
+CLIENT_SOFTWARE_NAME = "minikafka"
+CLIENT_SOFTWARE_VERSION = "0.1.0"
+CONNECT_TIMEOUT_MS = 10_000
+REQUEST_TIMEOUT_MS = 30_000
+API_VERSIONS_FALLBACK = 0
+
+
+class ConnectionLost(ConnectionError):
+    """The connection ended before the response came; whether the request was carried out is not known."""
+
+
+class RequestTimeout(TimeoutError):
+    """No response came in time; whether the request was carried out is not known."""
+
+
+class UnsupportedVersion(Exception):
+    """The peer does not speak any version of the API that this side speaks."""
+
+
+OnResponse = Callable[[Response | None, Exception | None], None]
+
+
+class _Waiting:
+    __slots__ = ("api_key", "deadline_s", "on_response", "response_class", "safe", "version")
+
+    def __init__(
+        self, api_key: int, version: int, response_class: type[Response], on_response: OnResponse, deadline_s: float, safe: bool
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.response_class = response_class
+        self.on_response = on_response
+        self.deadline_s = deadline_s
+        self.safe = safe
+
+
+class Channel:
+    """One connection to one broker.
+
+    Invariant: every request's callback is called exactly once: with its response, or with ConnectionLost, RequestTimeout or WireError.
+    """
+
+    def __init__(self, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
+        """Use `Channel.open`."""
+        self._client_id = client_id
+        self._loop = loop
+        self._connection: Connection | None = None
+        self._correlation_id = 0
+        self._waiting: dict[int, _Waiting] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._versions: dict[int, tuple[int, int]] = {}
+        self.host = ""
+        self.port = 0
+        self.closed = False
+
+    def __repr__(self) -> str:
+        return f"Channel({self.host}:{self.port})"
+
+    @classmethod
+    async def open(
+        cls, network: Network, host: str, port: int, *, client_id: str, timeout_ms: int = CONNECT_TIMEOUT_MS, negotiate: bool = True
+    ) -> Channel:
+        """Connect and learn which versions the peer speaks. Raises OSError (ConnectionError among them) or TimeoutError."""
+        channel = cls(client_id, asyncio.get_running_loop())
+        channel.host, channel.port = host, port
+        try:
+            channel._connection = await asyncio.wait_for(_awaitable(network.connect(host, port, channel)), timeout_ms / 1000)
+            if negotiate:
+                await channel._negotiate(timeout_ms)
+        except TimeoutError as error:
+            channel.close()
+            raise RequestTimeout(f"{host}:{port} did not answer within {timeout_ms} ms") from error
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    async def _negotiate(self, timeout_ms: int) -> None:
+        request = ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
+        )
+        newest = cast(Any, api(ApiVersionsRequest.API_KEY)).max_version
+        response = cast(ApiVersionsResponse, await self.request(request, newest, timeout_ms))
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            response = cast(ApiVersionsResponse, await self.request(ApiVersionsRequest(), API_VERSIONS_FALLBACK, timeout_ms))
+        if response.error_code:
+            raise ConnectionLost(f"{self.host}:{self.port} refused ApiVersions: {ErrorCode(response.error_code).name}")
+        self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def supports(self, api_key: int) -> bool:
+        """Whether the peer serves the API at all."""
+        return api_key in self._versions
+
+    def version_for(self, request: type[Request] | Request, version_max: int | None = None) -> int:
+        """The newest version that both sides speak. Raises UnsupportedVersion."""
+        known = cast(Any, api(request.API_KEY))
+        theirs = self._versions.get(request.API_KEY)
+        if theirs is None:
+            raise UnsupportedVersion(f"{self.host}:{self.port} does not serve {known.name}")
+        highest = min(known.max_version, theirs[1], known.max_version if version_max is None else version_max)
+        if highest < max(known.min_version, theirs[0]):
+            raise UnsupportedVersion(
+                f"{self.host}:{self.port} speaks {known.name} v{theirs[0]}-{theirs[1]}, this side v{known.min_version}-{known.max_version}"
+            )
+        return highest
+
+    def send(
+        self,
+        request: Request,
+        version: int | None,
+        on_response: OnResponse,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        *,
+        safe: bool = False,
+    ) -> None:
+        """Send without waiting. Records in the response are views that are valid until the callback returns, unless `safe`.
+
+        Raises ConnectionLost when the channel is closed, UnsupportedVersion, WireError for a request that cannot be encoded.
+        """
+        connection = self._connection
+        if self.closed or connection is None:
+            raise ConnectionLost(f"the connection to {self.host}:{self.port} is closed")
+        if version is None:
+            version = self.version_for(request)
+        correlation_id = self._correlation_id
+        pieces = encode_request(request, version, correlation_id, self._client_id)
+        self._correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        response_class = cast(Any, api(request.API_KEY)).response
+        deadline = self._loop.time() + timeout_ms / 1000
+        self._waiting[correlation_id] = _Waiting(request.API_KEY, version, response_class, on_response, deadline, safe)
+        if self._sweep is None:
+            self._sweep = self._loop.call_at(deadline, self._expire)
+        elif self._sweep.when() > deadline:
+            self._sweep.cancel()
+            self._sweep = self._loop.call_at(deadline, self._expire)
+        connection.send(pieces)
+
+    def send_unanswered(self, request: Request, version: int | None) -> None:
+        """Send a request that has no response (Produce with acks=0)."""
+        if self.closed or self._connection is None:
+            raise ConnectionLost(f"the connection to {self.host}:{self.port} is closed")
+        if version is None:
+            version = self.version_for(request)
+        self._connection.send(encode_request(request, version, self._correlation_id, self._client_id))
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+
+    async def request(self, request: Request, version: int | None = None, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
+        """Send and wait. Raises ConnectionLost, RequestTimeout, UnsupportedVersion, WireError."""
+        future: asyncio.Future[Response] = self._loop.create_future()
+
+        def answered(response: Response | None, error: Exception | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(cast(Response, response))
+
+        self.send(request, version, answered, timeout_ms, safe=True)
+        return await future
+
+    # -- the connection's side -------------------------------------------------------------------------------------
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        """A response."""
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        waiting = self._waiting.pop(correlation_id, None)
+        if waiting is None:
+            return  # its request has timed out
+        try:
+            data = memoryview(bytes(frame)) if waiting.safe else frame
+            _, position = decode_response_header(data, waiting.api_key, waiting.version, 0)
+            version = waiting.version
+            if waiting.api_key == ApiVersionsRequest.API_KEY and _error_code(data, position) == ErrorCode.UNSUPPORTED_VERSION:
+                version = 0
+            response = waiting.response_class.decode(version, data, position)
+        except WireError as error:
+            waiting.on_response(None, error)
+            self.close(f"{self.host}:{self.port} sent a response that cannot be read: {error}")
+            return
+        waiting.on_response(response, None)
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        """The connection has ended: every waiting request is told."""
+        self._end(reason)
+
+    def close(self, reason: str = "closed") -> None:
+        """End the connection; waiting requests fail with ConnectionLost."""
+        if self._connection is not None and not self._connection.closed:
+            self._connection.close(reason)
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        waiting, self._waiting = self._waiting, {}
+        for entry in waiting.values():
+            entry.on_response(None, ConnectionLost(f"the connection to {self.host}:{self.port} ended: {reason}"))
+
+    def _expire(self) -> None:
+        self._sweep = None
+        now = self._loop.time()
+        due = [(key, entry) for key, entry in self._waiting.items() if entry.deadline_s <= now]
+        for key, entry in due:
+            if self._waiting.pop(key, None) is not None:
+                name = cast(Any, api(entry.api_key)).name
+                entry.on_response(None, RequestTimeout(f"{self.host}:{self.port} did not answer {name} in time"))
+        if self._waiting and self._sweep is None and not self.closed:
+            self._sweep = self._loop.call_at(min(entry.deadline_s for entry in self._waiting.values()), self._expire)
+
+
+def _error_code(frame: memoryview, position: int) -> int:
+    return int.from_bytes(frame[position : position + 2], "big", signed=True)
+
+
+async def _awaitable(connecting: Any) -> Connection:
+    return cast(Connection, await connecting)

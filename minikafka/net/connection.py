@@ -1,0 +1,411 @@
+"""A framed connection over a non-blocking socket of ours.
+
+There is no transport in between: transports copy what they receive and hide the socket that `os.sendfile` needs. One buffer a connection
+receives; frames are handed out as views of it. What is sent in one wake-up of the loop leaves in as few system calls as its pieces allow:
+small pieces joined, `MSG_MORE` before a file region, regions by `os.sendfile`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections import deque
+from typing import Any
+
+from minikafka.net.network import ConnectionHandler, ConnectionLimits
+from wire.message import Piece
+
+RECEIVE_BYTES_INITIAL = 16 * 1024
+RECEIVE_BYTES_GROWN = 256 * 1024
+RECEIVE_BYTES_KEPT = 1 << 20
+SENDFILE_BYTES_MIN = 8 * 1024
+SENDMSG_PIECES_MAX = 64
+MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_ERRORS_OF_PEERS = (ConnectionError, TimeoutError, OSError)
+
+
+class FlushQueue:
+    """Connections of one loop with something to send; flushed together at the end of a wake-up."""
+
+    __slots__ = ("_connections", "_loop", "_scheduled", "depth")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._connections: list[SocketConnection] = []
+        self._scheduled = False
+        self.depth = 0
+
+    def add(self, connection: SocketConnection) -> None:
+        """Flush `connection` when the current read callback ends, or on the loop's next turn outside of one."""
+        self._connections.append(connection)
+        if not self.depth and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send what has been queued."""
+        self._scheduled = False
+        while self._connections:
+            connections, self._connections = self._connections, []
+            for connection in connections:
+                connection.flush()
+
+
+class SocketConnection:
+    """See `minikafka.net.network.Connection`."""
+
+    __slots__ = (
+        "_buffer",
+        "_end",
+        "_flush_queue",
+        "_flush_wanted",
+        "_head_ticket",
+        "_limits",
+        "_loop",
+        "_next_ticket",
+        "_out",
+        "_out_bytes",
+        "_ready",
+        "_region_sent",
+        "_socket",
+        "_start",
+        "_view",
+        "_writing",
+        "closed",
+        "fd",
+        "handler",
+        "last_active_s",
+        "paused",
+        "peer_host",
+        "peer_port",
+        "received_bytes",
+        "sent_bytes",
+        "state",
+    )
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, flush_queue: FlushQueue, limits: ConnectionLimits
+    ) -> None:
+        sock.setblocking(False)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer = sock.getpeername()
+        self.peer_host: str = peer[0].removeprefix("::ffff:") if isinstance(peer, tuple) else "local"
+        self.peer_port: int = peer[1] if isinstance(peer, tuple) else 0
+        self._loop = loop
+        self._socket = sock
+        self._flush_queue = flush_queue
+        self._limits = limits
+        self.fd = sock.fileno()
+        self.handler: ConnectionHandler | None = None
+        self.state: Any = None
+        self._buffer = bytearray(RECEIVE_BYTES_INITIAL)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self._out: deque[Any] = deque()
+        self._out_bytes = 0
+        self._region_sent = 0
+        self._flush_wanted = False
+        self._writing = False
+        self._next_ticket = 0
+        self._head_ticket = 0
+        self._ready: dict[int, list[Piece]] = {}
+        self.paused = False
+        self.closed = False
+        self.last_active_s = loop.time()
+        self.received_bytes = 0
+        self.sent_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"{self.peer_host}:{self.peer_port}"
+
+    def start(self, handler: ConnectionHandler) -> None:
+        """Begin to read."""
+        self.handler = handler
+        self._loop.add_reader(self.fd, self._readable)
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    def _readable(self) -> None:
+        try:
+            count = self._socket.recv_into(self._view[self._end :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except _ERRORS_OF_PEERS as error:
+            self.close(str(error))
+            return
+        if not count:
+            self.close("closed by the peer")
+            return
+        self.received_bytes += count
+        self.last_active_s = self._loop.time()
+        self._end += count
+        queue = self._flush_queue
+        queue.depth += 1
+        try:
+            self._parse()
+        finally:
+            queue.depth -= 1
+            queue.flush()
+
+    def _parse(self) -> None:
+        view, start, end = self._view, self._start, self._end
+        handler = self.handler
+        frame_bytes_max = self._limits.frame_bytes_max
+        assert handler is not None
+        while end - start >= 4:
+            size = int.from_bytes(view[start : start + 4], "big", signed=True)
+            if not 0 < size <= frame_bytes_max:
+                self.close(_bad_size(size, bytes(view[start : start + 8])))
+                return
+            after = start + 4 + size
+            if after > end:
+                break
+            handler.on_frame(self, view[start + 4 : after])
+            if self.closed:
+                return
+            start = after
+            if self.paused:
+                break
+        self._start = start
+        self._make_room()
+        if not self.paused and (
+            self._next_ticket - self._head_ticket >= self._limits.pending_answers_max
+            or self._out_bytes > self._limits.queued_bytes_max
+        ):
+            self._pause()
+
+    def _make_room(self) -> None:
+        """Move the unfinished frame to the front, and grow the buffer as bytes arrive, never for a claim alone."""
+        start, end, capacity = self._start, self._end, len(self._buffer)
+        held = end - start
+        if start == end:
+            self._start = self._end = 0
+            if capacity > RECEIVE_BYTES_KEPT:
+                self._resize(RECEIVE_BYTES_GROWN)
+            elif end == capacity and capacity < RECEIVE_BYTES_GROWN:
+                self._resize(RECEIVE_BYTES_GROWN)
+            return
+        if end == capacity and held > capacity // 2:
+            wanted = capacity * 2
+            if held >= 4:
+                size = int.from_bytes(self._view[start : start + 4], "big", signed=True)
+                wanted = min(wanted * 2, max(size + 4, capacity + RECEIVE_BYTES_INITIAL))
+            self._resize(wanted)
+        elif start > 0 and capacity - end < capacity // 4:
+            self._buffer[0:held] = self._view[start:end]
+            self._start, self._end = 0, held
+
+    def _resize(self, capacity: int) -> None:
+        # A new buffer, because a bytearray with views of it cannot change its size.
+        held = self._end - self._start
+        buffer = bytearray(max(capacity, held))
+        buffer[0:held] = self._view[self._start : self._end]
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._start, self._end = 0, held
+
+    def _pause(self) -> None:
+        if not self.paused and not self.closed:
+            self.paused = True
+            self._loop.remove_reader(self.fd)
+
+    def _maybe_resume(self) -> None:
+        if (
+            self.paused
+            and not self.closed
+            and self._next_ticket - self._head_ticket < self._limits.pending_answers_max // 2 + 1
+            and self._out_bytes <= self._limits.queued_bytes_max
+        ):
+            self.paused = False
+            self._loop.add_reader(self.fd, self._readable)
+            self._loop.call_soon(self._parse_rest)
+
+    def _parse_rest(self) -> None:
+        if not self.closed and not self.paused:
+            queue = self._flush_queue
+            queue.depth += 1
+            try:
+                self._parse()
+            finally:
+                queue.depth -= 1
+                queue.flush()
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def begin(self) -> int:
+        """Reserve the next answer's place."""
+        ticket = self._next_ticket
+        self._next_ticket = ticket + 1
+        return ticket
+
+    def finish(self, ticket: int, pieces: list[Piece]) -> None:
+        """Queue an answer; it leaves when all before it have left."""
+        if self.closed:
+            _release(pieces)
+            return
+        if ticket != self._head_ticket:
+            self._ready[ticket] = pieces
+            return
+        self._head_ticket = ticket + 1
+        self._queue(pieces)
+        while self._ready:
+            following = self._ready.pop(self._head_ticket, None)
+            if following is None:
+                break
+            self._head_ticket += 1
+            self._queue(following)
+        if self.paused:
+            self._maybe_resume()
+
+    def send(self, pieces: list[Piece]) -> None:
+        """Queue a frame that has no reserved place."""
+        if self.closed:
+            _release(pieces)
+            return
+        self._queue(pieces)
+
+    def _queue(self, pieces: list[Piece]) -> None:
+        if not pieces:
+            return
+        out_bytes = 0
+        for piece in pieces:
+            out_bytes += len(piece) if isinstance(piece, (bytes, memoryview, bytearray)) else piece.size
+        self._out_bytes += out_bytes
+        self._out.extend(pieces)
+        if not self._flush_wanted and not self._writing:
+            self._flush_wanted = True
+            self._flush_queue.add(self)
+
+    def flush(self) -> None:
+        """Send as much as the socket takes; the rest follows when it is writable."""
+        self._flush_wanted = False
+        if self._writing or self.closed:
+            return
+        try:
+            done = self._write()
+        except _ERRORS_OF_PEERS as error:
+            self.close(str(error))
+            return
+        if not done:
+            self._writing = True
+            self._loop.add_writer(self.fd, self._writable)
+
+    def _writable(self) -> None:
+        try:
+            done = self._write()
+        except _ERRORS_OF_PEERS as error:
+            self.close(str(error))
+            return
+        if done:
+            self._writing = False
+            self._loop.remove_writer(self.fd)
+        self.last_active_s = self._loop.time()
+        self._maybe_resume()
+
+    def _write(self) -> bool:
+        """Write until everything is out (True) or the socket is full (False)."""
+        out = self._out
+        try:
+            while out:
+                piece = out[0]
+                if isinstance(piece, (bytes, memoryview, bytearray)):
+                    self._write_bytes()
+                else:
+                    self._write_region(piece)
+        except (BlockingIOError, InterruptedError):
+            return False
+        return True
+
+    def _write_bytes(self) -> None:
+        out = self._out
+        run: list[Any] = []
+        more = 0
+        for piece in out:
+            if not isinstance(piece, (bytes, memoryview, bytearray)):
+                more = MSG_MORE
+                break
+            if len(run) == SENDMSG_PIECES_MAX:
+                break
+            run.append(piece)
+        sent = self._socket.send(run[0], more) if len(run) == 1 else self._socket.sendmsg(run, (), more)
+        self.sent_bytes += sent
+        self._out_bytes -= sent
+        while sent:
+            size = len(out[0])
+            if sent < size:
+                out[0] = memoryview(out[0])[sent:]
+                return
+            sent -= size
+            out.popleft()
+        while out and isinstance(out[0], (bytes, bytearray)) and not out[0]:
+            out.popleft()
+
+    def _write_region(self, region: Any) -> None:
+        remaining = region.size - self._region_sent
+        if 0 < remaining < SENDFILE_BYTES_MIN and self._region_sent == 0:
+            # Below this size a copy is cheaper than sendfile, and lets neighbours share one system call.
+            self._out[0] = region.pread(remaining, 0)
+            _release([region])
+            return
+        if remaining > 0:
+            sent = os.sendfile(self.fd, region.fileno(), region.position + self._region_sent, remaining)
+            if sent == 0:
+                raise ConnectionError("a file region ended before its time")
+            self._region_sent += sent
+            self.sent_bytes += sent
+            self._out_bytes -= sent
+            if sent < remaining:
+                return
+        self._region_sent = 0
+        self._out.popleft()
+        _release([region])
+
+    # -- end -------------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str = "") -> None:
+        """Drop the connection and what was queued."""
+        if self.closed:
+            return
+        self.closed = True
+        if not self.paused and self.handler is not None:
+            self._loop.remove_reader(self.fd)
+        if self._writing:
+            self._loop.remove_writer(self.fd)
+        self._socket.close()
+        _release(self._out)
+        self._out.clear()
+        for pieces in self._ready.values():
+            _release(pieces)
+        self._ready.clear()
+        self._out_bytes = 0
+        if self.handler is not None:
+            self.handler.on_closed(self, reason)
+
+
+def _release(pieces: Any) -> None:
+    for piece in pieces:
+        release = getattr(piece, "release", None)
+        if release is not None and not isinstance(piece, memoryview):
+            release()
+
+
+def _bad_size(size: int, start: bytes) -> str:
+    """Why a frame size is refused, with the likely cause."""
+    text = start[:4]
+    if text in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE"):
+        return f"a frame of {size} bytes: this looks like HTTP; is a browser or a health check pointed at a Kafka listener?"
+    if start[:2] == b"\x16\x03":
+        return f"a frame of {size} bytes: this looks like TLS; the listener speaks plaintext (security.protocol of the client?)"
+    return f"a frame of {size} bytes is refused (socket.request.max.bytes)"
+
+
+def set_congestion_control(sock: socket.socket, algorithm: str) -> None:
+    """Choose TCP congestion control where the kernel allows it; BBR paces even on loopback and slows bulk senders."""
+    if algorithm and sys.platform == "linux":
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
+        except OSError:
+            return

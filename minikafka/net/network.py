@@ -1,0 +1,87 @@
+"""What the broker sees of a network: framed connections, listeners, clocks. Real sockets and the simulator both fit behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from wire.message import Piece
+
+
+class Clock(Protocol):
+    """Time, as integers."""
+
+    def now_ms(self) -> int:
+        """Milliseconds that never go back; their zero means nothing."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, as the machine believes."""
+
+
+class Connection(Protocol):
+    """A connection that carries frames (four bytes of size, then that many bytes) in both directions.
+
+    The side that answers calls `begin` for every request that will have an answer and `finish` with the answer's frame, in any order:
+    frames leave in the order of `begin`. The side that asks calls `send`.
+    """
+
+    peer_host: str
+    peer_port: int
+    closed: bool
+
+    def send(self, pieces: list[Piece]) -> None:
+        """Queue a frame."""
+
+    def begin(self) -> int:
+        """Reserve the next answer's place; the number to give to `finish`."""
+
+    def finish(self, ticket: int, pieces: list[Piece]) -> None:
+        """The frame for a reserved place; an empty list gives the place up."""
+
+    def close(self, reason: str = "") -> None:
+        """Drop the connection; `on_closed` follows once."""
+
+
+class ConnectionHandler(Protocol):
+    """Who listens to a connection."""
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        """One whole frame without its size. The view is valid until the call returns."""
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        """The connection is gone; nothing more comes."""
+
+
+class Listener(Protocol):
+    """An open listening port."""
+
+    host: str
+    port: int
+
+    def close(self) -> None:
+        """Stop accepting and drop the accepted connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds that keep one peer from harming others; sizes in bytes, times in milliseconds, 0 = none for `idle_ms`."""
+
+    frame_bytes_max: int = 104_857_600
+    connections_max: int = 2_147_483_647
+    connections_per_ip_max: int = 2_147_483_647
+    idle_ms: int = 600_000
+    pending_answers_max: int = 256
+    queued_bytes_max: int = 4 << 20
+
+
+class Network(Protocol):
+    """Opens listeners and connections."""
+
+    async def listen(
+        self, host: str, port: int, handler: Callable[[Connection], ConnectionHandler], limits: ConnectionLimits
+    ) -> Listener:
+        """Accept connections on `host`:`port` (0 = any free port). Raises OSError."""
+
+    def connect(self, host: str, port: int, handler: ConnectionHandler) -> Awaitable[Connection]:
+        """Open a connection. Raises OSError."""

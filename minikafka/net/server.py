@@ -1,0 +1,194 @@
+"""Real sockets behind the `Network` protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import cast
+
+from minikafka.net.connection import FlushQueue, SocketConnection, set_congestion_control
+from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits
+
+BACKLOG = 1024
+ACCEPTS_PER_WAKE_UP = 64
+logger = logging.getLogger("minikafka.net")
+
+
+class SocketNetwork:
+    """Listeners and connections of one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, congestion_control: str = "reno") -> None:
+        """`congestion_control` is set on listeners and connections where allowed; empty leaves the kernel's default."""
+        self._loop = loop
+        self._congestion_control = congestion_control
+        self._flush_queue = FlushQueue(loop)
+
+    async def listen(
+        self, host: str, port: int, handler: Callable[[Connection], ConnectionHandler], limits: ConnectionLimits
+    ) -> SocketListener:
+        """Listen on `host` ("" = every address, IPv4 and IPv6). Raises OSError with the address in its text."""
+        try:
+            sock = _bind(host, port)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {error.strerror or error}") from error
+        set_congestion_control(sock, self._congestion_control)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+        return SocketListener(self._loop, sock, self._flush_queue, handler, limits)
+
+    async def connect(self, host: str, port: int, handler: ConnectionHandler) -> Connection:
+        """Connect to the first address of `host` that answers. Raises OSError."""
+        loop = self._loop
+        failure: OSError | None = None
+        for family, kind, protocol, _, address in await _resolve(loop, host, port):
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            set_congestion_control(sock, self._congestion_control)
+            try:
+                await loop.sock_connect(sock, address)
+            except OSError as error:
+                sock.close()
+                failure = error
+                continue
+            except BaseException:
+                sock.close()
+                raise
+            connection = SocketConnection(loop, sock, self._flush_queue, CLIENT_LIMITS)
+            connection.start(handler)
+            return cast(Connection, connection)
+        raise failure if failure is not None else OSError(f"{host} has no address")
+
+
+CLIENT_LIMITS = ConnectionLimits(frame_bytes_max=(1 << 31) - 1, idle_ms=0)
+
+
+async def _resolve(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return cast("list[tuple[int, int, int, str, tuple[object, ...]]]", sorted(found, key=lambda entry: entry[0] != socket.AF_INET))
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    if host in ("", "0.0.0.0", "::") and host != "0.0.0.0" and socket.has_dualstack_ipv6():
+        sock = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        address: tuple[str, int] = ("::", port)
+    else:
+        info = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        family, kind, protocol, _, found = min(info, key=lambda entry: entry[0] != socket.AF_INET)
+        sock = socket.socket(family, kind, protocol)
+        address = (str(found[0]), port)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class SocketListener:
+    """Accepts connections within the limits and drops idle ones."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        flush_queue: FlushQueue,
+        handler: Callable[[Connection], ConnectionHandler],
+        limits: ConnectionLimits,
+    ) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._flush_queue = flush_queue
+        self._handler = handler
+        self._limits = limits
+        self.host, self.port = sock.getsockname()[:2]
+        self.connections: dict[int, SocketConnection] = {}
+        self.accepted_total = 0
+        self.refused_total = 0
+        self._per_ip: dict[str, int] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        loop.add_reader(sock.fileno(), self._acceptable)
+        self._schedule_sweep()
+
+    def _acceptable(self) -> None:
+        for _ in range(ACCEPTS_PER_WAKE_UP):
+            try:
+                sock, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                logger.warning("cannot accept a connection: %s", error)
+                return
+            try:
+                self._accepted(sock)
+            except OSError:
+                sock.close()
+
+    def _accepted(self, sock: socket.socket) -> None:
+        limits = self._limits
+        connection = SocketConnection(self._loop, sock, self._flush_queue, limits)
+        host = connection.peer_host
+        if len(self.connections) >= limits.connections_max or self._per_ip.get(host, 0) >= limits.connections_per_ip_max:
+            self.refused_total += 1
+            logger.warning("refused a connection from %s: max.connections or max.connections.per.ip is reached", connection)
+            connection.close("too many connections")
+            return
+        self.accepted_total += 1
+        self.connections[connection.fd] = connection
+        self._per_ip[host] = self._per_ip.get(host, 0) + 1
+        handler = self._handler(cast(Connection, connection))
+        connection.start(_Tracked(self, connection.fd, handler))
+
+    def forget(self, fd: int, host: str) -> None:
+        """A connection has ended."""
+        if self.connections.pop(fd, None) is not None:
+            left = self._per_ip.get(host, 1) - 1
+            if left > 0:
+                self._per_ip[host] = left
+            else:
+                self._per_ip.pop(host, None)
+
+    def _schedule_sweep(self) -> None:
+        if self._limits.idle_ms > 0:
+            self._sweep = self._loop.call_later(max(self._limits.idle_ms / 4000, 0.05), self._drop_idle)
+
+    def _drop_idle(self) -> None:
+        oldest = self._loop.time() - self._limits.idle_ms / 1000
+        for connection in list(self.connections.values()):
+            if connection.last_active_s < oldest:
+                connection.close("idle longer than connections.max.idle.ms")
+        self._schedule_sweep()
+
+    def close(self) -> None:
+        """Stop accepting and drop the connections."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        for connection in list(self.connections.values()):
+            connection.close("the broker is stopping")
+
+
+class _Tracked:
+    """Hands frames on and reports the end of the connection to its listener."""
+
+    __slots__ = ("_fd", "_handler", "_listener", "on_frame")
+
+    def __init__(self, listener: SocketListener, fd: int, handler: ConnectionHandler) -> None:
+        self._listener = listener
+        self._fd = fd
+        self._handler = handler
+        self.on_frame = handler.on_frame
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        self._listener.forget(self._fd, connection.peer_host)
+        self._handler.on_closed(connection, reason)
