@@ -1,0 +1,303 @@
+"""Brokers: registration, heartbeats, fencing, controlled shutdown (KIP-631, KIP-841, KIP-903)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from wire.errors import ApiError, ErrorCode
+from wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from wire.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+from wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from wire.records.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnregisterBrokerRecord,
+)
+
+from minikafka.core.controller.config import ControllerConfig
+from minikafka.core.controller.partitions import PartitionControl
+from minikafka.core.controller.sessions import BrokerSessions
+from minikafka.core.controller.state import ControllerState, Result
+from minikafka.core.metadata.image import (
+    METADATA_VERSION,
+    BrokerRegistration,
+    is_reserved_directory,
+)
+
+FENCE = 1
+UNFENCE = -1
+IN_CONTROLLED_SHUTDOWN = 1
+
+# States of a broker in the eyes of the controller (BrokerControlState).
+FENCED = "fenced"
+UNFENCED = "unfenced"
+CONTROLLED_SHUTDOWN = "controlled shutdown"
+SHUTDOWN_NOW = "shutdown now"
+
+
+class BrokerControl:
+    """Decides about brokers. Sessions live here; registrations live in the log."""
+
+    def __init__(self, config: ControllerConfig, state: ControllerState, partitions: PartitionControl, sessions: BrokerSessions) -> None:
+        self._config = config
+        self._state = state
+        self._partitions = partitions
+        self.sessions = sessions
+
+    def check_epoch(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:
+        """The registration, or ApiError STALE_BROKER_EPOCH."""
+        broker = self._state.image.brokers.get(broker_id)
+        if broker is None:
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"No broker registration found for broker id {broker_id}")
+        if broker.epoch != broker_epoch:
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"Expected broker epoch {broker.epoch}, but got broker epoch {broker_epoch}")
+        return broker
+
+    # -- registration ----------------------------------------------------------------------------------------------
+
+    def register(self, request: BrokerRegistrationRequest, now_ms: int) -> Result:
+        """BrokerRegistration. The broker epoch is the offset of the first record written for it (of the registration, when it is alone).
+
+        A new incarnation first takes its predecessor out of ISRs, and, unless it shows the epoch of a clean shutdown,
+        out of the eligible replicas too. The same incarnation keeps its epoch (KAFKA-16952).
+        """
+        if request.cluster_id != self._config.cluster_id:
+            raise ApiError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID, f"Expected cluster ID {self._config.cluster_id}, but got cluster ID {request.cluster_id}"
+            )
+        broker_id = request.broker_id
+        existing = self._state.image.brokers.get(broker_id)
+        same = existing is not None and existing.incarnation_id == request.incarnation_id
+        if existing is not None and not same:
+            self._check_predecessor(existing, request)
+        if request.is_migrating_zk_broker:
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, "Controller does not support registering ZK brokers.")
+        self._check_directories(request)
+        self._check_features(request)
+        records: list[Any] = []
+        if not same:
+            clean = existing is not None and existing.epoch == request.previous_broker_epoch
+            records += self._remove_predecessor(broker_id, clean)
+        epoch = existing.epoch if same and existing is not None else self._state.next_offset
+        records.append(
+            RegisterBrokerRecord(
+                broker_id=broker_id,
+                incarnation_id=request.incarnation_id,
+                broker_epoch=epoch,
+                end_points=[
+                    RegisterBrokerRecord.BrokerEndpoint(
+                        name=entry.name, host=entry.host, port=entry.port, security_protocol=entry.security_protocol
+                    )
+                    for entry in request.listeners
+                ],
+                features=[
+                    RegisterBrokerRecord.BrokerFeature(
+                        name=entry.name,
+                        min_supported_version=entry.min_supported_version,
+                        max_supported_version=entry.max_supported_version,
+                    )
+                    for entry in request.features
+                ],
+                rack=request.rack,
+                fenced=existing.fenced if same and existing is not None else True,
+                in_controlled_shutdown=existing.in_controlled_shutdown if same and existing is not None else False,
+                log_dirs=list(request.log_dirs),
+            )
+        )
+        self.sessions.touch(broker_id, epoch, now_ms)
+        return Result(BrokerRegistrationResponse(broker_epoch=epoch), records)
+
+    def _check_predecessor(self, existing: BrokerRegistration, request: BrokerRegistrationRequest) -> None:
+        """Refuse a second broker under an id whose owner still has a session.
+
+        Kafka makes a restarted broker wait until its dead predecessor's session ends. Here it need not, when the
+        predecessor's connection is closed and the newcomer holds one of its log directories: a directory is locked by
+        one process at a time, so the predecessor is gone.
+        """
+        if not self.sessions.is_valid(existing.broker_id, existing.epoch) or existing.in_controlled_shutdown:
+            return
+        inherits = any(directory in existing.log_dirs for directory in request.log_dirs)
+        if inherits and self.sessions.is_disconnected(existing.broker_id):
+            return
+        raise ApiError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            "Another broker is registered with that broker id. If the broker was recently restarted this should self-resolve once the "
+            "heartbeat manager expires the broker's session.",
+        )
+
+    def _remove_predecessor(self, broker_id: int, clean: bool) -> list[Any]:
+        if clean or not self._state.image.is_elr_enabled:
+            return list(self._partitions.leave_and_join(self._partitions.in_isr(broker_id), leaving=broker_id))
+        return list(self._partitions.leave_and_join(self._partitions.in_isr_or_elr(broker_id), unclean=broker_id))
+
+    def _check_directories(self, request: BrokerRegistrationRequest) -> None:
+        directories = request.log_dirs
+        if not directories:
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, "No directories specified in request")
+        if any(is_reserved_directory(directory) for directory in directories):
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, "Reserved directory ID in request")
+        if len(set(directories)) != len(directories):
+            raise ApiError(ErrorCode.INVALID_REGISTRATION, "Duplicate directory ID in request")
+        for broker in self._state.image.brokers.values():
+            if broker.broker_id == request.broker_id:
+                continue
+            for directory in directories:
+                if directory in broker.log_dirs:
+                    raise ApiError(
+                        ErrorCode.INVALID_REGISTRATION,
+                        f"Broker {broker.broker_id} is already registered with directory {directory.hex()}",
+                    )
+
+    def _check_features(self, request: BrokerRegistrationRequest) -> None:
+        supported = {entry.name: (entry.min_supported_version, entry.max_supported_version) for entry in request.features}
+        for name, level in self._state.image.features.items():
+            low, high = supported.get(name, (0, 0))
+            if level != 0 and not low <= level <= high:
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"Unable to register because the broker does not support finalized version {level} of {name}. "
+                    f"The broker wants a version between {low} and {high}, inclusive.",
+                )
+        if METADATA_VERSION not in supported:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unable to register because the broker does not support {METADATA_VERSION}.")
+
+    def unregister(self, request: UnregisterBrokerRequest) -> Result:
+        """UnregisterBroker: take the broker out of every ISR and forget it."""
+        broker = self._state.image.brokers.get(request.broker_id)
+        if broker is None:
+            raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {request.broker_id} is not currently registered")
+        records: list[Any] = list(self._partitions.leave_and_join(self._partitions.in_isr(broker.broker_id), leaving=broker.broker_id))
+        records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
+        self.sessions.remove(broker.broker_id)
+        return Result(UnregisterBrokerResponse(error_message=None), records)
+
+    def register_controller(self, request: ControllerRegistrationRequest) -> Result:
+        """ControllerRegistration (KIP-919)."""
+        record = RegisterControllerRecord(
+            controller_id=request.controller_id,
+            incarnation_id=request.incarnation_id,
+            zk_migration_ready=request.zk_migration_ready,
+            end_points=[
+                RegisterControllerRecord.ControllerEndpoint(
+                    name=entry.name, host=entry.host, port=entry.port, security_protocol=entry.security_protocol
+                )
+                for entry in request.listeners
+            ],
+            features=[
+                RegisterControllerRecord.ControllerFeature(
+                    name=entry.name, min_supported_version=entry.min_supported_version, max_supported_version=entry.max_supported_version
+                )
+                for entry in request.features
+            ],
+        )
+        return Result(ControllerRegistrationResponse(error_message=None), [record])
+
+    # -- heartbeats ------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Result:
+        """BrokerHeartbeat: keeps the session, moves the broker between fenced, unfenced and shutting down."""
+        broker = self.check_epoch(request.broker_id, request.broker_epoch)
+        broker_id = broker.broker_id
+        current = FENCED if broker.fenced else CONTROLLED_SHUTDOWN if broker.in_controlled_shutdown else UNFENCED
+        state = self._next_state(broker, current, request)
+        # One step at a time: two changes of a partition in one batch would both start from the same state.
+        records = self._directories(broker, request) if state == current else self._enter(broker, state)
+        if state is SHUTDOWN_NOW:
+            self.sessions.remove(broker_id)
+        else:
+            self.sessions.touch(broker_id, broker.epoch, now_ms, request.current_metadata_offset)
+        if state is CONTROLLED_SHUTDOWN and current is not CONTROLLED_SHUTDOWN:
+            self.sessions.start_controlled_shutdown(broker_id, self._state.next_offset + len(records) - 1)
+        response = BrokerHeartbeatResponse(
+            is_caught_up=request.current_metadata_offset >= broker.registered_offset,
+            is_fenced=state in {FENCED, SHUTDOWN_NOW},
+            should_shut_down=state is SHUTDOWN_NOW,
+        )
+        return Result(response, records, atomic=False)
+
+    def _next_state(self, broker: BrokerRegistration, current: str, request: BrokerHeartbeatRequest) -> str:
+        if current == FENCED:
+            if request.want_shut_down:
+                return SHUTDOWN_NOW
+            caught_up = request.current_metadata_offset >= broker.registered_offset
+            return UNFENCED if caught_up and not request.want_fence else FENCED
+        if current == UNFENCED:
+            if request.want_fence:
+                return SHUTDOWN_NOW if request.want_shut_down else FENCED
+            if not request.want_shut_down:
+                return UNFENCED
+            return CONTROLLED_SHUTDOWN if self._state.leads_any(broker.broker_id) else SHUTDOWN_NOW
+        if self._state.leads_any(broker.broker_id):
+            return CONTROLLED_SHUTDOWN
+        offset = self.sessions.controlled_shutdown_offset(broker.broker_id)
+        # After a change of controllers the offset is not known: wait for what that controller inherited.
+        needed = self._state.next_offset - 1 if offset is None else offset
+        if offset is None:
+            self.sessions.start_controlled_shutdown(broker.broker_id, needed)
+        return SHUTDOWN_NOW if self._lowest_active_offset(needed) >= needed else CONTROLLED_SHUTDOWN
+
+    def _lowest_active_offset(self, enough: int) -> int:
+        """The lowest metadata offset that active brokers have reported; `enough` when there are none."""
+        offsets = [self.sessions.metadata_offset(broker.broker_id) for broker in self._state.image.brokers.values() if broker.is_active]
+        return min(offsets, default=enough)
+
+    def _enter(self, broker: BrokerRegistration, state: str) -> list[Any]:
+        if state is UNFENCED:
+            return self._unfence(broker)
+        if state is CONTROLLED_SHUTDOWN:
+            leaving = self._partitions.leave_and_join(self._partitions.in_isr(broker.broker_id), leaving=broker.broker_id)
+            entering = BrokerRegistrationChangeRecord(
+                broker_id=broker.broker_id, broker_epoch=broker.epoch, in_controlled_shutdown=IN_CONTROLLED_SHUTDOWN
+            )
+            return [entering, *leaving]
+        if broker.fenced:
+            return []
+        return self.fence(broker)
+
+    def fence(self, broker: BrokerRegistration) -> list[Any]:
+        """Records that take a broker out of service: its partitions first, then itself."""
+        records: list[Any] = list(self._partitions.leave_and_join(self._partitions.in_isr(broker.broker_id), leaving=broker.broker_id))
+        records.append(BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=FENCE))
+        return records
+
+    def _unfence(self, broker: BrokerRegistration) -> list[Any]:
+        record = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=UNFENCE)
+        return [record, *self._partitions.leave_and_join(self._state.leaderless_partitions(), joining=broker.broker_id)]
+
+    def _directories(self, broker: BrokerRegistration, request: BrokerHeartbeatRequest) -> list[Any]:
+        """Directories that went offline fail over their partitions; cordoned ones are noted (KIP-858, KIP-1066)."""
+        records: list[Any] = []
+        offline = [directory for directory in request.offline_log_dirs if directory in broker.log_dirs]
+        if offline:
+            records.append(
+                BrokerRegistrationChangeRecord(
+                    broker_id=broker.broker_id,
+                    broker_epoch=broker.epoch,
+                    log_dirs=[directory for directory in broker.log_dirs if directory not in offline],
+                )
+            )
+            records += self._partitions.offline_directories(broker, offline)
+        cordoned = request.cordoned_log_dirs
+        if cordoned is not None and tuple(cordoned) != broker.cordoned_log_dirs:
+            records.append(
+                BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, cordoned_log_dirs=list(cordoned))
+            )
+        return records
+
+    # -- sessions --------------------------------------------------------------------------------------------------
+
+    def activate(self, now_ms: int) -> None:
+        """A new controller gives every unfenced broker a whole session."""
+        for broker in self._state.image.brokers.values():
+            if not broker.fenced:
+                self.sessions.touch(broker.broker_id, broker.epoch, now_ms)
+
+    def expire(self, now_ms: int) -> Iterable[list[Any]]:
+        """Records for each broker whose session has ended, to be appended and replayed one list after the other."""
+        for broker_id, epoch in self.sessions.expired(now_ms):
+            broker = self._state.image.brokers.get(broker_id)
+            if broker is not None and broker.epoch == epoch and not broker.fenced:
+                yield self.fence(broker)

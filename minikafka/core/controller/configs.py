@@ -1,0 +1,186 @@
+"""Configuration records: IncrementalAlterConfigs (KIP-339), the older AlterConfigs, and overrides of new topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wire.errors import ApiError, ErrorCode
+from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from wire.records.metadata_records import ClearElrRecord, ConfigRecord
+
+from minikafka.core.controller.config import ConfigRules
+from minikafka.core.controller.state import CLUSTER_DEFAULT, MIN_INSYNC_REPLICAS, ControllerState, Result
+from minikafka.core.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+_KINDS = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_CLIENT_METRICS: "client metrics", RESOURCE_GROUP: "group"}
+
+Operation = tuple[str, int, str | None]
+
+
+class ConfigControl:
+    """Decides about configuration; `rules` judge names and values."""
+
+    def __init__(self, state: ControllerState, rules: ConfigRules) -> None:
+        self._state = state
+        self.rules = rules
+
+    def incremental(self, request: IncrementalAlterConfigsRequest) -> Result:
+        """IncrementalAlterConfigs: each resource alone succeeds or fails."""
+        response = IncrementalAlterConfigsResponse()
+        records: list[Any] = []
+        resources: dict[tuple[int, str], list[Operation]] = {}
+        duplicates: dict[tuple[int, str], None] = {}
+        for resource in request.resources:
+            key = (resource.resource_type, resource.resource_name)
+            if key in resources:
+                duplicates[key] = None
+            resources[key] = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
+        for (kind, name), operations in resources.items():
+            code, message = ErrorCode.NONE, None
+            try:
+                if (kind, name) in duplicates:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                records += self._alter(kind, name, operations)
+            except ApiError as error:
+                code, message = error.code, error.message
+            response.responses.append(
+                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                    error_code=code, error_message=message, resource_type=kind, resource_name=name
+                )
+            )
+        return Result(response, [] if request.validate_only else records)
+
+    def legacy(self, request: AlterConfigsRequest) -> Result:
+        """AlterConfigs: the given properties are all that the resource will have."""
+        response = AlterConfigsResponse()
+        records: list[Any] = []
+        for resource in request.resources:
+            kind, name = resource.resource_type, resource.resource_name
+            wanted = [(entry.name, SET, entry.value) for entry in resource.configs]
+            given = {entry.name for entry in resource.configs}
+            dropped: list[Operation] = [(key, DELETE, None) for key in self._state.image.config(kind, name) if key not in given]
+            code, message = ErrorCode.NONE, None
+            try:
+                records += self._alter(kind, name, [*wanted, *dropped])
+            except ApiError as error:
+                code, message = error.code, error.message
+            response.responses.append(
+                AlterConfigsResponse.AlterConfigsResourceResponse(
+                    error_code=code, error_message=message, resource_type=kind, resource_name=name
+                )
+            )
+        return Result(response, [] if request.validate_only else records)
+
+    def for_new_topic(self, name: str, given: Sequence[tuple[str, str | None]]) -> tuple[dict[str, str], list[Any]]:
+        """Overrides and records of a topic that is being created. Raises ApiError."""
+        nulls = [key for key, value in given if value is None]
+        if nulls:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+        overrides = {key: value for key, value in given if value is not None}
+        self._judge(RESOURCE_TOPIC, name, overrides, overrides)
+        return overrides, self._records(RESOURCE_TOPIC, name, overrides)
+
+    # -- one resource ----------------------------------------------------------------------------------------------
+
+    def _alter(self, kind: int, name: str, operations: Sequence[Operation]) -> list[Any]:
+        self._check_resource(kind, name)
+        before = self._state.image.config(kind, name)
+        after = dict(before)
+        seen: dict[str, None] = {}
+        for key, operation, value in operations:
+            if key in seen:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {key}")
+            seen[key] = None
+            self._operate(kind, key, operation, value, after)
+        if kind == RESOURCE_BROKER and MIN_INSYNC_REPLICAS in seen and self._state.image.is_elr_enabled:
+            self._check_min_isr(name, after)
+        changed = {key: after[key] for key in seen if key in after and after[key] != before.get(key)}
+        self._judge(kind, name, changed, after)
+        changes: dict[str, str | None] = {key: after.get(key) for key in seen if after.get(key) != before.get(key)}
+        return self._records(kind, name, changes)
+
+    def _check_resource(self, kind: int, name: str) -> None:
+        if kind not in _KINDS:
+            if kind == RESOURCE_BROKER_LOGGER:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Unsupported operation: broker loggers are not altered by the controller.")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported or unknown resource type {kind}")
+        if kind == RESOURCE_TOPIC:
+            if not name:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+            if name not in self._state.image.topics_by_name:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        elif kind == RESOURCE_BROKER and name:
+            if not name.isascii() or not name.isdecimal():
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+            if int(name) not in self._state.image.brokers and int(name) not in self._state.image.controllers:
+                raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
+        elif kind in {RESOURCE_CLIENT_METRICS, RESOURCE_GROUP} and not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Subscription name can't be empty for {_KINDS[kind]} resources.")
+
+    def _operate(self, kind: int, key: str, operation: int, value: str | None, values: dict[str, str]) -> None:
+        if operation == DELETE:
+            values.pop(key, None)
+            return
+        if operation not in {SET, APPEND, SUBTRACT}:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation} for configuration {key}")
+        if value is None:
+            if kind == RESOURCE_TOPIC:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
+            values.pop(key, None)
+            return
+        if operation == SET:
+            values[key] = value
+            return
+        if not self.rules.is_list(kind, key):
+            verb = "APPEND" if operation == APPEND else "SUBTRACT"
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {key} because its type is not LIST."
+            )
+        current = values.get(key)
+        if current is None:
+            current = self.rules.default(kind, key) or ""
+        items = [item.strip() for item in current.split(",") if item.strip()]
+        for item in (part.strip() for part in value.split(",")):
+            if operation == APPEND and item not in items:
+                items.append(item)
+            elif operation == SUBTRACT and item in items:
+                items.remove(item)
+        values[key] = ",".join(items)
+
+    def _check_min_isr(self, name: str, after: Mapping[str, str]) -> None:
+        """With eligible leader replicas the cluster has one min.insync.replicas, which only the cluster default holds."""
+        if name != CLUSTER_DEFAULT:
+            raise ApiError(ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled.")
+        if MIN_INSYNC_REPLICAS not in after:
+            raise ApiError(ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.")
+
+    def _judge(self, kind: int, name: str, changed: Mapping[str, str], after: Mapping[str, str]) -> None:
+        for key, value in changed.items():
+            fault = self.rules.validate(kind, name, key, value)
+            if fault is not None:
+                raise ApiError(ErrorCode.INVALID_CONFIG, fault)
+        fault = self.rules.validate_together(kind, after)
+        if fault is not None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, fault)
+
+    def _records(self, kind: int, name: str, changes: Mapping[str, str | None]) -> list[Any]:
+        records: list[Any] = [
+            ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in changes.items()
+        ]
+        # Who was eligible under another min ISR is not under this one (KIP-966).
+        if MIN_INSYNC_REPLICAS in changes and self._state.image.is_elr_enabled:
+            if kind == RESOURCE_TOPIC:
+                records.append(ClearElrRecord(topic_name=name))
+            elif kind == RESOURCE_BROKER and name == CLUSTER_DEFAULT:
+                records.append(ClearElrRecord(topic_name=""))
+        return records

@@ -1,0 +1,186 @@
+"""The active controller, sans-IO: requests and deadlines in, records and answers out.
+
+    result = controller.handle(request, version, now_ms)
+    base = log.append(result.records); controller.replay(result.records, base); answer result.response once committed
+
+Only `replay` changes the state (apart from sessions, which are not in the log), so what runs live is what a restart replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from wire.errors import ApiError, ErrorCode
+from wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from wire.messages.alter_configs import AlterConfigsRequest
+from wire.messages.alter_partition import AlterPartitionRequest
+from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from wire.messages.broker_registration import BrokerRegistrationRequest
+from wire.messages.controller_registration import ControllerRegistrationRequest
+from wire.messages.create_partitions import CreatePartitionsRequest
+from wire.messages.create_topics import CreateTopicsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest
+from wire.messages.elect_leaders import ElectLeadersRequest
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from wire.messages.unregister_broker import UnregisterBrokerRequest
+from wire.messages.update_features import UpdateFeaturesRequest
+from wire.records.metadata_records import BrokerRegistrationChangeRecord, ProducerIdsRecord
+
+from minikafka.core.controller.brokers import BrokerControl
+from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, ConfigRules, ControllerConfig, RandomSource
+from minikafka.core.controller.configs import ConfigControl
+from minikafka.core.controller.features import FeatureControl, bootstrap_records
+from minikafka.core.controller.partitions import PartitionControl
+from minikafka.core.controller.quotas import QuotaControl
+from minikafka.core.controller.reassignment import ReassignmentControl
+from minikafka.core.controller.sessions import BrokerSessions
+from minikafka.core.controller.state import UNCLEAN_LEADER_ELECTION, ControllerState, Result
+from minikafka.core.controller.topics import TopicControl
+from minikafka.core.metadata.delta import MetadataDelta
+from minikafka.core.metadata.image import MetadataImage
+
+#: How soon after a full round of elections the next one follows (the balancer has reached its limit).
+BALANCE_AGAIN_MS = 50
+
+Method = Callable[[Any, int, int], Result]
+
+
+def record_version(record: Any) -> int:
+    """The version in which Kafka 4.3 writes a record: the newest, but for a broker's change the lowest that can say it."""
+    if isinstance(record, BrokerRegistrationChangeRecord):
+        if record.cordoned_log_dirs is not None:
+            return 3
+        return 2 if record.log_dirs else 1 if record.in_controlled_shutdown else 0
+    version: int = record.MAX_VERSION
+    return version
+
+
+class Controller:
+    """The decisions of the active controller from the moment of its election until it loses office.
+
+    image: the committed image at election; next_offset: where its first record will go. Create a new object for each
+    term of office.
+    """
+
+    def __init__(
+        self, config: ControllerConfig, rules: ConfigRules, random: RandomSource, image: MetadataImage, next_offset: int, now_ms: int
+    ) -> None:
+        self._config = config
+        self.state = ControllerState(image, next_offset)
+        self.partitions = PartitionControl(config, self.state)
+        self.configs = ConfigControl(self.state, rules)
+        self.topics = TopicControl(config, self.state, self.configs, random)
+        self.brokers = BrokerControl(config, self.state, self.partitions, BrokerSessions(config.broker_session_timeout_ms))
+        self.features = FeatureControl(config, self.state)
+        self.quotas = QuotaControl(self.state)
+        self.reassignments = ReassignmentControl(self.state, self.partitions)
+        self.brokers.activate(now_ms)
+        self._balance_ms: int | None = None
+        if config.auto_leader_rebalance_enable:
+            self._balance_ms = now_ms + config.leader_imbalance_check_interval_ms
+        self._unclean_ms: int = now_ms + config.unclean_leader_election_interval_ms
+        self._methods = self._table()
+
+    def _table(self) -> Mapping[type, Method]:
+        return {
+            BrokerRegistrationRequest: lambda request, version, now: self.brokers.register(request, now),
+            BrokerHeartbeatRequest: lambda request, version, now: self.brokers.heartbeat(request, now),
+            UnregisterBrokerRequest: lambda request, version, now: self.brokers.unregister(request),
+            ControllerRegistrationRequest: lambda request, version, now: self.brokers.register_controller(request),
+            AlterPartitionRequest: lambda request, version, now: self._alter_partition(request, version),
+            AssignReplicasToDirsRequest: lambda request, version, now: self._assign_directories(request),
+            ElectLeadersRequest: lambda request, version, now: self.partitions.elect_leaders(request),
+            AllocateProducerIdsRequest: lambda request, version, now: self._allocate_producer_ids(request),
+            CreateTopicsRequest: lambda request, version, now: self.topics.create(request),
+            DeleteTopicsRequest: lambda request, version, now: self.topics.delete(request, version),
+            CreatePartitionsRequest: lambda request, version, now: self.topics.create_partitions(request),
+            IncrementalAlterConfigsRequest: lambda request, version, now: self.configs.incremental(request),
+            AlterConfigsRequest: lambda request, version, now: self.configs.legacy(request),
+            UpdateFeaturesRequest: lambda request, version, now: self.features.update(request, version),
+            AlterClientQuotasRequest: lambda request, version, now: self.quotas.alter(request),
+            AlterPartitionReassignmentsRequest: lambda request, version, now: self.reassignments.alter(request),
+            ListPartitionReassignmentsRequest: lambda request, version, now: self.reassignments.list(request),
+        }
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest image, records that are not committed yet included."""
+        return self.state.image
+
+    def handle(self, request: Any, version: int, now_ms: int) -> Result:
+        """Decide about a request. Raises ApiError for what fails as a whole."""
+        method = self._methods.get(type(request))
+        if method is None:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not a request to the controller")
+        result = method(request, version, now_ms)
+        if result.atomic and len(result.records) > 2 * RECORDS_PER_REQUEST_MAX:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        return result
+
+    def replay(self, records: list[Any], base_offset: int) -> MetadataDelta:
+        """Take over appended records; the first is at `base_offset`."""
+        delta = self.state.replay(records, base_offset)
+        for resource in delta.changed_configs:
+            before, after = delta.base.config(*resource), self.state.image.config(*resource)
+            if before.get(UNCLEAN_LEADER_ELECTION) != after.get(UNCLEAN_LEADER_ELECTION):
+                # Whoever turns unclean election on wants leaders now, not at the next round (KAFKA-12670).
+                self._unclean_ms = 0
+        return delta
+
+    def bootstrap(self, features: Mapping[str, int]) -> Result:
+        """The records a cluster begins with; none when the log has features already."""
+        if self.state.image.features:
+            return Result()
+        return Result(None, bootstrap_records(features, self._config.min_insync_replicas))
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        """When `on_deadline` has something to do."""
+        deadlines = [self.brokers.sessions.next_deadline(), self._balance_ms]
+        if self.state.has_leaderless:
+            deadlines.append(self._unclean_ms)
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def on_deadline(self, now_ms: int) -> Iterator[list[Any]]:
+        """Lists of records to append and replay one after the other: sessions that ended, leaders out of balance."""
+        for records in self.brokers.expire(now_ms):
+            yield records
+        if self.state.has_leaderless and now_ms >= self._unclean_ms:
+            self._unclean_ms = now_ms + self._config.unclean_leader_election_interval_ms
+            found: list[Any] = list(self.partitions.elect_leaderless())
+            if found:
+                yield found
+        if self._balance_ms is not None and now_ms >= self._balance_ms:
+            balanced: list[Any] = list(self.partitions.balance(RECORDS_PER_REQUEST_MAX))
+            again = len(balanced) >= RECORDS_PER_REQUEST_MAX
+            self._balance_ms = now_ms + (BALANCE_AGAIN_MS if again else self._config.leader_imbalance_check_interval_ms)
+            if balanced:
+                yield balanced
+
+    def broker_disconnected(self, broker_id: int, broker_epoch: int) -> None:
+        """The connection that carried a broker's heartbeats has closed."""
+        self.brokers.sessions.disconnected(broker_id, broker_epoch)
+
+    # -- small requests --------------------------------------------------------------------------------------------
+
+    def _alter_partition(self, request: AlterPartitionRequest, version: int) -> Result:
+        self.brokers.check_epoch(request.broker_id, request.broker_epoch)
+        return self.partitions.alter_partition(request, version)
+
+    def _assign_directories(self, request: AssignReplicasToDirsRequest) -> Result:
+        self.brokers.check_epoch(request.broker_id, request.broker_epoch)
+        return self.partitions.assign_directories(request)
+
+    def _allocate_producer_ids(self, request: AllocateProducerIdsRequest) -> Result:
+        self.brokers.check_epoch(request.broker_id, request.broker_epoch)
+        start, length = self.state.image.next_producer_id, self._config.producer_id_block_size
+        if start > 2**63 - 1 - length:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "Exhausted all producer ids.")
+        record = ProducerIdsRecord(broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=start + length)
+        return Result(AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=length), [record])

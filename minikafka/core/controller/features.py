@@ -1,0 +1,89 @@
+"""Feature levels (KIP-584, KIP-778): UpdateFeatures, and the bootstrap records of a new cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from wire.errors import ApiError, ErrorCode
+from wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from wire.records.metadata_records import BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord
+
+from minikafka.core.controller.config import DEFAULT_FEATURES, ControllerConfig
+from minikafka.core.controller.state import CLUSTER_DEFAULT, MIN_INSYNC_REPLICAS, ControllerState, Result
+from minikafka.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, RESOURCE_BROKER
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+KRAFT_VERSION = "kraft.version"
+
+
+def bootstrap_records(features: Mapping[str, int], min_insync_replicas: int) -> list[Any]:
+    """The first metadata transaction of a new cluster, as Kafka 4.3 writes it: feature levels, and the cluster's min ISR for ELR."""
+    records: list[Any] = [BeginTransactionRecord(name="Bootstrap records")]
+    levels = dict(features) or dict(DEFAULT_FEATURES)
+    records.extend(FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items())
+    if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1:
+        records.append(
+            ConfigRecord(
+                resource_type=RESOURCE_BROKER,
+                resource_name=CLUSTER_DEFAULT,
+                name=MIN_INSYNC_REPLICAS,
+                value=str(min_insync_replicas),
+            )
+        )
+    records.append(EndTransactionRecord())
+    return records
+
+
+class FeatureControl:
+    """Decides about feature levels."""
+
+    def __init__(self, config: ControllerConfig, state: ControllerState) -> None:
+        self._config = config
+        self._state = state
+
+    def update(self, request: UpdateFeaturesRequest, version: int) -> Result:
+        """UpdateFeatures: all or nothing; the first fault is everybody's."""
+        records: list[Any] = []
+        names: dict[str, None] = {}
+        for update in request.feature_updates:
+            if update.feature in names:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Feature {update.feature} appears more than once.")
+            names[update.feature] = None
+            kind = update.upgrade_type if version >= 1 else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
+            fault = self._fault(update.feature, update.max_version_level, kind)
+            if fault is not None:
+                raise ApiError(
+                    ErrorCode.INVALID_UPDATE_VERSION,
+                    f"The update failed for all features since the following feature had an error: {fault}",
+                )
+            if self._state.image.features.get(update.feature, 0) != update.max_version_level:
+                records.append(FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level))
+        response = UpdateFeaturesResponse(error_message=None)
+        if version <= 1:
+            response.results = [UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_message=None) for name in names]
+        return Result(response, [] if request.validate_only else records)
+
+    def _fault(self, name: str, level: int, kind: int) -> str | None:
+        prefix = f"Invalid update version {level} for feature {name}."
+        supported = self._config.supported_features.get(name)
+        if supported is None or name == KRAFT_VERSION:
+            return f"{prefix} Local controller {self._config.node_id} does not support this feature."
+        low, high = supported
+        if level != 0 and not low <= level <= high:
+            return f"{prefix} Local controller {self._config.node_id} only supports versions {low}-{high}"
+        if level < 0:
+            return f"{prefix} A feature version cannot be less than 0."
+        for broker in self._state.image.brokers.values():
+            own_low, own_high = broker.features.get(name, (0, 0))
+            if level != 0 and not own_low <= level <= own_high:
+                return f"{prefix} Broker {broker.broker_id} only supports versions {own_low}-{own_high}"
+        current = self._state.image.features.get(name, 0)
+        if kind not in {UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE}:
+            return f"{prefix} The controller does not support the given upgrade type."
+        if level < current:
+            if kind == UPGRADE:
+                return f"{prefix} Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+            if name == METADATA_VERSION:
+                return f"{prefix} Unsafe metadata downgrade is not supported in this version."
+        return None

@@ -1,0 +1,101 @@
+"""Client quotas (KIP-546): stored as records; the broker side applies them."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from wire.errors import ApiError, ErrorCode
+from wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from wire.records.metadata_records import ClientQuotaRecord
+
+from minikafka.core.controller.state import ControllerState, Result
+from minikafka.core.metadata.image import QuotaEntity
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+_RATE_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+_LONG_KEYS = ("producer_byte_rate", "consumer_byte_rate", "connection_creation_rate")
+
+
+class QuotaControl:
+    """Decides about quotas."""
+
+    def __init__(self, state: ControllerState) -> None:
+        self._state = state
+
+    def alter(self, request: AlterClientQuotasRequest) -> Result:
+        """AlterClientQuotas: each entity alone succeeds or fails."""
+        response = AlterClientQuotasResponse()
+        records: list[Any] = []
+        for entry in request.entries:
+            code, message = ErrorCode.NONE, None
+            try:
+                records += self._alter_one([(part.entity_type, part.entity_name) for part in entry.entity], entry.ops)
+            except ApiError as error:
+                code, message = error.code, error.message
+            response.entries.append(
+                AlterClientQuotasResponse.EntryData(
+                    error_code=code,
+                    error_message=message,
+                    entity=[
+                        AlterClientQuotasResponse.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+                        for part in entry.entity
+                    ],
+                )
+            )
+        return Result(response, [] if request.validate_only else records)
+
+    def _alter_one(self, parts: Sequence[tuple[str, str | None]], operations: Sequence[AlterClientQuotasRequest.OpData]) -> list[Any]:
+        entity = _checked_entity(parts)
+        keys = ("connection_creation_rate",) if entity[0][0] == IP else _RATE_KEYS
+        current = self._state.image.client_quotas.get(entity, {})
+        records: list[Any] = []
+        for operation in operations:
+            key = operation.key
+            if key not in keys:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid configuration key {key}")
+            if operation.remove:
+                if key in current:
+                    records.append(_record(entity, key, 0.0, True))
+                continue
+            value = operation.value
+            if not math.isfinite(value) or value <= 0:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Quota {key} must be greater than 0")
+            if key in _LONG_KEYS and abs(value - round(value)) > 1e-6:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{key} cannot have a fractional value")
+            if current.get(key) != value:
+                records.append(_record(entity, key, value, False))
+        return records
+
+
+def _record(entity: QuotaEntity, key: str, value: float, remove: bool) -> ClientQuotaRecord:
+    return ClientQuotaRecord(
+        entity=[ClientQuotaRecord.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        key=key,
+        value=value,
+        remove=remove,
+    )
+
+
+def _checked_entity(parts: Sequence[tuple[str, str | None]]) -> QuotaEntity:
+    """The entity in canonical order. Raises ApiError INVALID_REQUEST."""
+    if not parts:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
+    kinds = [kind for kind, _ in parts]
+    for kind, name in parts:
+        if kind not in {USER, CLIENT_ID, IP}:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
+        if kinds.count(kind) > 1:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Duplicate client quota entity entry: {kind}")
+        if name == "":
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported")
+        if kind == IP and name is not None:
+            try:
+                ipaddress.ip_address(name)
+            except ValueError:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is not a valid IP or resolvable host.") from None
+    if IP in kinds and len(kinds) > 1:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid quota entity combination, IP entity should be the only entity.")
+    return tuple(sorted(parts))

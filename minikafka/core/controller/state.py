@@ -1,0 +1,155 @@
+"""What the active controller knows: the newest image, written or only appended, and look-ups over it.
+
+`replay` is the only thing that changes it. A controller that loses its office drops the whole object, so records
+that never became committed leave no trace; the next one starts from the committed image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from minikafka.core.metadata.delta import MetadataDelta, TopicDelta
+from minikafka.core.metadata.image import (
+    NO_LEADER,
+    RESOURCE_BROKER,
+    RESOURCE_TOPIC,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+)
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
+#: Name of the resource that stands for all brokers.
+CLUSTER_DEFAULT = ""
+
+PartitionKey = tuple[bytes, int]
+
+
+@dataclass(slots=True)
+class Result:
+    """What a request comes to: records to append (one atomic batch, unless `atomic` is False) and the answer for when they are committed."""
+
+    response: Any = None
+    records: list[Any] = field(default_factory=list)
+    atomic: bool = True
+
+
+class ControllerState:
+    """The newest image and indexes over its partitions. `next_offset` is where the next record will go."""
+
+    __slots__ = ("_collisions", "_leaderless", "_replicas", "image", "next_offset")
+
+    def __init__(self, image: MetadataImage, next_offset: int) -> None:
+        self.image = image
+        self.next_offset = next_offset
+        self._replicas: dict[int, dict[PartitionKey, None]] = {}
+        self._leaderless: dict[PartitionKey, None] = {}
+        self._collisions: dict[str, dict[str, None]] = {}
+        for topic in image.topics_by_id.values():
+            self._index_name(topic.name)
+            for index, partition in topic.partitions.items():
+                self._index((topic.topic_id, index), None, partition)
+
+    def replay(self, records: list[Any], base_offset: int) -> MetadataDelta:
+        """Take over records appended at `base_offset`."""
+        delta = MetadataDelta(self.image)
+        delta.apply_all(records, base_offset)
+        self.next_offset = base_offset + len(records)
+        self.image = delta.image(self.next_offset - 1)
+        for topic in delta.deleted_topics.values():
+            self._forget(topic)
+        for changed in delta.changed_topics.values():
+            self._index_changed(changed)
+        return delta
+
+    # -- look-ups --------------------------------------------------------------------------------------------------
+
+    def partitions_of(self, broker_id: int) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """Partitions with a replica on the broker."""
+        return self._resolve(self._replicas.get(broker_id, {}))
+
+    def leaderless_partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """Partitions that nobody leads."""
+        return self._resolve(self._leaderless)
+
+    def all_partitions(self) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        """Every partition."""
+        for topic in list(self.image.topics_by_id.values()):
+            for index, partition in topic.partitions.items():
+                yield topic, index, partition
+
+    @property
+    def has_leaderless(self) -> bool:
+        """Whether some partition has no leader."""
+        return bool(self._leaderless)
+
+    def leads_any(self, broker_id: int) -> bool:
+        """Whether the broker leads a partition."""
+        return any(partition.leader == broker_id for _, _, partition in self.partitions_of(broker_id))
+
+    def colliding_topic(self, name: str) -> str | None:
+        """A topic whose metrics names would be those of `name`, since dots and underscores look alike there."""
+        others = self._collisions.get(name.replace(".", "_"), {})
+        return next((other for other in others if other != name), None)
+
+    def min_isr(self, topic: str, static: int) -> int:
+        """The topic's min.insync.replicas: its own, the cluster's dynamic one, or the controller's property."""
+        image = self.image
+        value = image.config(RESOURCE_TOPIC, topic).get(MIN_INSYNC_REPLICAS)
+        if value is None:
+            value = image.config(RESOURCE_BROKER, CLUSTER_DEFAULT).get(MIN_INSYNC_REPLICAS)
+        try:
+            return static if value is None else int(value)
+        except ValueError:
+            return static
+
+    def unclean_election(self, topic: str, node_id: int, static: bool) -> bool:
+        """Whether the topic may elect a leader that is not in sync: topic, this node, cluster, then property (KAFKA-12670)."""
+        image = self.image
+        for resource in ((RESOURCE_TOPIC, topic), (RESOURCE_BROKER, str(node_id)), (RESOURCE_BROKER, CLUSTER_DEFAULT)):
+            value = image.config(*resource).get(UNCLEAN_LEADER_ELECTION)
+            if value is not None:
+                return value.strip().lower() == "true"
+        return static
+
+    # -- indexes ---------------------------------------------------------------------------------------------------
+
+    def _resolve(self, keys: dict[PartitionKey, None]) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+        topics = self.image.topics_by_id
+        for topic_id, index in list(keys):
+            topic = topics[topic_id]
+            yield topic, index, topic.partitions[index]
+
+    def _index_changed(self, delta: TopicDelta) -> None:
+        if delta.is_new:
+            self._index_name(delta.name)
+        for index, partition in delta.changed.items():
+            self._index((delta.topic_id, index), delta.previous.get(index), partition)
+
+    def _index(self, key: PartitionKey, before: PartitionRegistration | None, now: PartitionRegistration) -> None:
+        if before is None or before.replicas != now.replicas:
+            for broker_id in () if before is None else before.replicas:
+                self._replicas[broker_id].pop(key, None)
+            for broker_id in now.replicas:
+                self._replicas.setdefault(broker_id, {})[key] = None
+        if now.leader == NO_LEADER:
+            self._leaderless[key] = None
+        elif before is None or before.leader == NO_LEADER:
+            self._leaderless.pop(key, None)
+
+    def _index_name(self, name: str) -> None:
+        if "." in name or "_" in name:
+            self._collisions.setdefault(name.replace(".", "_"), {})[name] = None
+
+    def _forget(self, topic: TopicImage) -> None:
+        names = self._collisions.get(topic.name.replace(".", "_"))
+        if names is not None and topic.name not in self.image.topics_by_name:
+            names.pop(topic.name, None)
+        for index, partition in topic.partitions.items():
+            key = (topic.topic_id, index)
+            self._leaderless.pop(key, None)
+            for broker_id in partition.replicas:
+                self._replicas[broker_id].pop(key, None)
