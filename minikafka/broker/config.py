@@ -1,0 +1,254 @@
+"""A broker's configuration: server.properties, `KAFKA_*` environment, `--override`, one typed object; all problems told at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minikafka.broker.config_table import BROKER_PROPERTIES, FREE_PREFIXES
+from minikafka.broker.properties import ConfigurationError
+
+__all__ = ["BrokerConfig", "ConfigurationError", "Endpoint", "load_properties", "properties_from_environment"]
+
+#: Variables of Apache Kafka's image that are no properties (KafkaDockerWrapper).
+NOT_PROPERTIES = frozenset(
+    {
+        "KAFKA_VERSION", "KAFKA_HEAP_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_OPTS", "KAFKA_JMX_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS",
+        "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_JMX_HOSTNAME", "KAFKA_CREATE_TOPICS",
+        "KAFKA_CREATE_TOPICS_SEPARATOR", "KAFKA_BOOTSTRAP_SERVERS", "KAFKA_CLUSTER_ID", "KAFKA_HOME", "KAFKA_JMX_PORT", "KAFKA_KRAFT_CLUSTER_ID",
+    }
+)  # fmt: skip
+SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A listener: its name, where it is, and its security protocol (0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL)."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+class BrokerConfig:
+    """Typed properties: attribute = name with `_` for `.` (`config.replica_lag_time_max_ms`), and what follows from them.
+
+    `given` holds what was set, as text. Derived: `is_broker`, `is_controller`, `broker_listeners`, `controller_listeners`,
+    `advertised`, `inter_broker_listener`, `voters` (id -> (host, port)), `bootstrap_controllers`, `directories`.
+    """
+
+    def __init__(self, given: Mapping[str, str], values: dict[str, Any]) -> None:
+        self.given = dict(given)
+        for entry in BROKER_PROPERTIES:
+            setattr(self, entry.attribute, values.get(entry.name, entry.default_value()))
+        self.warnings: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"no property or derived value is called {name}")
+
+    @classmethod
+    def from_properties(cls, given: Mapping[str, str]) -> BrokerConfig:
+        """Parse and check. Raises ConfigurationError with every problem."""
+        problems: list[str] = []
+        known = {name: text for name, text in given.items() if name in BROKER_PROPERTIES}
+        others = [name for name in given if name not in BROKER_PROPERTIES]
+        problems += [BROKER_PROPERTIES.unknown(name) for name in others if not name.startswith(FREE_PREFIXES)]
+        values = BROKER_PROPERTIES.parse(known, problems)
+        config = cls(given, values)
+        config.warnings += [f"{name} is accepted without effect" for name in others if name.startswith(FREE_PREFIXES)]
+        config.warnings += [
+            f"{name} is accepted without effect" for name in known if (entry := BROKER_PROPERTIES.get(name)) and entry.effect == "accepted"
+        ]
+        config._derive(problems)
+        if problems:
+            raise ConfigurationError(problems)
+        return config
+
+    # -- what follows ----------------------------------------------------------------------------------------------
+
+    def _derive(self, problems: list[str]) -> None:
+        self._derive_identity(problems)
+        self._derive_times()
+        self._derive_listeners(problems)
+        self._derive_quorum(problems)
+        self.directories: list[str] = list(self.log_dirs or [self.log_dir])
+        if len(set(self.directories)) != len(self.directories):
+            problems.append(f"log.dirs={','.join(self.directories)}: names a directory twice")
+        self.metadata_directory: str = self.metadata_log_dir or self.directories[0]
+        if self.replica_selector_class not in (None, "", RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector"):
+            problems.append(f"replica.selector.class={self.replica_selector_class}: only {RACK_AWARE_SELECTOR} is known")
+        self.is_rack_aware: bool = self.replica_selector_class == RACK_AWARE_SELECTOR
+        if self.broker_heartbeat_interval_ms >= self.broker_session_timeout_ms:
+            problems.append(
+                f"broker.heartbeat.interval.ms={self.broker_heartbeat_interval_ms}: must be below broker.session.timeout.ms"
+                f" ({self.broker_session_timeout_ms})"
+            )
+        if self.replica_fetch_wait_max_ms > self.replica_lag_time_max_ms:
+            problems.append(
+                f"replica.fetch.wait.max.ms={self.replica_fetch_wait_max_ms}: must not exceed replica.lag.time.max.ms"
+                f" ({self.replica_lag_time_max_ms})"
+            )
+
+    def _derive_identity(self, problems: list[str]) -> None:
+        if self.node_id is None:
+            self.node_id = self.broker_id if self.broker_id >= 0 else None
+        if self.node_id is None:
+            problems.append("node.id is missing: every node needs a number of its own")
+        elif self.broker_id >= 0 and self.broker_id != self.node_id:
+            problems.append(f"broker.id={self.broker_id}: must equal node.id ({self.node_id}) when both are set")
+        self.is_broker: bool = "broker" in self.process_roles
+        self.is_controller: bool = "controller" in self.process_roles
+        if not self.process_roles:
+            problems.append("process.roles is missing: broker, controller, or broker,controller")
+
+    def _derive_times(self) -> None:
+        if self.log_roll_ms is None:
+            self.log_roll_ms = self.log_roll_hours * HOUR_MS
+        if self.log_roll_jitter_ms is None:
+            self.log_roll_jitter_ms = self.log_roll_jitter_hours * HOUR_MS
+        if self.log_retention_ms is None:
+            minutes = self.log_retention_minutes if self.log_retention_minutes is not None else self.log_retention_hours * 60
+            self.log_retention_ms = minutes * 60_000 if minutes >= 0 else -1
+
+    def _derive_listeners(self, problems: list[str]) -> None:
+        protocols = self._protocols(problems)
+        controller_names = list(self.controller_listener_names or [])
+        explicit = "listeners" in self.given
+        texts = self.listeners
+        if not explicit and self.advertised_listeners:
+            texts = [_rehost(text) for text in self.advertised_listeners]
+        endpoints = _parse_endpoints("listeners", texts, protocols, problems)
+        self.controller_listeners: list[Endpoint] = [e for e in endpoints if e.name in controller_names]
+        self.broker_listeners: list[Endpoint] = [e for e in endpoints if e.name not in controller_names]
+        advertised = _parse_endpoints("advertised.listeners", self.advertised_listeners or [], protocols, problems)
+        listening = {e.name: e for e in endpoints}
+        for endpoint in advertised:
+            if endpoint.name not in listening and endpoint.name not in controller_names:
+                problems.append(f"advertised.listeners={endpoint}: no listener is called {endpoint.name}")
+            if endpoint.host in ("0.0.0.0", "::"):
+                problems.append(f"advertised.listeners={endpoint}: clients cannot connect to {endpoint.host}; name an address that they can reach")
+        self.advertised: dict[str, Endpoint] = {e.name: e for e in endpoints} | {e.name: e for e in advertised}
+        if not controller_names and (self.is_controller or self.controller_quorum_voters or self.controller_quorum_bootstrap_servers):
+            problems.append("controller.listener.names is missing: it names the listener of the controllers")
+        if self.is_controller and not self.controller_listeners:
+            problems.append(f"listeners={','.join(texts)}: a controller needs a listener called {' or '.join(controller_names) or 'as in controller.listener.names'}")
+        if self.is_broker and not self.broker_listeners:
+            problems.append(f"listeners={','.join(texts)}: a broker needs a listener that is not the controllers'")
+        for endpoint in endpoints:
+            if endpoint.security_protocol != 0:
+                problems.append(f"listeners={endpoint}: only PLAINTEXT is served yet")
+        self._derive_inter_broker(problems)
+
+    def _derive_inter_broker(self, problems: list[str]) -> None:
+        names = [e.name for e in self.broker_listeners]
+        name = self.inter_broker_listener_name
+        if name is None:
+            wanted = SECURITY_PROTOCOLS[self.security_inter_broker_protocol]
+            name = next((e.name for e in self.broker_listeners if e.security_protocol == wanted), names[0] if names else "")
+        elif self.is_broker and name not in names:
+            problems.append(f"inter.broker.listener.name={name}: no listener of the broker has this name ({', '.join(names)})")
+        self.inter_broker_listener: str = name
+
+    def _protocols(self, problems: list[str]) -> dict[str, int]:
+        protocols: dict[str, int] = {}
+        for entry in self.listener_security_protocol_map:
+            name, _, protocol = entry.partition(":")
+            if protocol not in SECURITY_PROTOCOLS:
+                problems.append(f"listener.security.protocol.map={entry}: must be NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}")
+            else:
+                protocols[name] = SECURITY_PROTOCOLS[protocol]
+        if "listener.security.protocol.map" not in self.given:
+            for name in self.controller_listener_names or []:
+                protocols.setdefault(name, SECURITY_PROTOCOLS["PLAINTEXT"])
+        return protocols
+
+    def _derive_quorum(self, problems: list[str]) -> None:
+        self.voters: dict[int, tuple[str, int]] = {}
+        for entry in self.controller_quorum_voters:
+            number, _, address = entry.partition("@")
+            host, _, port = address.rpartition(":")
+            if not (number.isdigit() and host and port.isdigit() and int(port) <= 65535):
+                problems.append(f"controller.quorum.voters={entry}: must be id@host:port")
+                continue
+            self.voters[int(number)] = (host.strip("[]"), int(port))
+        self.bootstrap_controllers: list[tuple[str, int]] = []
+        for entry in self.controller_quorum_bootstrap_servers:
+            host, _, port = entry.rpartition(":")
+            if not host or not port.isdigit():
+                problems.append(f"controller.quorum.bootstrap.servers={entry}: must be host:port")
+                continue
+            self.bootstrap_controllers.append((host.strip("[]"), int(port)))
+        if not self.voters and not self.bootstrap_controllers and not problems:
+            problems.append("controller.quorum.voters or controller.quorum.bootstrap.servers is missing: where are the controllers?")
+        if self.voters and self.is_controller and self.node_id is not None and self.node_id not in self.voters:
+            problems.append(f"controller.quorum.voters={','.join(self.controller_quorum_voters)}: a controller must be among its voters (node.id {self.node_id})")
+        if self.voters and not self.is_controller and self.node_id in self.voters:
+            problems.append(f"controller.quorum.voters={','.join(self.controller_quorum_voters)}: node {self.node_id} is a voter but not a controller (process.roles)")
+
+
+def _rehost(text: str) -> str:
+    name, _, address = text.partition("://")
+    return f"{name}://0.0.0.0:{address.rpartition(':')[2]}"
+
+
+def _parse_endpoints(name: str, texts: list[str], protocols: dict[str, int], problems: list[str]) -> list[Endpoint]:
+    endpoints: list[Endpoint] = []
+    for text in texts:
+        listener, separator, address = text.partition("://")
+        host, _, port = address.rpartition(":")
+        if not separator or not port.isdigit() or int(port) > 65535:
+            problems.append(f"{name}={text}: must be NAME://host:port")
+            continue
+        listener = listener.upper()
+        if listener not in protocols:
+            problems.append(f"{name}={text}: listener.security.protocol.map does not say which protocol {listener} speaks")
+            continue
+        if listener in {e.name for e in endpoints}:
+            problems.append(f"{name}={text}: the name {listener} is used twice")
+            continue
+        endpoints.append(Endpoint(listener, host.strip("[]"), int(port), protocols[listener]))
+    return endpoints
+
+
+def load_properties(path: str | Path) -> dict[str, str]:
+    """Read a .properties file: `key=value` or `key: value`, `#` and `!` comments, `\\` continues a line. Raises ConfigurationError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError([f"cannot read {path}: {getattr(error, 'strerror', None) or error}"]) from error
+    properties: dict[str, str] = {}
+    pending = ""
+    for raw in text.splitlines():
+        line = pending + raw.strip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if line.endswith("\\") and not line.endswith("\\\\"):
+            pending = line[:-1]
+            continue
+        cut = min((line.index(mark) for mark in "=:" if mark in line), default=len(line))
+        properties[line[:cut].strip()] = line[cut + 1 :].strip()
+    return properties
+
+
+def properties_from_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Properties of `KAFKA_*` (and Bitnami's `KAFKA_CFG_*`) variables: `_` is `.`, `__` is `_`, `___` is `-`, as in Apache Kafka's image."""
+    source = os.environ if environment is None else environment
+    properties: dict[str, str] = {}
+    for variable in sorted(source):
+        if not variable.startswith("KAFKA_") or variable in NOT_PROPERTIES:
+            continue
+        name = variable.removeprefix("KAFKA_").removeprefix("CFG_").lower()
+        name = name.replace("_", ".").replace("...", "-").replace("..", "_")
+        properties[name] = source[variable]
+    return properties
