@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from wire.types import Array, Fixed, Type, Variable, Versions
 
@@ -41,8 +41,8 @@ class Field:
     """One declared field. `type` is None for a single nested struct, whose class is then `struct`."""
 
     name: str
-    type: Type | None
     struct: type[Struct] | None
+    type: Type | None
     versions: Versions
     nullable: Versions
     default: Any
@@ -97,7 +97,6 @@ def zero_value(declared: Field) -> Any:
     return declared.struct()
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class StructMeta(type):
     """Turns declared fields into slots and an `__init__`."""
 
@@ -125,7 +124,7 @@ def _field(name: str, declared: _Declared) -> Field:
     return Field(
         name=name,
         type=None if nested else kind,  # type: ignore[arg-type]
-        struct=kind if nested else None,  # type: ignore[arg-type]
+        struct=kind if nested else None,
         versions=Versions.parse(declared.versions),
         nullable=Versions.parse(declared.nullable),
         default=declared.default,
@@ -159,6 +158,10 @@ class Struct(metaclass=StructMeta):
     """A declared group of fields inside a message."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
+
+    if TYPE_CHECKING:
+        # Every field has a default, which `dataclass_transform` has no word for.
+        def __init__(self, **fields: Any) -> None: ...
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

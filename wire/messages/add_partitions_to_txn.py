@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, string
 
@@ -22,8 +24,8 @@ class _AddPartitionsToTxnTransaction(Struct):
 class AddPartitionsToTxnRequest(Request, api_key=24, versions="0-5", flexible="3+", listeners=("broker",)):
     """AddPartitionsToTxnRequest, versions 0-5."""
 
-    AddPartitionsToTxnTopic = _AddPartitionsToTxnTopic
-    AddPartitionsToTxnTransaction = _AddPartitionsToTxnTransaction
+    AddPartitionsToTxnTopic: TypeAlias = _AddPartitionsToTxnTopic
+    AddPartitionsToTxnTransaction: TypeAlias = _AddPartitionsToTxnTransaction
 
     transactions: list[_AddPartitionsToTxnTransaction] = field(array(_AddPartitionsToTxnTransaction), "4+")
     v3_and_below_transactional_id: str = field(string, "0-3")
@@ -50,9 +52,9 @@ class _AddPartitionsToTxnResult(Struct):
 class AddPartitionsToTxnResponse(Response, api_key=24, versions="0-5", flexible="3+"):
     """AddPartitionsToTxnResponse, versions 0-5."""
 
-    AddPartitionsToTxnPartitionResult = _AddPartitionsToTxnPartitionResult
-    AddPartitionsToTxnTopicResult = _AddPartitionsToTxnTopicResult
-    AddPartitionsToTxnResult = _AddPartitionsToTxnResult
+    AddPartitionsToTxnPartitionResult: TypeAlias = _AddPartitionsToTxnPartitionResult
+    AddPartitionsToTxnTopicResult: TypeAlias = _AddPartitionsToTxnTopicResult
+    AddPartitionsToTxnResult: TypeAlias = _AddPartitionsToTxnResult
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "4+", ignorable=True)

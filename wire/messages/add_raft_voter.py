@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, string, uint16, uuid
 
@@ -15,7 +17,7 @@ class _Listener(Struct):
 class AddRaftVoterRequest(Request, api_key=80, versions="0-1", flexible="0+", listeners=("controller", "broker")):
     """AddRaftVoterRequest, versions 0-1."""
 
-    Listener = _Listener
+    Listener: TypeAlias = _Listener
 
     cluster_id: str | None = field(string, "0+", nullable="0+")
     timeout_ms: int = field(int32, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, float64, int16, int32, string
 
@@ -25,9 +27,9 @@ class _AlterClientQuotasRequestEntryData(Struct):
 class AlterClientQuotasRequest(Request, api_key=49, versions="0-1", flexible="1+", listeners=("broker", "controller")):
     """AlterClientQuotasRequest, versions 0-1."""
 
-    EntityData = _AlterClientQuotasRequestEntityData
-    OpData = _OpData
-    EntryData = _AlterClientQuotasRequestEntryData
+    EntityData: TypeAlias = _AlterClientQuotasRequestEntityData
+    OpData: TypeAlias = _OpData
+    EntryData: TypeAlias = _AlterClientQuotasRequestEntryData
 
     entries: list[_AlterClientQuotasRequestEntryData] = field(array(_AlterClientQuotasRequestEntryData), "0+")
     validate_only: bool = field(boolean, "0+")
@@ -47,8 +49,8 @@ class _AlterClientQuotasResponseEntryData(Struct):
 class AlterClientQuotasResponse(Response, api_key=49, versions="0-1", flexible="1+"):
     """AlterClientQuotasResponse, versions 0-1."""
 
-    EntityData = _AlterClientQuotasResponseEntityData
-    EntryData = _AlterClientQuotasResponseEntryData
+    EntityData: TypeAlias = _AlterClientQuotasResponseEntityData
+    EntryData: TypeAlias = _AlterClientQuotasResponseEntryData
 
     throttle_time_ms: int = field(int32, "0+")
     entries: list[_AlterClientQuotasResponseEntryData] = field(array(_AlterClientQuotasResponseEntryData), "0+")

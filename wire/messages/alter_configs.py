@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int8, string
 
@@ -20,8 +22,8 @@ class _AlterConfigsResource(Struct):
 class AlterConfigsRequest(Request, api_key=33, versions="0-2", flexible="2+", listeners=("broker", "controller")):
     """AlterConfigsRequest, versions 0-2."""
 
-    AlterableConfig = _AlterableConfig
-    AlterConfigsResource = _AlterConfigsResource
+    AlterableConfig: TypeAlias = _AlterableConfig
+    AlterConfigsResource: TypeAlias = _AlterConfigsResource
 
     resources: list[_AlterConfigsResource] = field(array(_AlterConfigsResource), "0+")
     validate_only: bool = field(boolean, "0+")
@@ -37,7 +39,7 @@ class _AlterConfigsResourceResponse(Struct):
 class AlterConfigsResponse(Response, api_key=33, versions="0-2", flexible="2+"):
     """AlterConfigsResponse, versions 0-2."""
 
-    AlterConfigsResourceResponse = _AlterConfigsResourceResponse
+    AlterConfigsResourceResponse: TypeAlias = _AlterConfigsResourceResponse
 
     throttle_time_ms: int = field(int32, "0+")
     responses: list[_AlterConfigsResourceResponse] = field(array(_AlterConfigsResourceResponse), "0+")

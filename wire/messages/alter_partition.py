@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, int8, uuid
 
@@ -28,9 +30,9 @@ class _AlterPartitionRequestTopicData(Struct):
 class AlterPartitionRequest(Request, api_key=56, versions="2-3", flexible="0+", listeners=("controller",)):
     """AlterPartitionRequest, versions 2-3."""
 
-    BrokerState = _BrokerState
-    PartitionData = _AlterPartitionRequestPartitionData
-    TopicData = _AlterPartitionRequestTopicData
+    BrokerState: TypeAlias = _BrokerState
+    PartitionData: TypeAlias = _AlterPartitionRequestPartitionData
+    TopicData: TypeAlias = _AlterPartitionRequestTopicData
 
     broker_id: int = field(int32, "0+")
     broker_epoch: int = field(int64, "0+", default=-1)
@@ -55,8 +57,8 @@ class _AlterPartitionResponseTopicData(Struct):
 class AlterPartitionResponse(Response, api_key=56, versions="2-3", flexible="0+"):
     """AlterPartitionResponse, versions 2-3."""
 
-    PartitionData = _AlterPartitionResponsePartitionData
-    TopicData = _AlterPartitionResponseTopicData
+    PartitionData: TypeAlias = _AlterPartitionResponsePartitionData
+    TopicData: TypeAlias = _AlterPartitionResponseTopicData
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

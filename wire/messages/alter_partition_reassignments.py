@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, string
 
@@ -19,8 +21,8 @@ class _ReassignableTopic(Struct):
 class AlterPartitionReassignmentsRequest(Request, api_key=45, versions="0-1", flexible="0+", listeners=("broker", "controller")):
     """AlterPartitionReassignmentsRequest, versions 0-1."""
 
-    ReassignablePartition = _ReassignablePartition
-    ReassignableTopic = _ReassignableTopic
+    ReassignablePartition: TypeAlias = _ReassignablePartition
+    ReassignableTopic: TypeAlias = _ReassignableTopic
 
     timeout_ms: int = field(int32, "0+", default=60000)
     allow_replication_factor_change: bool = field(boolean, "1+", default=True)
@@ -41,8 +43,8 @@ class _ReassignableTopicResponse(Struct):
 class AlterPartitionReassignmentsResponse(Response, api_key=45, versions="0-1", flexible="0+"):
     """AlterPartitionReassignmentsResponse, versions 0-1."""
 
-    ReassignablePartitionResponse = _ReassignablePartitionResponse
-    ReassignableTopicResponse = _ReassignableTopicResponse
+    ReassignablePartitionResponse: TypeAlias = _ReassignablePartitionResponse
+    ReassignableTopicResponse: TypeAlias = _ReassignableTopicResponse
 
     throttle_time_ms: int = field(int32, "0+")
     allow_replication_factor_change: bool = field(boolean, "1+", default=True, ignorable=True)

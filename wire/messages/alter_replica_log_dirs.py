@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string
 
@@ -19,8 +21,8 @@ class _AlterReplicaLogDir(Struct):
 class AlterReplicaLogDirsRequest(Request, api_key=34, versions="1-2", flexible="2+", listeners=("broker",)):
     """AlterReplicaLogDirsRequest, versions 1-2."""
 
-    AlterReplicaLogDirTopic = _AlterReplicaLogDirTopic
-    AlterReplicaLogDir = _AlterReplicaLogDir
+    AlterReplicaLogDirTopic: TypeAlias = _AlterReplicaLogDirTopic
+    AlterReplicaLogDir: TypeAlias = _AlterReplicaLogDir
 
     dirs: list[_AlterReplicaLogDir] = field(array(_AlterReplicaLogDir), "0+")
 
@@ -38,8 +40,8 @@ class _AlterReplicaLogDirTopicResult(Struct):
 class AlterReplicaLogDirsResponse(Response, api_key=34, versions="1-2", flexible="2+"):
     """AlterReplicaLogDirsResponse, versions 1-2."""
 
-    AlterReplicaLogDirPartitionResult = _AlterReplicaLogDirPartitionResult
-    AlterReplicaLogDirTopicResult = _AlterReplicaLogDirTopicResult
+    AlterReplicaLogDirPartitionResult: TypeAlias = _AlterReplicaLogDirPartitionResult
+    AlterReplicaLogDirTopicResult: TypeAlias = _AlterReplicaLogDirTopicResult
 
     throttle_time_ms: int = field(int32, "0+")
     results: list[_AlterReplicaLogDirTopicResult] = field(array(_AlterReplicaLogDirTopicResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string, uuid
 
@@ -19,8 +21,8 @@ class _AlterShareGroupOffsetsRequestTopic(Struct):
 class AlterShareGroupOffsetsRequest(Request, api_key=91, versions="0", flexible="0+", listeners=("broker",)):
     """AlterShareGroupOffsetsRequest, versions 0."""
 
-    AlterShareGroupOffsetsRequestPartition = _AlterShareGroupOffsetsRequestPartition
-    AlterShareGroupOffsetsRequestTopic = _AlterShareGroupOffsetsRequestTopic
+    AlterShareGroupOffsetsRequestPartition: TypeAlias = _AlterShareGroupOffsetsRequestPartition
+    AlterShareGroupOffsetsRequestTopic: TypeAlias = _AlterShareGroupOffsetsRequestTopic
 
     group_id: str = field(string, "0+")
     topics: list[_AlterShareGroupOffsetsRequestTopic] = field(array(_AlterShareGroupOffsetsRequestTopic), "0+")
@@ -41,8 +43,8 @@ class _AlterShareGroupOffsetsResponseTopic(Struct):
 class AlterShareGroupOffsetsResponse(Response, api_key=91, versions="0", flexible="0+"):
     """AlterShareGroupOffsetsResponse, versions 0."""
 
-    AlterShareGroupOffsetsResponsePartition = _AlterShareGroupOffsetsResponsePartition
-    AlterShareGroupOffsetsResponseTopic = _AlterShareGroupOffsetsResponseTopic
+    AlterShareGroupOffsetsResponsePartition: TypeAlias = _AlterShareGroupOffsetsResponsePartition
+    AlterShareGroupOffsetsResponseTopic: TypeAlias = _AlterShareGroupOffsetsResponseTopic
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, bytes_, int16, int32, int8, string
 
@@ -22,8 +24,8 @@ class _ScramCredentialUpsertion(Struct):
 class AlterUserScramCredentialsRequest(Request, api_key=51, versions="0", flexible="0+", listeners=("broker", "controller")):
     """AlterUserScramCredentialsRequest, versions 0."""
 
-    ScramCredentialDeletion = _ScramCredentialDeletion
-    ScramCredentialUpsertion = _ScramCredentialUpsertion
+    ScramCredentialDeletion: TypeAlias = _ScramCredentialDeletion
+    ScramCredentialUpsertion: TypeAlias = _ScramCredentialUpsertion
 
     deletions: list[_ScramCredentialDeletion] = field(array(_ScramCredentialDeletion), "0+")
     upsertions: list[_ScramCredentialUpsertion] = field(array(_ScramCredentialUpsertion), "0+")
@@ -38,7 +40,7 @@ class _AlterUserScramCredentialsResult(Struct):
 class AlterUserScramCredentialsResponse(Response, api_key=51, versions="0", flexible="0+"):
     """AlterUserScramCredentialsResponse, versions 0."""
 
-    AlterUserScramCredentialsResult = _AlterUserScramCredentialsResult
+    AlterUserScramCredentialsResult: TypeAlias = _AlterUserScramCredentialsResult
 
     throttle_time_ms: int = field(int32, "0+")
     results: list[_AlterUserScramCredentialsResult] = field(array(_AlterUserScramCredentialsResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, string
 
@@ -34,9 +36,9 @@ class _FinalizedFeatureKey(Struct):
 class ApiVersionsResponse(Response, api_key=18, versions="0-4", flexible="3+"):
     """ApiVersionsResponse, versions 0-4."""
 
-    ApiVersion = _ApiVersion
-    SupportedFeatureKey = _SupportedFeatureKey
-    FinalizedFeatureKey = _FinalizedFeatureKey
+    ApiVersion: TypeAlias = _ApiVersion
+    SupportedFeatureKey: TypeAlias = _SupportedFeatureKey
+    FinalizedFeatureKey: TypeAlias = _FinalizedFeatureKey
 
     error_code: int = field(int16, "0+")
     api_keys: list[_ApiVersion] = field(array(_ApiVersion), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, uuid
 
@@ -23,9 +25,9 @@ class _AssignReplicasToDirsRequestDirectoryData(Struct):
 class AssignReplicasToDirsRequest(Request, api_key=73, versions="0", flexible="0+", listeners=("controller",)):
     """AssignReplicasToDirsRequest, versions 0."""
 
-    PartitionData = _AssignReplicasToDirsRequestPartitionData
-    TopicData = _AssignReplicasToDirsRequestTopicData
-    DirectoryData = _AssignReplicasToDirsRequestDirectoryData
+    PartitionData: TypeAlias = _AssignReplicasToDirsRequestPartitionData
+    TopicData: TypeAlias = _AssignReplicasToDirsRequestTopicData
+    DirectoryData: TypeAlias = _AssignReplicasToDirsRequestDirectoryData
 
     broker_id: int = field(int32, "0+")
     broker_epoch: int = field(int64, "0+", default=-1)
@@ -50,9 +52,9 @@ class _AssignReplicasToDirsResponseDirectoryData(Struct):
 class AssignReplicasToDirsResponse(Response, api_key=73, versions="0", flexible="0+"):
     """AssignReplicasToDirsResponse, versions 0."""
 
-    PartitionData = _AssignReplicasToDirsResponsePartitionData
-    TopicData = _AssignReplicasToDirsResponseTopicData
-    DirectoryData = _AssignReplicasToDirsResponseDirectoryData
+    PartitionData: TypeAlias = _AssignReplicasToDirsResponsePartitionData
+    TopicData: TypeAlias = _AssignReplicasToDirsResponseTopicData
+    DirectoryData: TypeAlias = _AssignReplicasToDirsResponseDirectoryData
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

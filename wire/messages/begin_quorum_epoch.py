@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string, uint16, uuid
 
@@ -27,9 +29,9 @@ class _LeaderEndpoint(Struct):
 class BeginQuorumEpochRequest(Request, api_key=53, versions="0-1", flexible="1+", listeners=("controller",)):
     """BeginQuorumEpochRequest, versions 0-1."""
 
-    PartitionData = _BeginQuorumEpochRequestPartitionData
-    TopicData = _BeginQuorumEpochRequestTopicData
-    LeaderEndpoint = _LeaderEndpoint
+    PartitionData: TypeAlias = _BeginQuorumEpochRequestPartitionData
+    TopicData: TypeAlias = _BeginQuorumEpochRequestTopicData
+    LeaderEndpoint: TypeAlias = _LeaderEndpoint
 
     cluster_id: str | None = field(string, "0+", nullable="0+", default=None)
     voter_id: int = field(int32, "1+", default=-1, ignorable=True)
@@ -58,9 +60,9 @@ class _NodeEndpoint(Struct):
 class BeginQuorumEpochResponse(Response, api_key=53, versions="0-1", flexible="1+"):
     """BeginQuorumEpochResponse, versions 0-1."""
 
-    PartitionData = _BeginQuorumEpochResponsePartitionData
-    TopicData = _BeginQuorumEpochResponseTopicData
-    NodeEndpoint = _NodeEndpoint
+    PartitionData: TypeAlias = _BeginQuorumEpochResponsePartitionData
+    TopicData: TypeAlias = _BeginQuorumEpochResponseTopicData
+    NodeEndpoint: TypeAlias = _NodeEndpoint
 
     error_code: int = field(int16, "0+")
     topics: list[_BeginQuorumEpochResponseTopicData] = field(array(_BeginQuorumEpochResponseTopicData), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, string, uint16, uuid
 
@@ -22,8 +24,8 @@ class _Feature(Struct):
 class BrokerRegistrationRequest(Request, api_key=62, versions="0-4", flexible="0+", listeners=("controller",)):
     """BrokerRegistrationRequest, versions 0-4."""
 
-    Listener = _Listener
-    Feature = _Feature
+    Listener: TypeAlias = _Listener
+    Feature: TypeAlias = _Feature
 
     broker_id: int = field(int32, "0+")
     cluster_id: str = field(string, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int8, string, uuid
 
@@ -52,10 +54,10 @@ class _DescribedGroup(Struct):
 class ConsumerGroupDescribeResponse(Response, api_key=69, versions="0-1", flexible="0+"):
     """ConsumerGroupDescribeResponse, versions 0-1."""
 
-    TopicPartitions = _TopicPartitions
-    Assignment = _Assignment
-    Member = _Member
-    DescribedGroup = _DescribedGroup
+    TopicPartitions: TypeAlias = _TopicPartitions
+    Assignment: TypeAlias = _Assignment
+    Member: TypeAlias = _Member
+    DescribedGroup: TypeAlias = _DescribedGroup
 
     throttle_time_ms: int = field(int32, "0+")
     groups: list[_DescribedGroup] = field(array(_DescribedGroup), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string, uuid
 
@@ -14,7 +16,7 @@ class _ConsumerGroupHeartbeatRequestTopicPartitions(Struct):
 class ConsumerGroupHeartbeatRequest(Request, api_key=68, versions="0-1", flexible="0+", listeners=("broker",)):
     """ConsumerGroupHeartbeatRequest, versions 0-1."""
 
-    TopicPartitions = _ConsumerGroupHeartbeatRequestTopicPartitions
+    TopicPartitions: TypeAlias = _ConsumerGroupHeartbeatRequestTopicPartitions
 
     group_id: str = field(string, "0+")
     member_id: str = field(string, "0+")
@@ -40,8 +42,8 @@ class _Assignment(Struct):
 class ConsumerGroupHeartbeatResponse(Response, api_key=68, versions="0-1", flexible="0+"):
     """ConsumerGroupHeartbeatResponse, versions 0-1."""
 
-    TopicPartitions = _ConsumerGroupHeartbeatResponseTopicPartitions
-    Assignment = _Assignment
+    TopicPartitions: TypeAlias = _ConsumerGroupHeartbeatResponseTopicPartitions
+    Assignment: TypeAlias = _Assignment
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, string, uint16, uuid
 
@@ -22,8 +24,8 @@ class _Feature(Struct):
 class ControllerRegistrationRequest(Request, api_key=70, versions="0", flexible="0+", listeners=("controller",)):
     """ControllerRegistrationRequest, versions 0."""
 
-    Listener = _Listener
-    Feature = _Feature
+    Listener: TypeAlias = _Listener
+    Feature: TypeAlias = _Feature
 
     controller_id: int = field(int32, "0+")
     incarnation_id: bytes = field(uuid, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int8, string
 
@@ -19,7 +21,7 @@ class _AclCreation(Struct):
 class CreateAclsRequest(Request, api_key=30, versions="1-3", flexible="2+", listeners=("broker", "controller")):
     """CreateAclsRequest, versions 1-3."""
 
-    AclCreation = _AclCreation
+    AclCreation: TypeAlias = _AclCreation
 
     creations: list[_AclCreation] = field(array(_AclCreation), "0+")
 
@@ -32,7 +34,7 @@ class _AclCreationResult(Struct):
 class CreateAclsResponse(Response, api_key=30, versions="1-3", flexible="2+"):
     """CreateAclsResponse, versions 1-3."""
 
-    AclCreationResult = _AclCreationResult
+    AclCreationResult: TypeAlias = _AclCreationResult
 
     throttle_time_ms: int = field(int32, "0+")
     results: list[_AclCreationResult] = field(array(_AclCreationResult), "0+")

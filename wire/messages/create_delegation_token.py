@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, bytes_, int16, int32, int64, string
 
@@ -14,7 +16,7 @@ class _CreatableRenewers(Struct):
 class CreateDelegationTokenRequest(Request, api_key=38, versions="1-3", flexible="2+", listeners=("broker", "controller")):
     """CreateDelegationTokenRequest, versions 1-3."""
 
-    CreatableRenewers = _CreatableRenewers
+    CreatableRenewers: TypeAlias = _CreatableRenewers
 
     owner_principal_type: str | None = field(string, "3+", nullable="3+")
     owner_principal_name: str | None = field(string, "3+", nullable="3+")

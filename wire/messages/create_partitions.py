@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, string
 
@@ -19,8 +21,8 @@ class _CreatePartitionsTopic(Struct):
 class CreatePartitionsRequest(Request, api_key=37, versions="0-3", flexible="2+", listeners=("broker", "controller")):
     """CreatePartitionsRequest, versions 0-3."""
 
-    CreatePartitionsAssignment = _CreatePartitionsAssignment
-    CreatePartitionsTopic = _CreatePartitionsTopic
+    CreatePartitionsAssignment: TypeAlias = _CreatePartitionsAssignment
+    CreatePartitionsTopic: TypeAlias = _CreatePartitionsTopic
 
     topics: list[_CreatePartitionsTopic] = field(array(_CreatePartitionsTopic), "0+")
     timeout_ms: int = field(int32, "0+")
@@ -36,7 +38,7 @@ class _CreatePartitionsTopicResult(Struct):
 class CreatePartitionsResponse(Response, api_key=37, versions="0-3", flexible="2+"):
     """CreatePartitionsResponse, versions 0-3."""
 
-    CreatePartitionsTopicResult = _CreatePartitionsTopicResult
+    CreatePartitionsTopicResult: TypeAlias = _CreatePartitionsTopicResult
 
     throttle_time_ms: int = field(int32, "0+")
     results: list[_CreatePartitionsTopicResult] = field(array(_CreatePartitionsTopicResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int8, string, uuid
 
@@ -27,9 +29,9 @@ class _CreatableTopic(Struct):
 class CreateTopicsRequest(Request, api_key=19, versions="2-7", flexible="5+", listeners=("broker", "controller")):
     """CreateTopicsRequest, versions 2-7."""
 
-    CreatableReplicaAssignment = _CreatableReplicaAssignment
-    CreatableTopicConfig = _CreatableTopicConfig
-    CreatableTopic = _CreatableTopic
+    CreatableReplicaAssignment: TypeAlias = _CreatableReplicaAssignment
+    CreatableTopicConfig: TypeAlias = _CreatableTopicConfig
+    CreatableTopic: TypeAlias = _CreatableTopic
 
     topics: list[_CreatableTopic] = field(array(_CreatableTopic), "0+")
     timeout_ms: int = field(int32, "0+", default=60000)
@@ -58,8 +60,8 @@ class _CreatableTopicResult(Struct):
 class CreateTopicsResponse(Response, api_key=19, versions="2-7", flexible="5+"):
     """CreateTopicsResponse, versions 2-7."""
 
-    CreatableTopicConfigs = _CreatableTopicConfigs
-    CreatableTopicResult = _CreatableTopicResult
+    CreatableTopicConfigs: TypeAlias = _CreatableTopicConfigs
+    CreatableTopicResult: TypeAlias = _CreatableTopicResult
 
     throttle_time_ms: int = field(int32, "2+", ignorable=True)
     topics: list[_CreatableTopicResult] = field(array(_CreatableTopicResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int8, string
 
@@ -19,7 +21,7 @@ class _DeleteAclsFilter(Struct):
 class DeleteAclsRequest(Request, api_key=31, versions="1-3", flexible="2+", listeners=("broker", "controller")):
     """DeleteAclsRequest, versions 1-3."""
 
-    DeleteAclsFilter = _DeleteAclsFilter
+    DeleteAclsFilter: TypeAlias = _DeleteAclsFilter
 
     filters: list[_DeleteAclsFilter] = field(array(_DeleteAclsFilter), "0+")
 
@@ -45,8 +47,8 @@ class _DeleteAclsFilterResult(Struct):
 class DeleteAclsResponse(Response, api_key=31, versions="1-3", flexible="2+"):
     """DeleteAclsResponse, versions 1-3."""
 
-    DeleteAclsMatchingAcl = _DeleteAclsMatchingAcl
-    DeleteAclsFilterResult = _DeleteAclsFilterResult
+    DeleteAclsMatchingAcl: TypeAlias = _DeleteAclsMatchingAcl
+    DeleteAclsFilterResult: TypeAlias = _DeleteAclsFilterResult
 
     throttle_time_ms: int = field(int32, "0+")
     filter_results: list[_DeleteAclsFilterResult] = field(array(_DeleteAclsFilterResult), "0+")

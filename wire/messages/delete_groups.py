@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string
 
@@ -20,7 +22,7 @@ class _DeletableGroupResult(Struct):
 class DeleteGroupsResponse(Response, api_key=42, versions="0-2", flexible="2+"):
     """DeleteGroupsResponse, versions 0-2."""
 
-    DeletableGroupResult = _DeletableGroupResult
+    DeletableGroupResult: TypeAlias = _DeletableGroupResult
 
     throttle_time_ms: int = field(int32, "0+")
     results: list[_DeletableGroupResult] = field(array(_DeletableGroupResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string
 
@@ -19,8 +21,8 @@ class _DeleteRecordsTopic(Struct):
 class DeleteRecordsRequest(Request, api_key=21, versions="0-2", flexible="2+", listeners=("broker",)):
     """DeleteRecordsRequest, versions 0-2."""
 
-    DeleteRecordsPartition = _DeleteRecordsPartition
-    DeleteRecordsTopic = _DeleteRecordsTopic
+    DeleteRecordsPartition: TypeAlias = _DeleteRecordsPartition
+    DeleteRecordsTopic: TypeAlias = _DeleteRecordsTopic
 
     topics: list[_DeleteRecordsTopic] = field(array(_DeleteRecordsTopic), "0+")
     timeout_ms: int = field(int32, "0+")
@@ -40,8 +42,8 @@ class _DeleteRecordsTopicResult(Struct):
 class DeleteRecordsResponse(Response, api_key=21, versions="0-2", flexible="2+"):
     """DeleteRecordsResponse, versions 0-2."""
 
-    DeleteRecordsPartitionResult = _DeleteRecordsPartitionResult
-    DeleteRecordsTopicResult = _DeleteRecordsTopicResult
+    DeleteRecordsPartitionResult: TypeAlias = _DeleteRecordsPartitionResult
+    DeleteRecordsTopicResult: TypeAlias = _DeleteRecordsTopicResult
 
     throttle_time_ms: int = field(int32, "0+")
     topics: list[_DeleteRecordsTopicResult] = field(array(_DeleteRecordsTopicResult), "0+")

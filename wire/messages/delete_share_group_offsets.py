@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string, uuid
 
@@ -13,7 +15,7 @@ class _DeleteShareGroupOffsetsRequestTopic(Struct):
 class DeleteShareGroupOffsetsRequest(Request, api_key=92, versions="0", flexible="0+", listeners=("broker",)):
     """DeleteShareGroupOffsetsRequest, versions 0."""
 
-    DeleteShareGroupOffsetsRequestTopic = _DeleteShareGroupOffsetsRequestTopic
+    DeleteShareGroupOffsetsRequestTopic: TypeAlias = _DeleteShareGroupOffsetsRequestTopic
 
     group_id: str = field(string, "0+")
     topics: list[_DeleteShareGroupOffsetsRequestTopic] = field(array(_DeleteShareGroupOffsetsRequestTopic), "0+")
@@ -29,7 +31,7 @@ class _DeleteShareGroupOffsetsResponseTopic(Struct):
 class DeleteShareGroupOffsetsResponse(Response, api_key=92, versions="0", flexible="0+"):
     """DeleteShareGroupOffsetsResponse, versions 0."""
 
-    DeleteShareGroupOffsetsResponseTopic = _DeleteShareGroupOffsetsResponseTopic
+    DeleteShareGroupOffsetsResponseTopic: TypeAlias = _DeleteShareGroupOffsetsResponseTopic
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

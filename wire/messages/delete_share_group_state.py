@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string, uuid
 
@@ -18,8 +20,8 @@ class _DeleteStateData(Struct):
 class DeleteShareGroupStateRequest(Request, api_key=86, versions="0", flexible="0+", listeners=("broker",)):
     """DeleteShareGroupStateRequest, versions 0."""
 
-    PartitionData = _PartitionData
-    DeleteStateData = _DeleteStateData
+    PartitionData: TypeAlias = _PartitionData
+    DeleteStateData: TypeAlias = _DeleteStateData
 
     group_id: str = field(string, "0+")
     topics: list[_DeleteStateData] = field(array(_DeleteStateData), "0+")
@@ -39,7 +41,7 @@ class _DeleteStateResult(Struct):
 class DeleteShareGroupStateResponse(Response, api_key=86, versions="0", flexible="0+"):
     """DeleteShareGroupStateResponse, versions 0."""
 
-    PartitionResult = _PartitionResult
-    DeleteStateResult = _DeleteStateResult
+    PartitionResult: TypeAlias = _PartitionResult
+    DeleteStateResult: TypeAlias = _DeleteStateResult
 
     results: list[_DeleteStateResult] = field(array(_DeleteStateResult), "0+")

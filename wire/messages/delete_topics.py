@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string, uuid
 
@@ -14,7 +16,7 @@ class _DeleteTopicState(Struct):
 class DeleteTopicsRequest(Request, api_key=20, versions="1-6", flexible="4+", listeners=("broker", "controller")):
     """DeleteTopicsRequest, versions 1-6."""
 
-    DeleteTopicState = _DeleteTopicState
+    DeleteTopicState: TypeAlias = _DeleteTopicState
 
     topics: list[_DeleteTopicState] = field(array(_DeleteTopicState), "6+")
     topic_names: list[str] = field(array(string), "0-5", ignorable=True)
@@ -31,7 +33,7 @@ class _DeletableTopicResult(Struct):
 class DeleteTopicsResponse(Response, api_key=20, versions="1-6", flexible="4+"):
     """DeleteTopicsResponse, versions 1-6."""
 
-    DeletableTopicResult = _DeletableTopicResult
+    DeletableTopicResult: TypeAlias = _DeletableTopicResult
 
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
     responses: list[_DeletableTopicResult] = field(array(_DeletableTopicResult), "0+")

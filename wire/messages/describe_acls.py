@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int8, string
 
@@ -35,8 +37,8 @@ class _DescribeAclsResource(Struct):
 class DescribeAclsResponse(Response, api_key=29, versions="1-3", flexible="2+"):
     """DescribeAclsResponse, versions 1-3."""
 
-    AclDescription = _AclDescription
-    DescribeAclsResource = _DescribeAclsResource
+    AclDescription: TypeAlias = _AclDescription
+    DescribeAclsResource: TypeAlias = _DescribeAclsResource
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

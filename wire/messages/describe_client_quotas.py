@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, float64, int16, int32, int8, string
 
@@ -15,7 +17,7 @@ class _ComponentData(Struct):
 class DescribeClientQuotasRequest(Request, api_key=48, versions="0-1", flexible="1+", listeners=("broker",)):
     """DescribeClientQuotasRequest, versions 0-1."""
 
-    ComponentData = _ComponentData
+    ComponentData: TypeAlias = _ComponentData
 
     components: list[_ComponentData] = field(array(_ComponentData), "0+")
     strict: bool = field(boolean, "0+")
@@ -39,9 +41,9 @@ class _EntryData(Struct):
 class DescribeClientQuotasResponse(Response, api_key=48, versions="0-1", flexible="1+"):
     """DescribeClientQuotasResponse, versions 0-1."""
 
-    EntityData = _EntityData
-    ValueData = _ValueData
-    EntryData = _EntryData
+    EntityData: TypeAlias = _EntityData
+    ValueData: TypeAlias = _ValueData
+    EntryData: TypeAlias = _EntryData
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int8, string
 
@@ -25,7 +27,7 @@ class _DescribeClusterBroker(Struct):
 class DescribeClusterResponse(Response, api_key=60, versions="0-2", flexible="0+"):
     """DescribeClusterResponse, versions 0-2."""
 
-    DescribeClusterBroker = _DescribeClusterBroker
+    DescribeClusterBroker: TypeAlias = _DescribeClusterBroker
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int8, string
 
@@ -15,7 +17,7 @@ class _DescribeConfigsResource(Struct):
 class DescribeConfigsRequest(Request, api_key=32, versions="1-4", flexible="4+", listeners=("broker", "controller")):
     """DescribeConfigsRequest, versions 1-4."""
 
-    DescribeConfigsResource = _DescribeConfigsResource
+    DescribeConfigsResource: TypeAlias = _DescribeConfigsResource
 
     resources: list[_DescribeConfigsResource] = field(array(_DescribeConfigsResource), "0+")
     include_synonyms: bool = field(boolean, "1+", default=False)
@@ -50,9 +52,9 @@ class _DescribeConfigsResult(Struct):
 class DescribeConfigsResponse(Response, api_key=32, versions="1-4", flexible="4+"):
     """DescribeConfigsResponse, versions 1-4."""
 
-    DescribeConfigsSynonym = _DescribeConfigsSynonym
-    DescribeConfigsResourceResult = _DescribeConfigsResourceResult
-    DescribeConfigsResult = _DescribeConfigsResult
+    DescribeConfigsSynonym: TypeAlias = _DescribeConfigsSynonym
+    DescribeConfigsResourceResult: TypeAlias = _DescribeConfigsResourceResult
+    DescribeConfigsResult: TypeAlias = _DescribeConfigsResult
 
     throttle_time_ms: int = field(int32, "0+")
     results: list[_DescribeConfigsResult] = field(array(_DescribeConfigsResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, bytes_, int16, int32, int64, string
 
@@ -14,7 +16,7 @@ class _DescribeDelegationTokenOwner(Struct):
 class DescribeDelegationTokenRequest(Request, api_key=41, versions="1-3", flexible="2+", listeners=("broker", "controller")):
     """DescribeDelegationTokenRequest, versions 1-3."""
 
-    DescribeDelegationTokenOwner = _DescribeDelegationTokenOwner
+    DescribeDelegationTokenOwner: TypeAlias = _DescribeDelegationTokenOwner
 
     owners: list[_DescribeDelegationTokenOwner] | None = field(array(_DescribeDelegationTokenOwner), "0+", nullable="0+")
 
@@ -40,8 +42,8 @@ class _DescribedDelegationToken(Struct):
 class DescribeDelegationTokenResponse(Response, api_key=41, versions="1-3", flexible="2+"):
     """DescribeDelegationTokenResponse, versions 1-3."""
 
-    DescribedDelegationTokenRenewer = _DescribedDelegationTokenRenewer
-    DescribedDelegationToken = _DescribedDelegationToken
+    DescribedDelegationTokenRenewer: TypeAlias = _DescribedDelegationTokenRenewer
+    DescribedDelegationToken: TypeAlias = _DescribedDelegationToken
 
     error_code: int = field(int16, "0+")
     tokens: list[_DescribedDelegationToken] = field(array(_DescribedDelegationToken), "0+")

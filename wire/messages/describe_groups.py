@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, bytes_, int16, int32, string
 
@@ -36,8 +38,8 @@ class _DescribedGroup(Struct):
 class DescribeGroupsResponse(Response, api_key=15, versions="0-6", flexible="5+"):
     """DescribeGroupsResponse, versions 0-6."""
 
-    DescribedGroupMember = _DescribedGroupMember
-    DescribedGroup = _DescribedGroup
+    DescribedGroupMember: TypeAlias = _DescribedGroupMember
+    DescribedGroup: TypeAlias = _DescribedGroup
 
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
     groups: list[_DescribedGroup] = field(array(_DescribedGroup), "0+")

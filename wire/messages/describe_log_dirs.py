@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, string
 
@@ -14,7 +16,7 @@ class _DescribableLogDirTopic(Struct):
 class DescribeLogDirsRequest(Request, api_key=35, versions="1-5", flexible="2+", listeners=("broker",)):
     """DescribeLogDirsRequest, versions 1-5."""
 
-    DescribableLogDirTopic = _DescribableLogDirTopic
+    DescribableLogDirTopic: TypeAlias = _DescribableLogDirTopic
 
     topics: list[_DescribableLogDirTopic] | None = field(array(_DescribableLogDirTopic), "0+", nullable="0+")
 
@@ -43,9 +45,9 @@ class _DescribeLogDirsResult(Struct):
 class DescribeLogDirsResponse(Response, api_key=35, versions="1-5", flexible="2+"):
     """DescribeLogDirsResponse, versions 1-5."""
 
-    DescribeLogDirsPartition = _DescribeLogDirsPartition
-    DescribeLogDirsTopic = _DescribeLogDirsTopic
-    DescribeLogDirsResult = _DescribeLogDirsResult
+    DescribeLogDirsPartition: TypeAlias = _DescribeLogDirsPartition
+    DescribeLogDirsTopic: TypeAlias = _DescribeLogDirsTopic
+    DescribeLogDirsResult: TypeAlias = _DescribeLogDirsResult
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "3+", ignorable=True)

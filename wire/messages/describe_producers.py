@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string
 
@@ -14,7 +16,7 @@ class _TopicRequest(Struct):
 class DescribeProducersRequest(Request, api_key=61, versions="0", flexible="0+", listeners=("broker",)):
     """DescribeProducersRequest, versions 0."""
 
-    TopicRequest = _TopicRequest
+    TopicRequest: TypeAlias = _TopicRequest
 
     topics: list[_TopicRequest] = field(array(_TopicRequest), "0+")
 
@@ -43,9 +45,9 @@ class _TopicResponse(Struct):
 class DescribeProducersResponse(Response, api_key=61, versions="0", flexible="0+"):
     """DescribeProducersResponse, versions 0."""
 
-    ProducerState = _ProducerState
-    PartitionResponse = _PartitionResponse
-    TopicResponse = _TopicResponse
+    ProducerState: TypeAlias = _ProducerState
+    PartitionResponse: TypeAlias = _PartitionResponse
+    TopicResponse: TypeAlias = _TopicResponse
 
     throttle_time_ms: int = field(int32, "0+")
     topics: list[_TopicResponse] = field(array(_TopicResponse), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string, uint16, uuid
 
@@ -18,8 +20,8 @@ class _DescribeQuorumRequestTopicData(Struct):
 class DescribeQuorumRequest(Request, api_key=55, versions="0-2", flexible="0+", listeners=("broker", "controller")):
     """DescribeQuorumRequest, versions 0-2."""
 
-    PartitionData = _DescribeQuorumRequestPartitionData
-    TopicData = _DescribeQuorumRequestTopicData
+    PartitionData: TypeAlias = _DescribeQuorumRequestPartitionData
+    TopicData: TypeAlias = _DescribeQuorumRequestTopicData
 
     topics: list[_DescribeQuorumRequestTopicData] = field(array(_DescribeQuorumRequestTopicData), "0+")
 
@@ -62,11 +64,11 @@ class _Node(Struct):
 class DescribeQuorumResponse(Response, api_key=55, versions="0-2", flexible="0+"):
     """DescribeQuorumResponse, versions 0-2."""
 
-    ReplicaState = _ReplicaState
-    PartitionData = _DescribeQuorumResponsePartitionData
-    TopicData = _DescribeQuorumResponseTopicData
-    Listener = _Listener
-    Node = _Node
+    ReplicaState: TypeAlias = _ReplicaState
+    PartitionData: TypeAlias = _DescribeQuorumResponsePartitionData
+    TopicData: TypeAlias = _DescribeQuorumResponseTopicData
+    Listener: TypeAlias = _Listener
+    Node: TypeAlias = _Node
 
     error_code: int = field(int16, "0+")
     error_message: str | None = field(string, "2+", nullable="2+", ignorable=True)

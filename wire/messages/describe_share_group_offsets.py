@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string, uuid
 
@@ -19,8 +21,8 @@ class _DescribeShareGroupOffsetsRequestGroup(Struct):
 class DescribeShareGroupOffsetsRequest(Request, api_key=90, versions="0-1", flexible="0+", listeners=("broker",)):
     """DescribeShareGroupOffsetsRequest, versions 0-1."""
 
-    DescribeShareGroupOffsetsRequestTopic = _DescribeShareGroupOffsetsRequestTopic
-    DescribeShareGroupOffsetsRequestGroup = _DescribeShareGroupOffsetsRequestGroup
+    DescribeShareGroupOffsetsRequestTopic: TypeAlias = _DescribeShareGroupOffsetsRequestTopic
+    DescribeShareGroupOffsetsRequestGroup: TypeAlias = _DescribeShareGroupOffsetsRequestGroup
 
     groups: list[_DescribeShareGroupOffsetsRequestGroup] = field(array(_DescribeShareGroupOffsetsRequestGroup), "0+")
 
@@ -50,9 +52,9 @@ class _DescribeShareGroupOffsetsResponseGroup(Struct):
 class DescribeShareGroupOffsetsResponse(Response, api_key=90, versions="0-1", flexible="0+"):
     """DescribeShareGroupOffsetsResponse, versions 0-1."""
 
-    DescribeShareGroupOffsetsResponsePartition = _DescribeShareGroupOffsetsResponsePartition
-    DescribeShareGroupOffsetsResponseTopic = _DescribeShareGroupOffsetsResponseTopic
-    DescribeShareGroupOffsetsResponseGroup = _DescribeShareGroupOffsetsResponseGroup
+    DescribeShareGroupOffsetsResponsePartition: TypeAlias = _DescribeShareGroupOffsetsResponsePartition
+    DescribeShareGroupOffsetsResponseTopic: TypeAlias = _DescribeShareGroupOffsetsResponseTopic
+    DescribeShareGroupOffsetsResponseGroup: TypeAlias = _DescribeShareGroupOffsetsResponseGroup
 
     throttle_time_ms: int = field(int32, "0+")
     groups: list[_DescribeShareGroupOffsetsResponseGroup] = field(array(_DescribeShareGroupOffsetsResponseGroup), "0+")

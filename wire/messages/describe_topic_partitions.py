@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, string, uuid
 
@@ -18,8 +20,8 @@ class _DescribeTopicPartitionsRequestCursor(Struct):
 class DescribeTopicPartitionsRequest(Request, api_key=75, versions="0", flexible="0+", listeners=("broker",)):
     """DescribeTopicPartitionsRequest, versions 0."""
 
-    TopicRequest = _TopicRequest
-    Cursor = _DescribeTopicPartitionsRequestCursor
+    TopicRequest: TypeAlias = _TopicRequest
+    Cursor: TypeAlias = _DescribeTopicPartitionsRequestCursor
 
     topics: list[_TopicRequest] = field(array(_TopicRequest), "0+")
     response_partition_limit: int = field(int32, "0+", default=2000)
@@ -55,9 +57,9 @@ class _DescribeTopicPartitionsResponseCursor(Struct):
 class DescribeTopicPartitionsResponse(Response, api_key=75, versions="0", flexible="0+"):
     """DescribeTopicPartitionsResponse, versions 0."""
 
-    DescribeTopicPartitionsResponsePartition = _DescribeTopicPartitionsResponsePartition
-    DescribeTopicPartitionsResponseTopic = _DescribeTopicPartitionsResponseTopic
-    Cursor = _DescribeTopicPartitionsResponseCursor
+    DescribeTopicPartitionsResponsePartition: TypeAlias = _DescribeTopicPartitionsResponsePartition
+    DescribeTopicPartitionsResponseTopic: TypeAlias = _DescribeTopicPartitionsResponseTopic
+    Cursor: TypeAlias = _DescribeTopicPartitionsResponseCursor
 
     throttle_time_ms: int = field(int32, "0+", ignorable=True)
     topics: list[_DescribeTopicPartitionsResponseTopic] = field(array(_DescribeTopicPartitionsResponseTopic), "0+")

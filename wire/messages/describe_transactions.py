@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string
 
@@ -31,8 +33,8 @@ class _TransactionState(Struct):
 class DescribeTransactionsResponse(Response, api_key=65, versions="0", flexible="0+"):
     """DescribeTransactionsResponse, versions 0."""
 
-    TopicData = _TopicData
-    TransactionState = _TransactionState
+    TopicData: TypeAlias = _TopicData
+    TransactionState: TypeAlias = _TransactionState
 
     throttle_time_ms: int = field(int32, "0+")
     transaction_states: list[_TransactionState] = field(array(_TransactionState), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int8, string
 
@@ -13,7 +15,7 @@ class _UserName(Struct):
 class DescribeUserScramCredentialsRequest(Request, api_key=50, versions="0", flexible="0+", listeners=("broker", "controller")):
     """DescribeUserScramCredentialsRequest, versions 0."""
 
-    UserName = _UserName
+    UserName: TypeAlias = _UserName
 
     users: list[_UserName] | None = field(array(_UserName), "0+", nullable="0+")
 
@@ -33,8 +35,8 @@ class _DescribeUserScramCredentialsResult(Struct):
 class DescribeUserScramCredentialsResponse(Response, api_key=50, versions="0", flexible="0+"):
     """DescribeUserScramCredentialsResponse, versions 0."""
 
-    CredentialInfo = _CredentialInfo
-    DescribeUserScramCredentialsResult = _DescribeUserScramCredentialsResult
+    CredentialInfo: TypeAlias = _CredentialInfo
+    DescribeUserScramCredentialsResult: TypeAlias = _DescribeUserScramCredentialsResult
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

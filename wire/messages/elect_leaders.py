@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int8, string
 
@@ -14,7 +16,7 @@ class _TopicPartitions(Struct):
 class ElectLeadersRequest(Request, api_key=43, versions="0-2", flexible="2+", listeners=("broker", "controller")):
     """ElectLeadersRequest, versions 0-2."""
 
-    TopicPartitions = _TopicPartitions
+    TopicPartitions: TypeAlias = _TopicPartitions
 
     election_type: int = field(int8, "1+")
     topic_partitions: list[_TopicPartitions] | None = field(array(_TopicPartitions), "0+", nullable="0+")
@@ -35,8 +37,8 @@ class _ReplicaElectionResult(Struct):
 class ElectLeadersResponse(Response, api_key=43, versions="0-2", flexible="2+"):
     """ElectLeadersResponse, versions 0-2."""
 
-    PartitionResult = _PartitionResult
-    ReplicaElectionResult = _ReplicaElectionResult
+    PartitionResult: TypeAlias = _PartitionResult
+    ReplicaElectionResult: TypeAlias = _ReplicaElectionResult
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "1+")

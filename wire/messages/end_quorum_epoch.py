@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string, uint16, uuid
 
@@ -33,10 +35,10 @@ class _LeaderEndpoint(Struct):
 class EndQuorumEpochRequest(Request, api_key=54, versions="0-1", flexible="1+", listeners=("controller",)):
     """EndQuorumEpochRequest, versions 0-1."""
 
-    ReplicaInfo = _ReplicaInfo
-    PartitionData = _EndQuorumEpochRequestPartitionData
-    TopicData = _EndQuorumEpochRequestTopicData
-    LeaderEndpoint = _LeaderEndpoint
+    ReplicaInfo: TypeAlias = _ReplicaInfo
+    PartitionData: TypeAlias = _EndQuorumEpochRequestPartitionData
+    TopicData: TypeAlias = _EndQuorumEpochRequestTopicData
+    LeaderEndpoint: TypeAlias = _LeaderEndpoint
 
     cluster_id: str | None = field(string, "0+", nullable="0+", default=None)
     topics: list[_EndQuorumEpochRequestTopicData] = field(array(_EndQuorumEpochRequestTopicData), "0+")
@@ -64,9 +66,9 @@ class _NodeEndpoint(Struct):
 class EndQuorumEpochResponse(Response, api_key=54, versions="0-1", flexible="1+"):
     """EndQuorumEpochResponse, versions 0-1."""
 
-    PartitionData = _EndQuorumEpochResponsePartitionData
-    TopicData = _EndQuorumEpochResponseTopicData
-    NodeEndpoint = _NodeEndpoint
+    PartitionData: TypeAlias = _EndQuorumEpochResponsePartitionData
+    TopicData: TypeAlias = _EndQuorumEpochResponseTopicData
+    NodeEndpoint: TypeAlias = _NodeEndpoint
 
     error_code: int = field(int16, "0+")
     topics: list[_EndQuorumEpochResponseTopicData] = field(array(_EndQuorumEpochResponseTopicData), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import RecordsValue, Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, int8, record_set, string, uuid
 
@@ -37,10 +39,10 @@ class _ForgottenTopic(Struct):
 class FetchRequest(Request, api_key=1, versions="4-18", flexible="12+", listeners=("broker", "controller")):
     """FetchRequest, versions 4-18."""
 
-    ReplicaState = _ReplicaState
-    FetchPartition = _FetchPartition
-    FetchTopic = _FetchTopic
-    ForgottenTopic = _ForgottenTopic
+    ReplicaState: TypeAlias = _ReplicaState
+    FetchPartition: TypeAlias = _FetchPartition
+    FetchTopic: TypeAlias = _FetchTopic
+    ForgottenTopic: TypeAlias = _ForgottenTopic
 
     cluster_id: str | None = field(string, "12+", nullable="12+", default=None, tag=0, ignorable=True)
     replica_id: int = field(int32, "0-14", default=-1)
@@ -106,13 +108,13 @@ class _NodeEndpoint(Struct):
 class FetchResponse(Response, api_key=1, versions="4-18", flexible="12+"):
     """FetchResponse, versions 4-18."""
 
-    EpochEndOffset = _EpochEndOffset
-    LeaderIdAndEpoch = _LeaderIdAndEpoch
-    SnapshotId = _SnapshotId
-    AbortedTransaction = _AbortedTransaction
-    PartitionData = _PartitionData
-    FetchableTopicResponse = _FetchableTopicResponse
-    NodeEndpoint = _NodeEndpoint
+    EpochEndOffset: TypeAlias = _EpochEndOffset
+    LeaderIdAndEpoch: TypeAlias = _LeaderIdAndEpoch
+    SnapshotId: TypeAlias = _SnapshotId
+    AbortedTransaction: TypeAlias = _AbortedTransaction
+    PartitionData: TypeAlias = _PartitionData
+    FetchableTopicResponse: TypeAlias = _FetchableTopicResponse
+    NodeEndpoint: TypeAlias = _NodeEndpoint
 
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
     error_code: int = field(int16, "7+", ignorable=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import RecordsValue, Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, record_set, string, uint16, uuid
 
@@ -27,9 +29,9 @@ class _FetchSnapshotRequestTopicSnapshot(Struct):
 class FetchSnapshotRequest(Request, api_key=59, versions="0-1", flexible="0+", listeners=("controller",)):
     """FetchSnapshotRequest, versions 0-1."""
 
-    SnapshotId = _FetchSnapshotRequestSnapshotId
-    PartitionSnapshot = _FetchSnapshotRequestPartitionSnapshot
-    TopicSnapshot = _FetchSnapshotRequestTopicSnapshot
+    SnapshotId: TypeAlias = _FetchSnapshotRequestSnapshotId
+    PartitionSnapshot: TypeAlias = _FetchSnapshotRequestPartitionSnapshot
+    TopicSnapshot: TypeAlias = _FetchSnapshotRequestTopicSnapshot
 
     cluster_id: str | None = field(string, "0+", nullable="0+", default=None, tag=0)
     replica_id: int = field(int32, "0+", default=-1)
@@ -71,11 +73,11 @@ class _NodeEndpoint(Struct):
 class FetchSnapshotResponse(Response, api_key=59, versions="0-1", flexible="0+"):
     """FetchSnapshotResponse, versions 0-1."""
 
-    SnapshotId = _FetchSnapshotResponseSnapshotId
-    LeaderIdAndEpoch = _LeaderIdAndEpoch
-    PartitionSnapshot = _FetchSnapshotResponsePartitionSnapshot
-    TopicSnapshot = _FetchSnapshotResponseTopicSnapshot
-    NodeEndpoint = _NodeEndpoint
+    SnapshotId: TypeAlias = _FetchSnapshotResponseSnapshotId
+    LeaderIdAndEpoch: TypeAlias = _LeaderIdAndEpoch
+    PartitionSnapshot: TypeAlias = _FetchSnapshotResponsePartitionSnapshot
+    TopicSnapshot: TypeAlias = _FetchSnapshotResponseTopicSnapshot
+    NodeEndpoint: TypeAlias = _NodeEndpoint
 
     throttle_time_ms: int = field(int32, "0+", ignorable=True)
     error_code: int = field(int16, "0+")

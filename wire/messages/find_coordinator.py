@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int8, string
 
@@ -26,7 +28,7 @@ class _Coordinator(Struct):
 class FindCoordinatorResponse(Response, api_key=10, versions="0-6", flexible="3+"):
     """FindCoordinatorResponse, versions 0-6."""
 
-    Coordinator = _Coordinator
+    Coordinator: TypeAlias = _Coordinator
 
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
     error_code: int = field(int16, "0-3")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int8, string
 
@@ -21,8 +23,8 @@ class _AlterConfigsResource(Struct):
 class IncrementalAlterConfigsRequest(Request, api_key=44, versions="0-1", flexible="1+", listeners=("broker", "controller")):
     """IncrementalAlterConfigsRequest, versions 0-1."""
 
-    AlterableConfig = _AlterableConfig
-    AlterConfigsResource = _AlterConfigsResource
+    AlterableConfig: TypeAlias = _AlterableConfig
+    AlterConfigsResource: TypeAlias = _AlterConfigsResource
 
     resources: list[_AlterConfigsResource] = field(array(_AlterConfigsResource), "0+")
     validate_only: bool = field(boolean, "0+")
@@ -38,7 +40,7 @@ class _AlterConfigsResourceResponse(Struct):
 class IncrementalAlterConfigsResponse(Response, api_key=44, versions="0-1", flexible="1+"):
     """IncrementalAlterConfigsResponse, versions 0-1."""
 
-    AlterConfigsResourceResponse = _AlterConfigsResourceResponse
+    AlterConfigsResourceResponse: TypeAlias = _AlterConfigsResourceResponse
 
     throttle_time_ms: int = field(int32, "0+")
     responses: list[_AlterConfigsResourceResponse] = field(array(_AlterConfigsResourceResponse), "0+")

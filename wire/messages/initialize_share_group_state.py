@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string, uuid
 
@@ -20,8 +22,8 @@ class _InitializeStateData(Struct):
 class InitializeShareGroupStateRequest(Request, api_key=83, versions="0", flexible="0+", listeners=("broker",)):
     """InitializeShareGroupStateRequest, versions 0."""
 
-    PartitionData = _PartitionData
-    InitializeStateData = _InitializeStateData
+    PartitionData: TypeAlias = _PartitionData
+    InitializeStateData: TypeAlias = _InitializeStateData
 
     group_id: str = field(string, "0+")
     topics: list[_InitializeStateData] = field(array(_InitializeStateData), "0+")
@@ -41,7 +43,7 @@ class _InitializeStateResult(Struct):
 class InitializeShareGroupStateResponse(Response, api_key=83, versions="0", flexible="0+"):
     """InitializeShareGroupStateResponse, versions 0."""
 
-    PartitionResult = _PartitionResult
-    InitializeStateResult = _InitializeStateResult
+    PartitionResult: TypeAlias = _PartitionResult
+    InitializeStateResult: TypeAlias = _InitializeStateResult
 
     results: list[_InitializeStateResult] = field(array(_InitializeStateResult), "0+")

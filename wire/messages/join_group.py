@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, bytes_, int16, int32, string
 
@@ -14,7 +16,7 @@ class _JoinGroupRequestProtocol(Struct):
 class JoinGroupRequest(Request, api_key=11, versions="0-9", flexible="6+", listeners=("broker",)):
     """JoinGroupRequest, versions 0-9."""
 
-    JoinGroupRequestProtocol = _JoinGroupRequestProtocol
+    JoinGroupRequestProtocol: TypeAlias = _JoinGroupRequestProtocol
 
     group_id: str = field(string, "0+")
     session_timeout_ms: int = field(int32, "0+")
@@ -35,7 +37,7 @@ class _JoinGroupResponseMember(Struct):
 class JoinGroupResponse(Response, api_key=11, versions="0-9", flexible="6+"):
     """JoinGroupResponse, versions 0-9."""
 
-    JoinGroupResponseMember = _JoinGroupResponseMember
+    JoinGroupResponseMember: TypeAlias = _JoinGroupResponseMember
 
     throttle_time_ms: int = field(int32, "2+", ignorable=True)
     error_code: int = field(int16, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string
 
@@ -15,7 +17,7 @@ class _MemberIdentity(Struct):
 class LeaveGroupRequest(Request, api_key=13, versions="0-5", flexible="4+", listeners=("broker",)):
     """LeaveGroupRequest, versions 0-5."""
 
-    MemberIdentity = _MemberIdentity
+    MemberIdentity: TypeAlias = _MemberIdentity
 
     group_id: str = field(string, "0+")
     member_id: str = field(string, "0-2")
@@ -31,7 +33,7 @@ class _MemberResponse(Struct):
 class LeaveGroupResponse(Response, api_key=13, versions="0-5", flexible="4+"):
     """LeaveGroupResponse, versions 0-5."""
 
-    MemberResponse = _MemberResponse
+    MemberResponse: TypeAlias = _MemberResponse
 
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
     error_code: int = field(int16, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int8, string
 
@@ -20,7 +22,7 @@ class _ConfigResource(Struct):
 class ListConfigResourcesResponse(Response, api_key=74, versions="0-1", flexible="0+"):
     """ListConfigResourcesResponse, versions 0-1."""
 
-    ConfigResource = _ConfigResource
+    ConfigResource: TypeAlias = _ConfigResource
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

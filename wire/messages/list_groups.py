@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string
 
@@ -23,7 +25,7 @@ class _ListedGroup(Struct):
 class ListGroupsResponse(Response, api_key=16, versions="0-5", flexible="3+"):
     """ListGroupsResponse, versions 0-5."""
 
-    ListedGroup = _ListedGroup
+    ListedGroup: TypeAlias = _ListedGroup
 
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
     error_code: int = field(int16, "0+")

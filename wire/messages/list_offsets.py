@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, int8, string
 
@@ -20,8 +22,8 @@ class _ListOffsetsTopic(Struct):
 class ListOffsetsRequest(Request, api_key=2, versions="1-11", flexible="6+", listeners=("broker",)):
     """ListOffsetsRequest, versions 1-11."""
 
-    ListOffsetsPartition = _ListOffsetsPartition
-    ListOffsetsTopic = _ListOffsetsTopic
+    ListOffsetsPartition: TypeAlias = _ListOffsetsPartition
+    ListOffsetsTopic: TypeAlias = _ListOffsetsTopic
 
     replica_id: int = field(int32, "0+")
     isolation_level: int = field(int8, "2+")
@@ -45,8 +47,8 @@ class _ListOffsetsTopicResponse(Struct):
 class ListOffsetsResponse(Response, api_key=2, versions="1-11", flexible="6+"):
     """ListOffsetsResponse, versions 1-11."""
 
-    ListOffsetsPartitionResponse = _ListOffsetsPartitionResponse
-    ListOffsetsTopicResponse = _ListOffsetsTopicResponse
+    ListOffsetsPartitionResponse: TypeAlias = _ListOffsetsPartitionResponse
+    ListOffsetsTopicResponse: TypeAlias = _ListOffsetsTopicResponse
 
     throttle_time_ms: int = field(int32, "2+", ignorable=True)
     topics: list[_ListOffsetsTopicResponse] = field(array(_ListOffsetsTopicResponse), "0+")

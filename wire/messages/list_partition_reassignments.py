@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string
 
@@ -14,7 +16,7 @@ class _ListPartitionReassignmentsTopics(Struct):
 class ListPartitionReassignmentsRequest(Request, api_key=46, versions="0", flexible="0+", listeners=("broker", "controller")):
     """ListPartitionReassignmentsRequest, versions 0."""
 
-    ListPartitionReassignmentsTopics = _ListPartitionReassignmentsTopics
+    ListPartitionReassignmentsTopics: TypeAlias = _ListPartitionReassignmentsTopics
 
     timeout_ms: int = field(int32, "0+", default=60000)
     topics: list[_ListPartitionReassignmentsTopics] | None = field(array(_ListPartitionReassignmentsTopics), "0+", nullable="0+", default=None)
@@ -35,8 +37,8 @@ class _OngoingTopicReassignment(Struct):
 class ListPartitionReassignmentsResponse(Response, api_key=46, versions="0", flexible="0+"):
     """ListPartitionReassignmentsResponse, versions 0."""
 
-    OngoingPartitionReassignment = _OngoingPartitionReassignment
-    OngoingTopicReassignment = _OngoingTopicReassignment
+    OngoingPartitionReassignment: TypeAlias = _OngoingPartitionReassignment
+    OngoingTopicReassignment: TypeAlias = _OngoingTopicReassignment
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

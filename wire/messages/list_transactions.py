@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string
 
@@ -24,7 +26,7 @@ class _TransactionState(Struct):
 class ListTransactionsResponse(Response, api_key=66, versions="0-2", flexible="0+"):
     """ListTransactionsResponse, versions 0-2."""
 
-    TransactionState = _TransactionState
+    TransactionState: TypeAlias = _TransactionState
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, string, uuid
 
@@ -14,7 +16,7 @@ class _MetadataRequestTopic(Struct):
 class MetadataRequest(Request, api_key=3, versions="0-13", flexible="9+", listeners=("broker",)):
     """MetadataRequest, versions 0-13."""
 
-    MetadataRequestTopic = _MetadataRequestTopic
+    MetadataRequestTopic: TypeAlias = _MetadataRequestTopic
 
     topics: list[_MetadataRequestTopic] | None = field(array(_MetadataRequestTopic), "0+", nullable="1+")
     allow_auto_topic_creation: bool = field(boolean, "4+", default=True)
@@ -51,9 +53,9 @@ class _MetadataResponseTopic(Struct):
 class MetadataResponse(Response, api_key=3, versions="0-13", flexible="9+"):
     """MetadataResponse, versions 0-13."""
 
-    MetadataResponseBroker = _MetadataResponseBroker
-    MetadataResponsePartition = _MetadataResponsePartition
-    MetadataResponseTopic = _MetadataResponseTopic
+    MetadataResponseBroker: TypeAlias = _MetadataResponseBroker
+    MetadataResponsePartition: TypeAlias = _MetadataResponsePartition
+    MetadataResponseTopic: TypeAlias = _MetadataResponseTopic
 
     throttle_time_ms: int = field(int32, "3+", ignorable=True)
     brokers: list[_MetadataResponseBroker] = field(array(_MetadataResponseBroker), "0+")

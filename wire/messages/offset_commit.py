@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string, uuid
 
@@ -22,8 +24,8 @@ class _OffsetCommitRequestTopic(Struct):
 class OffsetCommitRequest(Request, api_key=8, versions="2-10", flexible="8+", listeners=("broker",)):
     """OffsetCommitRequest, versions 2-10."""
 
-    OffsetCommitRequestPartition = _OffsetCommitRequestPartition
-    OffsetCommitRequestTopic = _OffsetCommitRequestTopic
+    OffsetCommitRequestPartition: TypeAlias = _OffsetCommitRequestPartition
+    OffsetCommitRequestTopic: TypeAlias = _OffsetCommitRequestTopic
 
     group_id: str = field(string, "0+")
     generation_id_or_member_epoch: int = field(int32, "1+", default=-1, ignorable=True)
@@ -47,8 +49,8 @@ class _OffsetCommitResponseTopic(Struct):
 class OffsetCommitResponse(Response, api_key=8, versions="2-10", flexible="8+"):
     """OffsetCommitResponse, versions 2-10."""
 
-    OffsetCommitResponsePartition = _OffsetCommitResponsePartition
-    OffsetCommitResponseTopic = _OffsetCommitResponseTopic
+    OffsetCommitResponsePartition: TypeAlias = _OffsetCommitResponsePartition
+    OffsetCommitResponseTopic: TypeAlias = _OffsetCommitResponseTopic
 
     throttle_time_ms: int = field(int32, "3+", ignorable=True)
     topics: list[_OffsetCommitResponseTopic] = field(array(_OffsetCommitResponseTopic), "0+")

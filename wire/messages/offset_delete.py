@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string
 
@@ -18,8 +20,8 @@ class _OffsetDeleteRequestTopic(Struct):
 class OffsetDeleteRequest(Request, api_key=47, versions="0", listeners=("broker",)):
     """OffsetDeleteRequest, versions 0."""
 
-    OffsetDeleteRequestPartition = _OffsetDeleteRequestPartition
-    OffsetDeleteRequestTopic = _OffsetDeleteRequestTopic
+    OffsetDeleteRequestPartition: TypeAlias = _OffsetDeleteRequestPartition
+    OffsetDeleteRequestTopic: TypeAlias = _OffsetDeleteRequestTopic
 
     group_id: str = field(string, "0+")
     topics: list[_OffsetDeleteRequestTopic] = field(array(_OffsetDeleteRequestTopic), "0+")
@@ -38,8 +40,8 @@ class _OffsetDeleteResponseTopic(Struct):
 class OffsetDeleteResponse(Response, api_key=47, versions="0"):
     """OffsetDeleteResponse, versions 0."""
 
-    OffsetDeleteResponsePartition = _OffsetDeleteResponsePartition
-    OffsetDeleteResponseTopic = _OffsetDeleteResponseTopic
+    OffsetDeleteResponsePartition: TypeAlias = _OffsetDeleteResponsePartition
+    OffsetDeleteResponseTopic: TypeAlias = _OffsetDeleteResponseTopic
 
     error_code: int = field(int16, "0+")
     throttle_time_ms: int = field(int32, "0+", ignorable=True)

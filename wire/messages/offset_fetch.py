@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, string, uuid
 
@@ -27,9 +29,9 @@ class _OffsetFetchRequestGroup(Struct):
 class OffsetFetchRequest(Request, api_key=9, versions="1-10", flexible="6+", listeners=("broker",)):
     """OffsetFetchRequest, versions 1-10."""
 
-    OffsetFetchRequestTopic = _OffsetFetchRequestTopic
-    OffsetFetchRequestTopics = _OffsetFetchRequestTopics
-    OffsetFetchRequestGroup = _OffsetFetchRequestGroup
+    OffsetFetchRequestTopic: TypeAlias = _OffsetFetchRequestTopic
+    OffsetFetchRequestTopics: TypeAlias = _OffsetFetchRequestTopics
+    OffsetFetchRequestGroup: TypeAlias = _OffsetFetchRequestGroup
 
     group_id: str = field(string, "0-7")
     topics: list[_OffsetFetchRequestTopic] | None = field(array(_OffsetFetchRequestTopic), "0-7", nullable="2-7")
@@ -73,11 +75,11 @@ class _OffsetFetchResponseGroup(Struct):
 class OffsetFetchResponse(Response, api_key=9, versions="1-10", flexible="6+"):
     """OffsetFetchResponse, versions 1-10."""
 
-    OffsetFetchResponsePartition = _OffsetFetchResponsePartition
-    OffsetFetchResponseTopic = _OffsetFetchResponseTopic
-    OffsetFetchResponsePartitions = _OffsetFetchResponsePartitions
-    OffsetFetchResponseTopics = _OffsetFetchResponseTopics
-    OffsetFetchResponseGroup = _OffsetFetchResponseGroup
+    OffsetFetchResponsePartition: TypeAlias = _OffsetFetchResponsePartition
+    OffsetFetchResponseTopic: TypeAlias = _OffsetFetchResponseTopic
+    OffsetFetchResponsePartitions: TypeAlias = _OffsetFetchResponsePartitions
+    OffsetFetchResponseTopics: TypeAlias = _OffsetFetchResponseTopics
+    OffsetFetchResponseGroup: TypeAlias = _OffsetFetchResponseGroup
 
     throttle_time_ms: int = field(int32, "3+", ignorable=True)
     topics: list[_OffsetFetchResponseTopic] = field(array(_OffsetFetchResponseTopic), "0-7")

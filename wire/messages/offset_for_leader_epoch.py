@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string
 
@@ -20,8 +22,8 @@ class _OffsetForLeaderTopic(Struct):
 class OffsetForLeaderEpochRequest(Request, api_key=23, versions="2-4", flexible="4+", listeners=("broker",)):
     """OffsetForLeaderEpochRequest, versions 2-4."""
 
-    OffsetForLeaderPartition = _OffsetForLeaderPartition
-    OffsetForLeaderTopic = _OffsetForLeaderTopic
+    OffsetForLeaderPartition: TypeAlias = _OffsetForLeaderPartition
+    OffsetForLeaderTopic: TypeAlias = _OffsetForLeaderTopic
 
     replica_id: int = field(int32, "3+", default=-2, ignorable=True)
     topics: list[_OffsetForLeaderTopic] = field(array(_OffsetForLeaderTopic), "0+")
@@ -42,8 +44,8 @@ class _OffsetForLeaderTopicResult(Struct):
 class OffsetForLeaderEpochResponse(Response, api_key=23, versions="2-4", flexible="4+"):
     """OffsetForLeaderEpochResponse, versions 2-4."""
 
-    EpochEndOffset = _EpochEndOffset
-    OffsetForLeaderTopicResult = _OffsetForLeaderTopicResult
+    EpochEndOffset: TypeAlias = _EpochEndOffset
+    OffsetForLeaderTopicResult: TypeAlias = _OffsetForLeaderTopicResult
 
     throttle_time_ms: int = field(int32, "2+", ignorable=True)
     topics: list[_OffsetForLeaderTopicResult] = field(array(_OffsetForLeaderTopicResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import RecordsValue, Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, record_set, string, uuid
 
@@ -20,8 +22,8 @@ class _TopicProduceData(Struct):
 class ProduceRequest(Request, api_key=0, versions="3-13", flexible="9+", listeners=("broker",)):
     """ProduceRequest, versions 3-13."""
 
-    PartitionProduceData = _PartitionProduceData
-    TopicProduceData = _TopicProduceData
+    PartitionProduceData: TypeAlias = _PartitionProduceData
+    TopicProduceData: TypeAlias = _TopicProduceData
 
     transactional_id: str | None = field(string, "3+", nullable="3+", default=None)
     acks: int = field(int16, "0+")
@@ -66,11 +68,11 @@ class _NodeEndpoint(Struct):
 class ProduceResponse(Response, api_key=0, versions="3-13", flexible="9+"):
     """ProduceResponse, versions 3-13."""
 
-    BatchIndexAndErrorMessage = _BatchIndexAndErrorMessage
-    LeaderIdAndEpoch = _LeaderIdAndEpoch
-    PartitionProduceResponse = _PartitionProduceResponse
-    TopicProduceResponse = _TopicProduceResponse
-    NodeEndpoint = _NodeEndpoint
+    BatchIndexAndErrorMessage: TypeAlias = _BatchIndexAndErrorMessage
+    LeaderIdAndEpoch: TypeAlias = _LeaderIdAndEpoch
+    PartitionProduceResponse: TypeAlias = _PartitionProduceResponse
+    TopicProduceResponse: TypeAlias = _TopicProduceResponse
+    NodeEndpoint: TypeAlias = _NodeEndpoint
 
     responses: list[_TopicProduceResponse] = field(array(_TopicProduceResponse), "0+")
     throttle_time_ms: int = field(int32, "1+", ignorable=True)

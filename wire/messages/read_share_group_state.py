@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, int8, string, uuid
 
@@ -19,8 +21,8 @@ class _ReadStateData(Struct):
 class ReadShareGroupStateRequest(Request, api_key=84, versions="0", flexible="0+", listeners=("broker",)):
     """ReadShareGroupStateRequest, versions 0."""
 
-    PartitionData = _PartitionData
-    ReadStateData = _ReadStateData
+    PartitionData: TypeAlias = _PartitionData
+    ReadStateData: TypeAlias = _ReadStateData
 
     group_id: str = field(string, "0+")
     topics: list[_ReadStateData] = field(array(_ReadStateData), "0+")
@@ -50,8 +52,8 @@ class _ReadStateResult(Struct):
 class ReadShareGroupStateResponse(Response, api_key=84, versions="0", flexible="0+"):
     """ReadShareGroupStateResponse, versions 0."""
 
-    StateBatch = _StateBatch
-    PartitionResult = _PartitionResult
-    ReadStateResult = _ReadStateResult
+    StateBatch: TypeAlias = _StateBatch
+    PartitionResult: TypeAlias = _PartitionResult
+    ReadStateResult: TypeAlias = _ReadStateResult
 
     results: list[_ReadStateResult] = field(array(_ReadStateResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string, uuid
 
@@ -19,8 +21,8 @@ class _ReadStateSummaryData(Struct):
 class ReadShareGroupStateSummaryRequest(Request, api_key=87, versions="0-1", flexible="0+", listeners=("broker",)):
     """ReadShareGroupStateSummaryRequest, versions 0-1."""
 
-    PartitionData = _PartitionData
-    ReadStateSummaryData = _ReadStateSummaryData
+    PartitionData: TypeAlias = _PartitionData
+    ReadStateSummaryData: TypeAlias = _ReadStateSummaryData
 
     group_id: str = field(string, "0+")
     topics: list[_ReadStateSummaryData] = field(array(_ReadStateSummaryData), "0+")
@@ -44,7 +46,7 @@ class _ReadStateSummaryResult(Struct):
 class ReadShareGroupStateSummaryResponse(Response, api_key=87, versions="0-1", flexible="0+"):
     """ReadShareGroupStateSummaryResponse, versions 0-1."""
 
-    PartitionResult = _PartitionResult
-    ReadStateSummaryResult = _ReadStateSummaryResult
+    PartitionResult: TypeAlias = _PartitionResult
+    ReadStateSummaryResult: TypeAlias = _ReadStateSummaryResult
 
     results: list[_ReadStateSummaryResult] = field(array(_ReadStateSummaryResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, int8, string, uuid
 
@@ -25,9 +27,9 @@ class _AcknowledgeTopic(Struct):
 class ShareAcknowledgeRequest(Request, api_key=79, versions="1-2", flexible="0+", listeners=("broker",)):
     """ShareAcknowledgeRequest, versions 1-2."""
 
-    AcknowledgementBatch = _AcknowledgementBatch
-    AcknowledgePartition = _AcknowledgePartition
-    AcknowledgeTopic = _AcknowledgeTopic
+    AcknowledgementBatch: TypeAlias = _AcknowledgementBatch
+    AcknowledgePartition: TypeAlias = _AcknowledgePartition
+    AcknowledgeTopic: TypeAlias = _AcknowledgeTopic
 
     group_id: str | None = field(string, "0+", nullable="0+", default=None)
     member_id: str | None = field(string, "0+", nullable="0+")
@@ -63,10 +65,10 @@ class _NodeEndpoint(Struct):
 class ShareAcknowledgeResponse(Response, api_key=79, versions="1-2", flexible="0+"):
     """ShareAcknowledgeResponse, versions 1-2."""
 
-    LeaderIdAndEpoch = _LeaderIdAndEpoch
-    PartitionData = _PartitionData
-    ShareAcknowledgeTopicResponse = _ShareAcknowledgeTopicResponse
-    NodeEndpoint = _NodeEndpoint
+    LeaderIdAndEpoch: TypeAlias = _LeaderIdAndEpoch
+    PartitionData: TypeAlias = _PartitionData
+    ShareAcknowledgeTopicResponse: TypeAlias = _ShareAcknowledgeTopicResponse
+    NodeEndpoint: TypeAlias = _NodeEndpoint
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import RecordsValue, Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, int8, record_set, string, uuid
 
@@ -31,10 +33,10 @@ class _ForgottenTopic(Struct):
 class ShareFetchRequest(Request, api_key=78, versions="1-2", flexible="0+", listeners=("broker",)):
     """ShareFetchRequest, versions 1-2."""
 
-    AcknowledgementBatch = _AcknowledgementBatch
-    FetchPartition = _FetchPartition
-    FetchTopic = _FetchTopic
-    ForgottenTopic = _ForgottenTopic
+    AcknowledgementBatch: TypeAlias = _AcknowledgementBatch
+    FetchPartition: TypeAlias = _FetchPartition
+    FetchTopic: TypeAlias = _FetchTopic
+    ForgottenTopic: TypeAlias = _ForgottenTopic
 
     group_id: str | None = field(string, "0+", nullable="0+", default=None)
     member_id: str | None = field(string, "0+", nullable="0+")
@@ -87,11 +89,11 @@ class _NodeEndpoint(Struct):
 class ShareFetchResponse(Response, api_key=78, versions="1-2", flexible="0+"):
     """ShareFetchResponse, versions 1-2."""
 
-    LeaderIdAndEpoch = _LeaderIdAndEpoch
-    AcquiredRecords = _AcquiredRecords
-    PartitionData = _PartitionData
-    ShareFetchableTopicResponse = _ShareFetchableTopicResponse
-    NodeEndpoint = _NodeEndpoint
+    LeaderIdAndEpoch: TypeAlias = _LeaderIdAndEpoch
+    AcquiredRecords: TypeAlias = _AcquiredRecords
+    PartitionData: TypeAlias = _PartitionData
+    ShareFetchableTopicResponse: TypeAlias = _ShareFetchableTopicResponse
+    NodeEndpoint: TypeAlias = _NodeEndpoint
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

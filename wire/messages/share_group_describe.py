@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, string, uuid
 
@@ -48,10 +50,10 @@ class _DescribedGroup(Struct):
 class ShareGroupDescribeResponse(Response, api_key=77, versions="1", flexible="0+"):
     """ShareGroupDescribeResponse, versions 1."""
 
-    TopicPartitions = _TopicPartitions
-    Assignment = _Assignment
-    Member = _Member
-    DescribedGroup = _DescribedGroup
+    TopicPartitions: TypeAlias = _TopicPartitions
+    Assignment: TypeAlias = _Assignment
+    Member: TypeAlias = _Member
+    DescribedGroup: TypeAlias = _DescribedGroup
 
     throttle_time_ms: int = field(int32, "0+")
     groups: list[_DescribedGroup] = field(array(_DescribedGroup), "0+")

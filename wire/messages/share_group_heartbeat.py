@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string, uuid
 
@@ -28,8 +30,8 @@ class _Assignment(Struct):
 class ShareGroupHeartbeatResponse(Response, api_key=76, versions="1", flexible="0+"):
     """ShareGroupHeartbeatResponse, versions 1."""
 
-    TopicPartitions = _TopicPartitions
-    Assignment = _Assignment
+    TopicPartitions: TypeAlias = _TopicPartitions
+    Assignment: TypeAlias = _Assignment
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

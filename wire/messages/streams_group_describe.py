@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, string, uint16
 
@@ -93,16 +95,16 @@ class _DescribedGroup(Struct):
 class StreamsGroupDescribeResponse(Response, api_key=89, versions="0", flexible="0+"):
     """StreamsGroupDescribeResponse, versions 0."""
 
-    KeyValue = _KeyValue
-    TopicInfo = _TopicInfo
-    Subtopology = _Subtopology
-    Topology = _Topology
-    Endpoint = _Endpoint
-    TaskOffset = _TaskOffset
-    TaskIds = _TaskIds
-    Assignment = _Assignment
-    Member = _Member
-    DescribedGroup = _DescribedGroup
+    KeyValue: TypeAlias = _KeyValue
+    TopicInfo: TypeAlias = _TopicInfo
+    Subtopology: TypeAlias = _Subtopology
+    Topology: TypeAlias = _Topology
+    Endpoint: TypeAlias = _Endpoint
+    TaskOffset: TypeAlias = _TaskOffset
+    TaskIds: TypeAlias = _TaskIds
+    Assignment: TypeAlias = _Assignment
+    Member: TypeAlias = _Member
+    DescribedGroup: TypeAlias = _DescribedGroup
 
     throttle_time_ms: int = field(int32, "0+")
     groups: list[_DescribedGroup] = field(array(_DescribedGroup), "0+")

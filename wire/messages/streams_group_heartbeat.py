@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, int8, string, uint16
 
@@ -58,14 +60,14 @@ class _TaskOffset(Struct):
 class StreamsGroupHeartbeatRequest(Request, api_key=88, versions="0", flexible="0+", listeners=("broker",)):
     """StreamsGroupHeartbeatRequest, versions 0."""
 
-    KeyValue = _KeyValue
-    TopicInfo = _TopicInfo
-    CopartitionGroup = _CopartitionGroup
-    Subtopology = _Subtopology
-    Topology = _Topology
-    TaskIds = _StreamsGroupHeartbeatRequestTaskIds
-    Endpoint = _StreamsGroupHeartbeatRequestEndpoint
-    TaskOffset = _TaskOffset
+    KeyValue: TypeAlias = _KeyValue
+    TopicInfo: TypeAlias = _TopicInfo
+    CopartitionGroup: TypeAlias = _CopartitionGroup
+    Subtopology: TypeAlias = _Subtopology
+    Topology: TypeAlias = _Topology
+    TaskIds: TypeAlias = _StreamsGroupHeartbeatRequestTaskIds
+    Endpoint: TypeAlias = _StreamsGroupHeartbeatRequestEndpoint
+    TaskOffset: TypeAlias = _TaskOffset
 
     group_id: str = field(string, "0+")
     member_id: str = field(string, "0+")
@@ -115,11 +117,11 @@ class _EndpointToPartitions(Struct):
 class StreamsGroupHeartbeatResponse(Response, api_key=88, versions="0", flexible="0+"):
     """StreamsGroupHeartbeatResponse, versions 0."""
 
-    Status = _Status
-    TaskIds = _StreamsGroupHeartbeatResponseTaskIds
-    Endpoint = _StreamsGroupHeartbeatResponseEndpoint
-    TopicPartition = _TopicPartition
-    EndpointToPartitions = _EndpointToPartitions
+    Status: TypeAlias = _Status
+    TaskIds: TypeAlias = _StreamsGroupHeartbeatResponseTaskIds
+    Endpoint: TypeAlias = _StreamsGroupHeartbeatResponseEndpoint
+    TopicPartition: TypeAlias = _TopicPartition
+    EndpointToPartitions: TypeAlias = _EndpointToPartitions
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, bytes_, int16, int32, string
 
@@ -14,7 +16,7 @@ class _SyncGroupRequestAssignment(Struct):
 class SyncGroupRequest(Request, api_key=14, versions="0-5", flexible="4+", listeners=("broker",)):
     """SyncGroupRequest, versions 0-5."""
 
-    SyncGroupRequestAssignment = _SyncGroupRequestAssignment
+    SyncGroupRequestAssignment: TypeAlias = _SyncGroupRequestAssignment
 
     group_id: str = field(string, "0+")
     generation_id: int = field(int32, "0+")

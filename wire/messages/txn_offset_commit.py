@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, string
 
@@ -21,8 +23,8 @@ class _TxnOffsetCommitRequestTopic(Struct):
 class TxnOffsetCommitRequest(Request, api_key=28, versions="0-5", flexible="3+", listeners=("broker",)):
     """TxnOffsetCommitRequest, versions 0-5."""
 
-    TxnOffsetCommitRequestPartition = _TxnOffsetCommitRequestPartition
-    TxnOffsetCommitRequestTopic = _TxnOffsetCommitRequestTopic
+    TxnOffsetCommitRequestPartition: TypeAlias = _TxnOffsetCommitRequestPartition
+    TxnOffsetCommitRequestTopic: TypeAlias = _TxnOffsetCommitRequestTopic
 
     transactional_id: str = field(string, "0+")
     group_id: str = field(string, "0+")
@@ -47,8 +49,8 @@ class _TxnOffsetCommitResponseTopic(Struct):
 class TxnOffsetCommitResponse(Response, api_key=28, versions="0-5", flexible="3+"):
     """TxnOffsetCommitResponse, versions 0-5."""
 
-    TxnOffsetCommitResponsePartition = _TxnOffsetCommitResponsePartition
-    TxnOffsetCommitResponseTopic = _TxnOffsetCommitResponseTopic
+    TxnOffsetCommitResponsePartition: TypeAlias = _TxnOffsetCommitResponsePartition
+    TxnOffsetCommitResponseTopic: TypeAlias = _TxnOffsetCommitResponseTopic
 
     throttle_time_ms: int = field(int32, "0+")
     topics: list[_TxnOffsetCommitResponseTopic] = field(array(_TxnOffsetCommitResponseTopic), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int8, string
 
@@ -16,7 +18,7 @@ class _FeatureUpdateKey(Struct):
 class UpdateFeaturesRequest(Request, api_key=57, versions="0-2", flexible="0+", listeners=("broker", "controller")):
     """UpdateFeaturesRequest, versions 0-2."""
 
-    FeatureUpdateKey = _FeatureUpdateKey
+    FeatureUpdateKey: TypeAlias = _FeatureUpdateKey
 
     timeout_ms: int = field(int32, "0+", default=60000)
     feature_updates: list[_FeatureUpdateKey] = field(array(_FeatureUpdateKey), "0+")
@@ -32,7 +34,7 @@ class _UpdatableFeatureResult(Struct):
 class UpdateFeaturesResponse(Response, api_key=57, versions="0-2", flexible="0+"):
     """UpdateFeaturesResponse, versions 0-2."""
 
-    UpdatableFeatureResult = _UpdatableFeatureResult
+    UpdatableFeatureResult: TypeAlias = _UpdatableFeatureResult
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

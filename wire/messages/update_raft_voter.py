@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, string, uint16, uuid
 
@@ -20,8 +22,8 @@ class _KRaftVersionFeature(Struct):
 class UpdateRaftVoterRequest(Request, api_key=82, versions="0", flexible="0+", listeners=("controller",)):
     """UpdateRaftVoterRequest, versions 0."""
 
-    Listener = _Listener
-    KRaftVersionFeature = _KRaftVersionFeature
+    Listener: TypeAlias = _Listener
+    KRaftVersionFeature: TypeAlias = _KRaftVersionFeature
 
     cluster_id: str | None = field(string, "0+", nullable="0+")
     current_leader_epoch: int = field(int32, "0+")
@@ -41,7 +43,7 @@ class _CurrentLeader(Struct):
 class UpdateRaftVoterResponse(Response, api_key=82, versions="0", flexible="0+"):
     """UpdateRaftVoterResponse, versions 0."""
 
-    CurrentLeader = _CurrentLeader
+    CurrentLeader: TypeAlias = _CurrentLeader
 
     throttle_time_ms: int = field(int32, "0+")
     error_code: int = field(int16, "0+")

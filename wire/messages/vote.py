@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, string, uint16, uuid
 
@@ -25,8 +27,8 @@ class _VoteRequestTopicData(Struct):
 class VoteRequest(Request, api_key=52, versions="0-2", flexible="0+", listeners=("controller",)):
     """VoteRequest, versions 0-2."""
 
-    PartitionData = _VoteRequestPartitionData
-    TopicData = _VoteRequestTopicData
+    PartitionData: TypeAlias = _VoteRequestPartitionData
+    TopicData: TypeAlias = _VoteRequestTopicData
 
     cluster_id: str | None = field(string, "0+", nullable="0+", default=None)
     voter_id: int = field(int32, "1+", default=-1, ignorable=True)
@@ -55,9 +57,9 @@ class _NodeEndpoint(Struct):
 class VoteResponse(Response, api_key=52, versions="0-2", flexible="0+"):
     """VoteResponse, versions 0-2."""
 
-    PartitionData = _VoteResponsePartitionData
-    TopicData = _VoteResponseTopicData
-    NodeEndpoint = _NodeEndpoint
+    PartitionData: TypeAlias = _VoteResponsePartitionData
+    TopicData: TypeAlias = _VoteResponseTopicData
+    NodeEndpoint: TypeAlias = _NodeEndpoint
 
     error_code: int = field(int16, "0+")
     topics: list[_VoteResponseTopicData] = field(array(_VoteResponseTopicData), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, int16, int32, int64, int8, string, uuid
 
@@ -30,9 +32,9 @@ class _WriteStateData(Struct):
 class WriteShareGroupStateRequest(Request, api_key=85, versions="0-1", flexible="0+", listeners=("broker",)):
     """WriteShareGroupStateRequest, versions 0-1."""
 
-    StateBatch = _StateBatch
-    PartitionData = _PartitionData
-    WriteStateData = _WriteStateData
+    StateBatch: TypeAlias = _StateBatch
+    PartitionData: TypeAlias = _PartitionData
+    WriteStateData: TypeAlias = _WriteStateData
 
     group_id: str = field(string, "0+")
     topics: list[_WriteStateData] = field(array(_WriteStateData), "0+")
@@ -52,7 +54,7 @@ class _WriteStateResult(Struct):
 class WriteShareGroupStateResponse(Response, api_key=85, versions="0-1", flexible="0+"):
     """WriteShareGroupStateResponse, versions 0-1."""
 
-    PartitionResult = _PartitionResult
-    WriteStateResult = _WriteStateResult
+    PartitionResult: TypeAlias = _PartitionResult
+    WriteStateResult: TypeAlias = _WriteStateResult
 
     results: list[_WriteStateResult] = field(array(_WriteStateResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Request, Response, Struct, field
 from wire.types import array, boolean, int16, int32, int64, int8, string
 
@@ -23,8 +25,8 @@ class _WritableTxnMarker(Struct):
 class WriteTxnMarkersRequest(Request, api_key=27, versions="1-2", flexible="1+", listeners=("broker",)):
     """WriteTxnMarkersRequest, versions 1-2."""
 
-    WritableTxnMarkerTopic = _WritableTxnMarkerTopic
-    WritableTxnMarker = _WritableTxnMarker
+    WritableTxnMarkerTopic: TypeAlias = _WritableTxnMarkerTopic
+    WritableTxnMarker: TypeAlias = _WritableTxnMarker
 
     markers: list[_WritableTxnMarker] = field(array(_WritableTxnMarker), "0+")
 
@@ -47,8 +49,8 @@ class _WritableTxnMarkerResult(Struct):
 class WriteTxnMarkersResponse(Response, api_key=27, versions="1-2", flexible="1+"):
     """WriteTxnMarkersResponse, versions 1-2."""
 
-    WritableTxnMarkerPartitionResult = _WritableTxnMarkerPartitionResult
-    WritableTxnMarkerTopicResult = _WritableTxnMarkerTopicResult
-    WritableTxnMarkerResult = _WritableTxnMarkerResult
+    WritableTxnMarkerPartitionResult: TypeAlias = _WritableTxnMarkerPartitionResult
+    WritableTxnMarkerTopicResult: TypeAlias = _WritableTxnMarkerTopicResult
+    WritableTxnMarkerResult: TypeAlias = _WritableTxnMarkerResult
 
     markers: list[_WritableTxnMarkerResult] = field(array(_WritableTxnMarkerResult), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Data, Struct, field
 from wire.types import array, boolean, bytes_, int16, int32, int64, string, uint16, uuid
 
@@ -14,7 +16,7 @@ class _ConsumerProtocolAssignmentTopicPartition(Struct):
 class ConsumerProtocolAssignment(Data, versions="0-3"):
     """ConsumerProtocolAssignment, versions 0-3."""
 
-    TopicPartition = _ConsumerProtocolAssignmentTopicPartition
+    TopicPartition: TypeAlias = _ConsumerProtocolAssignmentTopicPartition
 
     assigned_partitions: list[_ConsumerProtocolAssignmentTopicPartition] = field(array(_ConsumerProtocolAssignmentTopicPartition), "0+")
     user_data: bytes | None = field(bytes_, "0+", nullable="0+", default=None)
@@ -28,7 +30,7 @@ class _ConsumerProtocolSubscriptionTopicPartition(Struct):
 class ConsumerProtocolSubscription(Data, versions="0-3"):
     """ConsumerProtocolSubscription, versions 0-3."""
 
-    TopicPartition = _ConsumerProtocolSubscriptionTopicPartition
+    TopicPartition: TypeAlias = _ConsumerProtocolSubscriptionTopicPartition
 
     topics: list[str] = field(array(string), "0+")
     user_data: bytes | None = field(bytes_, "0+", nullable="0+", default=None)
@@ -72,7 +74,7 @@ class _LeaderChangeMessageVoter(Struct):
 class LeaderChangeMessage(Data, versions="0-1", flexible="0+"):
     """LeaderChangeMessage, versions 0-1."""
 
-    Voter = _LeaderChangeMessageVoter
+    Voter: TypeAlias = _LeaderChangeMessageVoter
 
     version: int = field(int16, "0+")
     leader_id: int = field(int32, "0+")
@@ -114,9 +116,9 @@ class _VotersRecordVoter(Struct):
 class VotersRecord(Data, versions="0", flexible="0+"):
     """VotersRecord, versions 0."""
 
-    Endpoint = _Endpoint
-    KRaftVersionFeature = _KRaftVersionFeature
-    Voter = _VotersRecordVoter
+    Endpoint: TypeAlias = _Endpoint
+    KRaftVersionFeature: TypeAlias = _KRaftVersionFeature
+    Voter: TypeAlias = _VotersRecordVoter
 
     version: int = field(int16, "0+")
     voters: list[_VotersRecordVoter] = field(array(_VotersRecordVoter), "0+")

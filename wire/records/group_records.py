@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Record, Struct, field
 from wire.types import array, bytes_, int16, int32, int64, int8, string, uint16, uuid
 
@@ -22,7 +24,7 @@ class _ConsumerGroupCurrentMemberAssignmentValueTopicPartitions(Struct):
 class ConsumerGroupCurrentMemberAssignmentValue(Record, record_type=8, versions="0", flexible="0+"):
     """ConsumerGroupCurrentMemberAssignmentValue, versions 0."""
 
-    TopicPartitions = _ConsumerGroupCurrentMemberAssignmentValueTopicPartitions
+    TopicPartitions: TypeAlias = _ConsumerGroupCurrentMemberAssignmentValueTopicPartitions
 
     member_epoch: int = field(int32, "0+")
     previous_member_epoch: int = field(int32, "0+")
@@ -51,8 +53,8 @@ class _ClassicMemberMetadata(Struct):
 class ConsumerGroupMemberMetadataValue(Record, record_type=5, versions="0", flexible="0+"):
     """ConsumerGroupMemberMetadataValue, versions 0."""
 
-    ClassicProtocol = _ClassicProtocol
-    ClassicMemberMetadata = _ClassicMemberMetadata
+    ClassicProtocol: TypeAlias = _ClassicProtocol
+    ClassicMemberMetadata: TypeAlias = _ClassicMemberMetadata
 
     instance_id: str | None = field(string, "0+", nullable="0+")
     rack_id: str | None = field(string, "0+", nullable="0+")
@@ -99,8 +101,8 @@ class _TopicMetadata(Struct):
 class ConsumerGroupPartitionMetadataValue(Record, record_type=4, versions="0", flexible="0+"):
     """ConsumerGroupPartitionMetadataValue, versions 0."""
 
-    PartitionMetadata = _PartitionMetadata
-    TopicMetadata = _TopicMetadata
+    PartitionMetadata: TypeAlias = _PartitionMetadata
+    TopicMetadata: TypeAlias = _TopicMetadata
 
     topics: list[_TopicMetadata] = field(array(_TopicMetadata), "0+")
 
@@ -135,7 +137,7 @@ class _ConsumerGroupTargetAssignmentMemberValueTopicPartition(Struct):
 class ConsumerGroupTargetAssignmentMemberValue(Record, record_type=7, versions="0", flexible="0+"):
     """ConsumerGroupTargetAssignmentMemberValue, versions 0."""
 
-    TopicPartition = _ConsumerGroupTargetAssignmentMemberValueTopicPartition
+    TopicPartition: TypeAlias = _ConsumerGroupTargetAssignmentMemberValueTopicPartition
 
     topic_partitions: list[_ConsumerGroupTargetAssignmentMemberValueTopicPartition] = field(array(_ConsumerGroupTargetAssignmentMemberValueTopicPartition), "0+")
 
@@ -173,7 +175,7 @@ class _MemberMetadata(Struct):
 class GroupMetadataValue(Record, record_type=2, versions="0-4", flexible="4+"):
     """GroupMetadataValue, versions 0-4."""
 
-    MemberMetadata = _MemberMetadata
+    MemberMetadata: TypeAlias = _MemberMetadata
 
     protocol_type: str = field(string, "0+")
     generation: int = field(int32, "0+")
@@ -233,7 +235,7 @@ class _ShareGroupCurrentMemberAssignmentValueTopicPartitions(Struct):
 class ShareGroupCurrentMemberAssignmentValue(Record, record_type=14, versions="0", flexible="0+"):
     """ShareGroupCurrentMemberAssignmentValue, versions 0."""
 
-    TopicPartitions = _ShareGroupCurrentMemberAssignmentValueTopicPartitions
+    TopicPartitions: TypeAlias = _ShareGroupCurrentMemberAssignmentValueTopicPartitions
 
     member_epoch: int = field(int32, "0+")
     previous_member_epoch: int = field(int32, "0+")
@@ -290,8 +292,8 @@ class _ShareGroupStatePartitionMetadataValueTopicInfo(Struct):
 class ShareGroupStatePartitionMetadataValue(Record, record_type=15, versions="0", flexible="0+"):
     """ShareGroupStatePartitionMetadataValue, versions 0."""
 
-    TopicPartitionsInfo = _TopicPartitionsInfo
-    TopicInfo = _ShareGroupStatePartitionMetadataValueTopicInfo
+    TopicPartitionsInfo: TypeAlias = _TopicPartitionsInfo
+    TopicInfo: TypeAlias = _ShareGroupStatePartitionMetadataValueTopicInfo
 
     initializing_topics: list[_TopicPartitionsInfo] = field(array(_TopicPartitionsInfo), "0+")
     initialized_topics: list[_TopicPartitionsInfo] = field(array(_TopicPartitionsInfo), "0+")
@@ -313,7 +315,7 @@ class _ShareGroupTargetAssignmentMemberValueTopicPartition(Struct):
 class ShareGroupTargetAssignmentMemberValue(Record, record_type=13, versions="0", flexible="0+"):
     """ShareGroupTargetAssignmentMemberValue, versions 0."""
 
-    TopicPartition = _ShareGroupTargetAssignmentMemberValueTopicPartition
+    TopicPartition: TypeAlias = _ShareGroupTargetAssignmentMemberValueTopicPartition
 
     topic_partitions: list[_ShareGroupTargetAssignmentMemberValueTopicPartition] = field(array(_ShareGroupTargetAssignmentMemberValueTopicPartition), "0+")
 
@@ -347,7 +349,7 @@ class _StreamsGroupCurrentMemberAssignmentValueTaskIds(Struct):
 class StreamsGroupCurrentMemberAssignmentValue(Record, record_type=22, versions="0", flexible="0+"):
     """StreamsGroupCurrentMemberAssignmentValue, versions 0."""
 
-    TaskIds = _StreamsGroupCurrentMemberAssignmentValueTaskIds
+    TaskIds: TypeAlias = _StreamsGroupCurrentMemberAssignmentValueTaskIds
 
     member_epoch: int = field(int32, "0+")
     previous_member_epoch: int = field(int32, "0+")
@@ -380,8 +382,8 @@ class _KeyValue(Struct):
 class StreamsGroupMemberMetadataValue(Record, record_type=19, versions="0", flexible="0+"):
     """StreamsGroupMemberMetadataValue, versions 0."""
 
-    Endpoint = _Endpoint
-    KeyValue = _KeyValue
+    Endpoint: TypeAlias = _Endpoint
+    KeyValue: TypeAlias = _KeyValue
 
     instance_id: str | None = field(string, "0+", nullable="0+")
     rack_id: str | None = field(string, "0+", nullable="0+")
@@ -408,7 +410,7 @@ class _LastAssignmentConfig(Struct):
 class StreamsGroupMetadataValue(Record, record_type=17, versions="0", flexible="0+"):
     """StreamsGroupMetadataValue, versions 0."""
 
-    LastAssignmentConfig = _LastAssignmentConfig
+    LastAssignmentConfig: TypeAlias = _LastAssignmentConfig
 
     epoch: int = field(int32, "0+")
     metadata_hash: int = field(int64, "0+")
@@ -431,7 +433,7 @@ class _StreamsGroupTargetAssignmentMemberValueTaskIds(Struct):
 class StreamsGroupTargetAssignmentMemberValue(Record, record_type=21, versions="0", flexible="0+"):
     """StreamsGroupTargetAssignmentMemberValue, versions 0."""
 
-    TaskIds = _StreamsGroupTargetAssignmentMemberValueTaskIds
+    TaskIds: TypeAlias = _StreamsGroupTargetAssignmentMemberValueTaskIds
 
     active_tasks: list[_StreamsGroupTargetAssignmentMemberValueTaskIds] = field(array(_StreamsGroupTargetAssignmentMemberValueTaskIds), "0+")
     standby_tasks: list[_StreamsGroupTargetAssignmentMemberValueTaskIds] = field(array(_StreamsGroupTargetAssignmentMemberValueTaskIds), "0+")
@@ -488,10 +490,10 @@ class _Subtopology(Struct):
 class StreamsGroupTopologyValue(Record, record_type=23, versions="0", flexible="0+"):
     """StreamsGroupTopologyValue, versions 0."""
 
-    TopicConfig = _TopicConfig
-    TopicInfo = _StreamsGroupTopologyValueTopicInfo
-    CopartitionGroup = _CopartitionGroup
-    Subtopology = _Subtopology
+    TopicConfig: TypeAlias = _TopicConfig
+    TopicInfo: TypeAlias = _StreamsGroupTopologyValueTopicInfo
+    CopartitionGroup: TypeAlias = _CopartitionGroup
+    Subtopology: TypeAlias = _Subtopology
 
     epoch: int = field(int32, "0+")
     subtopologies: list[_Subtopology] = field(array(_Subtopology), "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Record, Struct, field
 from wire.types import array, boolean, bytes_, float64, int16, int32, int64, int8, string, uint16, uuid
 
@@ -56,7 +58,7 @@ class _EntityData(Struct):
 class ClientQuotaRecord(Record, record_type=14, versions="0", flexible="0+"):
     """ClientQuotaRecord, versions 0."""
 
-    EntityData = _EntityData
+    EntityData: TypeAlias = _EntityData
 
     entity: list[_EntityData] = field(array(_EntityData), "0+")
     key: str = field(string, "0+")
@@ -165,8 +167,8 @@ class _BrokerFeature(Struct):
 class RegisterBrokerRecord(Record, record_type=0, versions="0-4", flexible="0+"):
     """RegisterBrokerRecord, versions 0-4."""
 
-    BrokerEndpoint = _BrokerEndpoint
-    BrokerFeature = _BrokerFeature
+    BrokerEndpoint: TypeAlias = _BrokerEndpoint
+    BrokerFeature: TypeAlias = _BrokerFeature
 
     broker_id: int = field(int32, "0+")
     is_migrating_zk_broker: bool = field(boolean, "2+", default=False)
@@ -197,8 +199,8 @@ class _ControllerFeature(Struct):
 class RegisterControllerRecord(Record, record_type=27, versions="0", flexible="0+"):
     """RegisterControllerRecord, versions 0."""
 
-    ControllerEndpoint = _ControllerEndpoint
-    ControllerFeature = _ControllerFeature
+    ControllerEndpoint: TypeAlias = _ControllerEndpoint
+    ControllerFeature: TypeAlias = _ControllerFeature
 
     controller_id: int = field(int32, "0+")
     incarnation_id: bytes = field(uuid, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Data, Struct, field
 from wire.types import array, int32, int64, string, uuid
 
@@ -13,7 +15,7 @@ class _Voter(Struct):
 class QuorumStateData(Data, versions="0-1", flexible="0+"):
     """QuorumStateData, versions 0-1."""
 
-    Voter = _Voter
+    Voter: TypeAlias = _Voter
 
     cluster_id: str = field(string, "0")
     leader_id: int = field(int32, "0+", default=-1)

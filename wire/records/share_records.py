@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Record, Struct, field
 from wire.types import array, int16, int32, int64, int8, string, uuid
 
@@ -24,7 +26,7 @@ class _ShareSnapshotValueStateBatch(Struct):
 class ShareSnapshotValue(Record, record_type=0, versions="0", flexible="0+"):
     """ShareSnapshotValue, versions 0."""
 
-    StateBatch = _ShareSnapshotValueStateBatch
+    StateBatch: TypeAlias = _ShareSnapshotValueStateBatch
 
     snapshot_epoch: int = field(int32, "0+")
     state_epoch: int = field(int32, "0+")
@@ -54,7 +56,7 @@ class _ShareUpdateValueStateBatch(Struct):
 class ShareUpdateValue(Record, record_type=1, versions="0", flexible="0+"):
     """ShareUpdateValue, versions 0."""
 
-    StateBatch = _ShareUpdateValueStateBatch
+    StateBatch: TypeAlias = _ShareUpdateValueStateBatch
 
     snapshot_epoch: int = field(int32, "0+")
     leader_epoch: int = field(int32, "0+")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Data, Record, Struct, field
 from wire.types import array, boolean, bytes_, int16, int32, int64, int8, string, uint32, uuid
 
@@ -20,7 +22,7 @@ class _ProducerEntry(Struct):
 class ProducerSnapshot(Data, versions="1"):
     """ProducerSnapshot, versions 1."""
 
-    ProducerEntry = _ProducerEntry
+    ProducerEntry: TypeAlias = _ProducerEntry
 
     crc: int = field(uint32, "1")
     producer_entries: list[_ProducerEntry] = field(array(_ProducerEntry), "1")
@@ -45,9 +47,9 @@ class _RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry(Struct):
 class RemoteLogSegmentMetadataRecord(Record, record_type=0, versions="0", flexible="0+"):
     """RemoteLogSegmentMetadataRecord, versions 0."""
 
-    TopicIdPartitionEntry = _RemoteLogSegmentMetadataRecordTopicIdPartitionEntry
-    RemoteLogSegmentIdEntry = _RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry
-    SegmentLeaderEpochEntry = _RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry
+    TopicIdPartitionEntry: TypeAlias = _RemoteLogSegmentMetadataRecordTopicIdPartitionEntry
+    RemoteLogSegmentIdEntry: TypeAlias = _RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry
+    SegmentLeaderEpochEntry: TypeAlias = _RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry
 
     remote_log_segment_id: _RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry = field(_RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry, "0+")
     start_offset: int = field(int64, "0+")
@@ -70,7 +72,7 @@ class _RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry(Struct):
 class RemoteLogSegmentMetadataSnapshotRecord(Record, record_type=3, versions="0", flexible="0+"):
     """RemoteLogSegmentMetadataSnapshotRecord, versions 0."""
 
-    SegmentLeaderEpochEntry = _RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry
+    SegmentLeaderEpochEntry: TypeAlias = _RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry
 
     segment_id: bytes = field(uuid, "0+")
     start_offset: int = field(int64, "0+")
@@ -99,8 +101,8 @@ class _RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry(Struct):
 class RemoteLogSegmentMetadataUpdateRecord(Record, record_type=1, versions="0", flexible="0+"):
     """RemoteLogSegmentMetadataUpdateRecord, versions 0."""
 
-    TopicIdPartitionEntry = _RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry
-    RemoteLogSegmentIdEntry = _RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry
+    TopicIdPartitionEntry: TypeAlias = _RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry
+    RemoteLogSegmentIdEntry: TypeAlias = _RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry
 
     remote_log_segment_id: _RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = field(_RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry, "0+")
     broker_id: int = field(int32, "0+")
@@ -118,7 +120,7 @@ class _RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry(Struct):
 class RemotePartitionDeleteMetadataRecord(Record, record_type=2, versions="0", flexible="0+"):
     """RemotePartitionDeleteMetadataRecord, versions 0."""
 
-    TopicIdPartitionEntry = _RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry
+    TopicIdPartitionEntry: TypeAlias = _RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry
 
     topic_id_partition: _RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = field(_RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry, "0+")
     broker_id: int = field(int32, "0+")

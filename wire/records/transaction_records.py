@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from wire.message import Record, Struct, field
 from wire.types import array, int16, int32, int64, int8, string
 
@@ -20,7 +22,7 @@ class _PartitionsSchema(Struct):
 class TransactionLogValue(Record, record_type=0, versions="0-1", flexible="1+"):
     """TransactionLogValue, versions 0-1."""
 
-    PartitionsSchema = _PartitionsSchema
+    PartitionsSchema: TypeAlias = _PartitionsSchema
 
     producer_id: int = field(int64, "0+")
     previous_producer_id: int = field(int64, "0+", default=-1, tag=0, tagged="1+")
