@@ -124,7 +124,7 @@ def _field(name: str, declared: _Declared) -> Field:
     return Field(
         name=name,
         type=None if nested else kind,  # type: ignore[arg-type]
-        struct=kind if nested else None,
+        struct=kind if nested else None,  # type: ignore[arg-type]
         versions=Versions.parse(declared.versions),
         nullable=Versions.parse(declared.nullable),
         default=declared.default,
