@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Callable
+from itertools import takewhile
 from struct import Struct
 
 from crc32c import crc32c
@@ -281,7 +282,7 @@ class Log:
         `batches` is 0 if nothing was whole."""
         headers = self._whole_batches(records)
         if leader_epoch is not None:
-            headers = [entry for entry in headers if entry[2][2] <= leader_epoch]
+            headers = list(takewhile(lambda entry: entry[2][2] <= leader_epoch, headers))
         if not headers:
             end = self.log_end_offset
             return AppendInfo(end, end - 1, -1, -1, self.log_start_offset, False, 0, -1)

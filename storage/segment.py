@@ -107,6 +107,7 @@ class Segment:
         then. Cheap: nothing is read but the last entries."""
         segment = cls(filesystem, directory, base_offset, config)
         segment.created_ms = wall_ms
+        segment.forget_recent(NO_RECENT)
         segment.size = filesystem.size(segment.log_path)
         try:
             segment.offset_index.open_at_rest()
