@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 Buffer = bytes | bytearray | memoryview
 
@@ -132,7 +132,7 @@ class OsFile:
             os.close(fd)
 
 
-def _closed(*_: object) -> int:
+def _closed(*_: object) -> Any:
     raise OSError(9, "the file is closed")
 
 

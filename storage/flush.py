@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from storage.slice import FileSlice
 
 if TYPE_CHECKING:
-    from storage.log import Log
+    from storage.log_state import LogState
 
 
 class FlushTask:
     """Files to sync, collected on the loop. `run` blocks and may be called from another thread; an OSError from it is
     final: call `log.fail` with it and never sync again, for the pages are lost. `finish` belongs on the loop."""
 
-    def __init__(self, log: Log, end_offset: int) -> None:
+    def __init__(self, log: LogState, end_offset: int) -> None:
         self._log = log
         self.end_offset = end_offset
         self._truncations = log.truncations

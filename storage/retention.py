@@ -10,13 +10,13 @@ from storage.producer_state import ProducerStateManager, ProducerUpdate
 from storage.segment import Segment
 
 if TYPE_CHECKING:
-    from storage.log import Log
+    from storage.log_state import LogState
 
 # (segment, base offset of the next one or None) -> whether it may go
 _Predicate = Callable[[Segment, int | None], bool]
 
 
-def delete_old_segments(log: Log, wall_ms: int) -> int:
+def delete_old_segments(log: LogState, wall_ms: int) -> int:
     """Number of segments dropped, in Kafka's order: log start offset, size, time."""
     count = _delete(log, lambda _, after: after is not None and after <= log.log_start_offset, wall_ms)
     config = log.config
@@ -41,7 +41,7 @@ def _too_large(excess: int) -> _Predicate:
     return may_go
 
 
-def _delete(log: Log, may_go: _Predicate, wall_ms: int) -> int:
+def _delete(log: LogState, may_go: _Predicate, wall_ms: int) -> int:
     """Drop the longest run of old segments that may go and end at or below the high watermark. An active segment that
     may go is rolled first."""
     gone: list[Segment] = []
@@ -59,7 +59,7 @@ def _delete(log: Log, may_go: _Predicate, wall_ms: int) -> int:
     return len(gone)
 
 
-def rebuild_producers(log: Log, segments: Sequence[Segment], end_offset: int, wall_ms: int) -> None:
+def rebuild_producers(log: LogState, segments: Sequence[Segment], end_offset: int, wall_ms: int) -> None:
     """Bring `log.producer_state` to `end_offset`: newest snapshot, then the batches after it
     (UnifiedLog.rebuildProducerState). Snapshots are written at the base of the last two segments and at the end."""
     producers = log.producer_state

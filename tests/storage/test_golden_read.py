@@ -40,8 +40,10 @@ def rows(segment: Segment) -> list[list[int]]:
         for position, size, header in batches(view, 0, segment.size):
             base, _, epoch, _, crc, attributes, delta, first, largest, producer, producer_epoch, sequence, count = header
             found.append(
-                [base, base + delta, position, size, epoch, crc, attributes, first, largest, producer, producer_epoch]
-                + [sequence, count]
+                [
+                    *(base, base + delta, position, size, epoch, crc, attributes, first, largest),
+                    *(producer, producer_epoch, sequence, count),
+                ]
             )
     return found
 

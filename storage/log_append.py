@@ -1,0 +1,258 @@
+"""Appending to a log: as leader what a client or coordinator sent, as follower what was fetched.
+
+The order is check, write, publish. A batch that must not be stored changes nothing; bytes of a failed write are cut off
+again. The path of a plain client batch costs a few microseconds: one unpack, one CRC, one pwrite.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from struct import Struct
+
+from crc32c import crc32c
+
+from storage.batch_scan import CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header, prepare_producer
+from storage.errors import UnexpectedAppendOffset
+from storage.log_state import LogState
+from storage.producer_state import ProducerUpdate
+from storage.types import AppendInfo
+from storage.validation import SMALL_BATCH_RECORDS, check_client_header, fit_to_topic, one_batch
+from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
+from wire.errors import ApiError, ErrorCode
+
+_BASE_OFFSET = Struct(">q")
+_EPOCH = Struct(">i")
+_ODD_BITS = 0x04 | TIMESTAMP_TYPE_BIT
+
+
+class LogAppends(LogState):
+    """The appending half of `storage.log.Log`."""
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        leader_epoch: int,
+        wall_ms: int,
+        *,
+        origin: str = "client",
+        requires_sequence_checks: bool = True,
+    ) -> AppendInfo:
+        """Append one client batch (several for origin "coordinator" and "raft"). Offsets and epoch are patched into
+        `records`, which must be writable. Raises ApiError, with nothing appended, for what must not be stored;
+        StorageError if the disk fails."""
+        if origin != "client":
+            return self._append_internal(records, leader_epoch, wall_ms)
+        if self.failure is not None:
+            raise self.failure
+        size = len(records)
+        if size < OVERHEAD:
+            one_batch(records)
+        header: Header = HEADER.unpack_from(records)
+        base, length, _, magic, crc, attributes, delta, base_timestamp, timestamp, producer_id, _, sequence, count = header
+        if length + LOG_OVERHEAD != size or magic != 2:
+            records = one_batch(records)
+            size = len(records)
+        config = self.config
+        if size > config.max_message_bytes or size > config.segment_bytes:
+            self._refuse_size(size)
+        if crc32c(records[CRC_FROM:]) != crc:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {crc}) in {self.name}")
+        if base != 0 or count != delta + 1 or delta < 0 or attributes & CONTROL_BIT or (producer_id >= 0 > sequence):
+            check_client_header(header, self.name)
+        append_time = -1
+        if (
+            not self._is_plain
+            or attributes & _ODD_BITS
+            or count <= SMALL_BATCH_RECORDS
+            or timestamp > wall_ms + config.message_timestamp_after_max_ms
+            or base_timestamp < wall_ms - config.message_timestamp_before_max_ms
+        ):
+            records = fit_to_topic(records, header, config, wall_ms, self.name)
+            header = HEADER.unpack_from(records)
+            size, timestamp = len(records), header[8]
+            if config.is_log_append_time:
+                append_time = wall_ms
+        first = self.log_end_offset
+        last = first + delta
+        update: ProducerUpdate | None = None
+        if producer_id >= 0:
+            duplicate = self._duplicate(header, timestamp)
+            if duplicate is not None:
+                return duplicate
+            update = ProducerUpdate()
+            self._prepare_client_batch(update, header, first, last, requires_sequence_checks)
+        _BASE_OFFSET.pack_into(records, 0, first)
+        _EPOCH.pack_into(records, 12, leader_epoch)
+        try:
+            if leader_epoch != self.epochs.latest:
+                self.epochs.assign(leader_epoch, first)
+            segment = self._active
+            if segment.should_roll(config, self._jitter_ms, size, last, timestamp, wall_ms):
+                segment = self.roll(wall_ms, first)
+            segment.append(records, size, last, timestamp)
+        except BaseException as error:
+            raise self._undo(error) from error
+        self.size += size
+        self.log_end_offset = last + 1
+        if update is not None:
+            self.producer_state.publish(update)
+        self.producer_state.advance(last + 1)
+        if last + 1 - self.recovery_point >= config.flush_messages:
+            self.flush()
+        return AppendInfo(first, last, timestamp, append_time, self.log_start_offset, False, 1, leader_epoch)
+
+    def _refuse_size(self, size: int) -> None:
+        config = self.config
+        if size > config.max_message_bytes:
+            raise ApiError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"The record batch size in the append to {self.name} is {size} bytes which exceeds the maximum "
+                f"configured value of {config.max_message_bytes}.",
+            )
+        raise ApiError(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"Message batch size is {size} bytes in append to partition {self.name}, which exceeds the maximum "
+            f"configured segment size of {config.segment_bytes}.",
+        )
+
+    def _duplicate(self, header: Header, timestamp: int) -> AppendInfo | None:
+        delta, producer_id, epoch, sequence = header[6], header[9], header[10], header[11]
+        last_sequence = (sequence + delta) & 0x7FFFFFFF
+        found = self.producer_state.find_duplicate(producer_id, epoch, sequence, last_sequence)
+        if found is None:
+            return None
+        first, last, first_timestamp = found
+        append_time = first_timestamp if self.config.is_log_append_time else -1
+        return AppendInfo(first, last, timestamp, append_time, self.log_start_offset, True, 1, header[2])
+
+    def _prepare_client_batch(
+        self, update: ProducerUpdate, header: Header, first: int, last: int, requires_sequence_checks: bool
+    ) -> None:
+        self.producer_state.prepare_batch(
+            update,
+            header[9],
+            header[10],
+            header[11],
+            first,
+            last,
+            header[8],
+            bool(header[5] & TRANSACTIONAL_BIT),
+            check_epoch=True,
+            check_sequence=requires_sequence_checks,
+        )
+
+    def _append_internal(self, records: memoryview, leader_epoch: int, wall_ms: int) -> AppendInfo:
+        """Batches of a coordinator or of the raft leader: control batches and any sequence may be there. Offsets
+        follow the end of the log."""
+        headers = self._whole_batches(records)
+        offset = self.log_end_offset
+        for position, size, header in headers:
+            if size > self.config.max_message_bytes or size > self.config.segment_bytes:
+                self._refuse_size(size)
+            _BASE_OFFSET.pack_into(records, position, offset)
+            _EPOCH.pack_into(records, position + 12, leader_epoch)
+            offset += header[6] + 1
+        if not headers:
+            raise ApiError(ErrorCode.INVALID_RECORD, f"no whole record batch in the append to {self.name}")
+        placed = self._whole_batches(records)
+        return self._append_batches(records, placed, wall_ms, check_epoch=True)
+
+    def append_as_follower(self, records: memoryview, leader_epoch: int | None = None) -> AppendInfo:
+        """Append fetched batches byte for byte. An incomplete tail is ignored, and everything from the first batch on
+        whose epoch is higher than `leader_epoch`, the one the fetch was made in (KAFKA-18723). Raises
+        UnexpectedAppendOffset if the first batch does not continue the log, ApiError(CORRUPT_MESSAGE) for a wrong CRC.
+        `batches` is 0 if nothing was whole."""
+        headers = self._whole_batches(records)
+        if leader_epoch is not None:
+            headers = list(takewhile(lambda entry: entry[2][2] <= leader_epoch, headers))
+        if not headers:
+            end = self.log_end_offset
+            return AppendInfo(end, end - 1, -1, -1, self.log_start_offset, False, 0, -1)
+        first = headers[0][2]
+        if first[0] < self.log_end_offset:
+            last = first[0] + first[6]
+            if self.log_end_offset == self.log_start_offset <= last:
+                # The log starts inside of this batch (the leader's log start does): keep the batch whole.
+                self.truncate_fully_and_start_at(first[0])
+            else:
+                raise UnexpectedAppendOffset(
+                    f"{self.name} ends at {self.log_end_offset}, but the fetched batch begins at {first[0]}",
+                    first[0],
+                    last,
+                )
+        previous = self.log_end_offset - 1
+        for position, _, header in headers:
+            if header[0] <= previous or header[6] < 0:
+                raise UnexpectedAppendOffset(
+                    f"{self.name}: offset {header[0]} follows {previous} at byte {position} of the fetched batches",
+                    header[0],
+                    header[0] + header[6],
+                )
+            previous = header[0] + header[6]
+        return self._append_batches(records, headers, -1, check_epoch=False)
+
+    def _whole_batches(self, records: memoryview) -> list[tuple[int, int, Header]]:
+        """Checked batches from the start of `records`. Raises ApiError(CORRUPT_MESSAGE)."""
+        if self.failure is not None:
+            raise self.failure
+        found: list[tuple[int, int, Header]] = []
+        position, end, unpack = 0, len(records), HEADER.unpack_from
+        while position + OVERHEAD <= end:
+            header: Header = unpack(records, position)
+            size = header[1] + LOG_OVERHEAD
+            if size < OVERHEAD or header[3] != 2:
+                raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.name}: no record batch at byte {position}")
+            if position + size > end:
+                break
+            if crc32c(records[position + CRC_FROM : position + size]) != header[4]:
+                raise ApiError(
+                    ErrorCode.CORRUPT_MESSAGE,
+                    f"{self.name}: the batch at offset {header[0]} is corrupt (stored crc = {header[4]})",
+                )
+            found.append((position, size, header))
+            position += size
+        return found
+
+    def _append_batches(
+        self, records: memoryview, headers: list[tuple[int, int, Header]], wall_ms: int, *, check_epoch: bool
+    ) -> AppendInfo:
+        update = ProducerUpdate()
+        entries: list[tuple[int, int, int, int]] = []
+        largest = -1
+        for position, size, header in headers:
+            last = header[0] + header[6]
+            largest = max(largest, header[8])
+            entries.append((position, size, last, header[8]))
+            if header[9] >= 0:
+                prepare_producer(self.producer_state, update, records, position, header, check_epoch=check_epoch)
+        first_offset, epoch = headers[0][2][0], headers[-1][2][2]
+        end = entries[-1][0] + entries[-1][1]
+        try:
+            for _, _, header in headers:
+                if header[2] != self.epochs.latest and header[2] >= 0:
+                    self.epochs.assign(header[2], header[0])
+            segment = self._active
+            if segment.should_roll(self.config, self._jitter_ms, end, last, largest, max(wall_ms, segment.created_ms)):
+                segment = self.roll(max(wall_ms, segment.created_ms), first_offset)
+            segment.append_all(records[:end], entries)
+            self.size += end
+            self.log_end_offset = last + 1
+            self.producer_state.publish(update)
+            for completed in update.completed:
+                if completed.is_aborted:
+                    stable = self.producer_state.last_stable_offset_after(completed)
+                    segment.append_aborted(completed, stable)
+                self.producer_state.complete(completed)
+        except BaseException as error:
+            raise self._undo(error) from error
+        self.producer_state.advance(last + 1)
+        if last + 1 - self.recovery_point >= self.config.flush_messages:
+            self.flush()
+        return AppendInfo(first_offset, last, largest, -1, self.log_start_offset, False, len(headers), epoch)
+
+    def _undo(self, error: BaseException) -> BaseException:
+        """A failed append: what it wrote must never be read, now or after a restart (KAFKA-19407)."""
+        self._active.discard_after(self._active.size)
+        if isinstance(error, OSError):
+            return self.fail("append to the log", error)
+        return error
