@@ -6,18 +6,21 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from minikafka.net.channel import Channel, ConnectionLost, RequestTimeout
 from wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.raft import RaftHost
-    from minikafka.net.channel import Channel
 
 log = logging.getLogger(__name__)
 
 RETRY_BACKOFF_MS = 20
 RETRY_BACKOFF_MS_MAX = 500
 REQUEST_TIMEOUT_MS = 30_000
+CONNECT_TIMEOUT_MS = 2_000
 
 
 class ControllerChannel:
@@ -29,10 +32,129 @@ class ControllerChannel:
     an epoch (AlterPartition, BrokerRegistration are); `retry_lost=False` gives up with ConnectionError instead.
     """
 
-    def __init__(self, raft: RaftHost, environment: Environment, client_id: str) -> None: ...
+    def __init__(self, raft: RaftHost, environment: Environment, client_id: str) -> None:
+        self._raft = raft
+        self._environment = environment
+        self._client_id = client_id
+        self._channel: Channel | None = None
+        self._endpoint: tuple[str, int] | None = None
+        self._connecting: asyncio.Task[Channel] | None = None
+        self._changed: asyncio.Event = asyncio.Event()
+        self._closed = False
+        self._said = ""
+        raft.subscribe(self)
 
-    async def request(self, request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS, *, version: int | None = None, retry_lost: bool = True) -> Any:
+    async def request(
+        self, request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS, *, version: int | None = None, retry_lost: bool = True
+    ) -> Any:
         """The response of the active controller. Raises TimeoutError, ConnectionError, UnsupportedVersion."""
+        clock = self._environment.clock
+        deadline_ms = clock.now_ms() + timeout_ms
+        backoff_ms = RETRY_BACKOFF_MS
+        while not self._closed:
+            left_ms = deadline_ms - clock.now_ms()
+            if left_ms <= 0:
+                raise RequestTimeout(f"no active controller answered {type(request).__name__} within {timeout_ms} ms")
+            try:
+                channel = await self._open(left_ms)
+            except (OSError, TimeoutError) as error:
+                self._say(f"cannot reach the active controller: {error}")
+                channel = None
+            if channel is not None:
+                try:
+                    response = await channel.request(request, version, max(1, deadline_ms - clock.now_ms()))
+                except ConnectionLost:
+                    if not retry_lost:
+                        raise
+                    self._drop(channel)
+                else:
+                    if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                        self._said = ""
+                        return response
+                    self._drop(channel)
+            await self._pause(min(backoff_ms, max(1, deadline_ms - clock.now_ms())))
+            backoff_ms = min(2 * backoff_ms, RETRY_BACKOFF_MS_MAX)
+        raise ConnectionLost("the node is stopping")
 
     async def close(self) -> None:
         """Close the connection; requests that wait fail with ConnectionError."""
+        self._closed = True
+        self._changed.set()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._channel is not None:
+            self._channel.close("the node is stopping")
+
+    # -- raft listener ---------------------------------------------------------------------------------------------
+
+    def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
+        """Another leader: whoever waits tries at once."""
+        endpoint = self._raft.leader_endpoint()
+        if endpoint is not None and endpoint != self._endpoint and self._channel is not None:
+            channel, self._channel = self._channel, None
+            channel.close("another controller is active")
+        self._changed.set()
+
+    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
+        """Nothing here depends on records."""
+
+    def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> None:
+        """Nothing here depends on records."""
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Nothing here depends on records."""
+
+    # -- connecting ------------------------------------------------------------------------------------------------
+
+    async def _open(self, timeout_ms: int) -> Channel | None:
+        """The open channel, or None when no leader is known. Raises OSError or TimeoutError."""
+        if self._channel is not None and not self._channel.closed:
+            return self._channel
+        endpoint = self._raft.leader_endpoint()
+        if endpoint is None:
+            return None
+        if self._connecting is None or self._connecting.done():
+            self._endpoint = endpoint
+            self._connecting = asyncio.ensure_future(
+                Channel.open(
+                    self._environment.network,
+                    endpoint[0],
+                    endpoint[1],
+                    client_id=self._client_id,
+                    timeout_ms=min(timeout_ms, CONNECT_TIMEOUT_MS),
+                )
+            )
+            self._connecting.add_done_callback(_retrieve)
+        connecting = self._connecting
+        channel = await asyncio.shield(connecting)
+        if self._closed:
+            channel.close("the node is stopping")
+            return None
+        if endpoint == self._endpoint:
+            self._channel = channel
+        return channel
+
+    def _drop(self, channel: Channel) -> None:
+        if self._channel is channel:
+            self._channel = None
+        channel.close("not the active controller")
+
+    async def _pause(self, backoff_ms: int) -> None:
+        """Wait for another leader, but no longer than the back-off."""
+        self._changed.clear()
+        try:
+            await asyncio.wait_for(self._changed.wait(), backoff_ms / 1000)
+        except TimeoutError:
+            return
+
+    def _say(self, text: str) -> None:
+        """Log a trouble once, however often it is met in a row."""
+        if text != self._said:
+            self._said = text
+            log.info("%s", text)
+
+
+def _retrieve(task: asyncio.Task[Channel]) -> None:
+    """Mark a failed connection as seen, though all who waited for it may be gone."""
+    if not task.cancelled():
+        task.exception()

@@ -3,26 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from minikafka.core.controller.config import SUPPORTED_FEATURES
+from minikafka.core.controller.topics import random_uuid
+from minikafka.net.channel import UnsupportedVersion
+from wire.errors import ApiError, ErrorCode
+from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from wire.messages.broker_registration import BrokerRegistrationRequest
 
 if TYPE_CHECKING:
     from minikafka.broker.controller_channel import ControllerChannel
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.metadata import MetadataHost
+    from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.core.metadata.image import MetadataImage
+
+log = logging.getLogger(__name__)
+
+REGISTRATION_BACKOFF_MS = 50
+REGISTRATION_BACKOFF_MS_MAX = 500
+#: Between two heartbeats while the controller moves leaderships away.
+SHUTDOWN_HEARTBEAT_MS = 50
+
+#: Answers to a registration that another try will not change.
+_FATAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION})
+
+
+class RegistrationFailed(Exception):
+    """The controller will not have this broker; the text says why."""
 
 
 class BrokerLifecycle:
     """Registers the broker and keeps its session alive.
 
     broker_epoch: -1 until registered; incarnation_id: 16 bytes of this process; fenced: what the controller last said;
-    ready: set when the controller has unfenced the broker and this node's image says so too.
+    ready: set when the controller has unfenced the broker and this node's image says so too; failed: a future that
+    RegistrationFailed is set on when the controller refuses the broker for good.
     """
-
-    broker_epoch: int
-    incarnation_id: bytes
-    fenced: bool
-    ready: asyncio.Event
 
     def __init__(
         self,
@@ -36,13 +56,185 @@ class BrokerLifecycle:
         log_dirs: Callable[[], list[bytes]],
         offline_log_dirs: Callable[[], list[bytes]],
         previous_broker_epoch: int = -1,
-    ) -> None: ...
+    ) -> None:
+        """`log_dirs` and `offline_log_dirs` give directory ids of 16 bytes; `listeners` as in BrokerRegistration;
+        `previous_broker_epoch` is what the last clean shutdown left in the log directories, -1 without one."""
+        self._config = config
+        self._environment = environment
+        self._metadata = metadata
+        self._controller = controller
+        self._cluster_id = cluster_id
+        self._listeners = listeners
+        self._log_dirs = log_dirs
+        self._offline_log_dirs = offline_log_dirs
+        self._previous_broker_epoch = previous_broker_epoch
+        self.node_id: int = config.node_id
+        self.incarnation_id: bytes = random_uuid(environment.random)
+        self.broker_epoch = -1
+        self.fenced = True
+        self.ready = asyncio.Event()
+        self.failed: asyncio.Future[None] = environment.loop.create_future()
+        self._want_shut_down = False
+        self._may_go = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        metadata.subscribe(self._on_metadata)
 
     async def start(self) -> None:
         """Begin to register in the background; `ready` tells when the broker is in service."""
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
 
     async def controlled_shutdown(self, timeout_ms: int) -> bool:
         """Ask the controller to move leaderships away; True when it said that the broker may go now."""
+        if self._task is None or self.broker_epoch < 0:
+            return False
+        self._want_shut_down = True
+        self._wake.set()
+        try:
+            await asyncio.wait_for(self._may_go.wait(), timeout_ms / 1000)
+        except TimeoutError:
+            log.warning("the controller did not release this broker within %d ms; it goes all the same", timeout_ms)
+            return False
+        return True
 
     async def stop(self) -> None:
         """Stop heartbeats."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if not self.failed.done():
+            self.failed.cancel()
+
+    def directory_failed(self) -> None:
+        """A log directory went offline: tell the controller at once."""
+        self._wake.set()
+
+    # -- metadata --------------------------------------------------------------------------------------------------
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for broker_id, broker in delta.changed_brokers.items():
+            if broker is None:
+                continue
+            if broker_id == self.node_id:
+                if broker.epoch == self.broker_epoch:
+                    self._note(broker.fenced)
+                    self._wake.set()
+            elif broker.in_controlled_shutdown and not self.fenced:
+                # It may go once every broker has reported that it knows of the new leaders.
+                self._wake.set()
+        if self._want_shut_down and delta.changed_topics:
+            self._wake.set()
+
+    def _note(self, fenced_in_image: bool) -> None:
+        if not fenced_in_image and not self.fenced and not self.ready.is_set():
+            log.info("broker %d is in service (broker epoch %d)", self.node_id, self.broker_epoch)
+            self.ready.set()
+
+    # -- the conversation with the controller ----------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            await self._register()
+            while not self._may_go.is_set():
+                await self._heartbeat()
+                await self._sleep(self._pause_ms())
+        except RegistrationFailed as error:
+            if not self.failed.done():
+                self.failed.set_exception(error)
+        except ConnectionError:
+            return  # the node is stopping
+
+    def _pause_ms(self) -> int:
+        interval: int = self._config.broker_heartbeat_interval_ms
+        return min(interval, SHUTDOWN_HEARTBEAT_MS) if self._want_shut_down else interval
+
+    async def _sleep(self, pause_ms: int) -> None:
+        """Until it is time, or something happened that the controller should hear of."""
+        if not self._wake.is_set():
+            try:
+                await asyncio.wait_for(self._wake.wait(), pause_ms / 1000)
+            except TimeoutError:
+                return
+        self._wake.clear()
+
+    async def _register(self) -> None:
+        backoff_ms = REGISTRATION_BACKOFF_MS
+        said = ErrorCode.NONE
+        while True:
+            code = await self._try_to_register()
+            if code is ErrorCode.NONE:
+                return
+            if code in _FATAL:
+                raise RegistrationFailed(f"the controller refuses broker {self.node_id}: {code.name} ({code.text})")
+            if code is not said:
+                said = code
+                log.info("broker %d cannot register yet: %s", self.node_id, code.name)
+            await asyncio.sleep(backoff_ms / 1000)
+            backoff_ms = min(2 * backoff_ms, REGISTRATION_BACKOFF_MS_MAX)
+
+    async def _try_to_register(self) -> ErrorCode:
+        request = BrokerRegistrationRequest(
+            broker_id=self.node_id,
+            cluster_id=self._cluster_id,
+            incarnation_id=self.incarnation_id,
+            listeners=[
+                BrokerRegistrationRequest.Listener(name=name, host=host, port=port, security_protocol=protocol)
+                for name, (host, port, protocol) in self._listeners.items()
+            ],
+            features=[
+                BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+            rack=self._config.broker_rack,
+            log_dirs=self._log_dirs(),
+            previous_broker_epoch=self._previous_broker_epoch,
+        )
+        try:
+            response = await self._controller.request(request, self._config.initial_broker_registration_timeout_ms)
+        except TimeoutError:
+            return ErrorCode.REQUEST_TIMED_OUT
+        except UnsupportedVersion as error:
+            raise RegistrationFailed(f"the controller does not speak this broker's protocol: {error}") from error
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.NONE:
+            self.broker_epoch = response.broker_epoch
+            log.info("broker %d is registered with broker epoch %d", self.node_id, self.broker_epoch)
+        return code
+
+    async def _heartbeat(self) -> None:
+        request = BrokerHeartbeatRequest(
+            broker_id=self.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._metadata.offset,
+            want_fence=False,
+            want_shut_down=self._want_shut_down,
+            offline_log_dirs=self._offline_log_dirs(),
+        )
+        try:
+            response = await self._controller.request(request, self._config.broker_session_timeout_ms)
+        except (TimeoutError, ApiError) as error:
+            log.warning("no answer to a heartbeat: %s", error)
+            return
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.STALE_BROKER_EPOCH and not self._want_shut_down:
+            log.warning("the controller does not know broker epoch %d of broker %d; registering again", self.broker_epoch, self.node_id)
+            self.ready.clear()
+            await self._register()
+            self._wake.set()
+            return
+        if code is not ErrorCode.NONE:
+            log.warning("the controller answered a heartbeat with %s", code.name)
+            if code is ErrorCode.STALE_BROKER_EPOCH:
+                self._may_go.set()
+            return
+        if response.is_fenced and not self.fenced and not self._want_shut_down:
+            log.warning("the controller has fenced broker %d", self.node_id)
+            self.ready.clear()
+        self.fenced = response.is_fenced
+        own = self._metadata.image.brokers.get(self.node_id)
+        if own is not None and own.epoch == self.broker_epoch:
+            self._note(own.fenced)
+        if response.should_shut_down:
+            self._may_go.set()

@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from wire.records.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
-
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage, empty_image
+from wire.records.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 if TYPE_CHECKING:
     from minikafka.broker.hosts.raft import RaftHost

@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from minikafka.core.controller.config import ControllerConfig
+from minikafka.core.controller.partitions import PartitionControl
+from minikafka.core.controller.sessions import BrokerSessions
+from minikafka.core.controller.state import ControllerState, Result
+from minikafka.core.metadata.image import (
+    METADATA_VERSION,
+    BrokerRegistration,
+    is_reserved_directory,
+)
 from wire.errors import ApiError, ErrorCode
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -15,16 +24,6 @@ from wire.records.metadata_records import (
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
-)
-
-from minikafka.core.controller.config import ControllerConfig
-from minikafka.core.controller.partitions import PartitionControl
-from minikafka.core.controller.sessions import BrokerSessions
-from minikafka.core.controller.state import ControllerState, Result
-from minikafka.core.metadata.image import (
-    METADATA_VERSION,
-    BrokerRegistration,
-    is_reserved_directory,
 )
 
 FENCE = 1

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum
 
-from wire.records.metadata_records import PartitionChangeRecord
-
 from minikafka.core.metadata.image import (
     DIRECTORY_UNASSIGNED,
     NO_LEADER,
@@ -14,6 +12,7 @@ from minikafka.core.metadata.image import (
     RECOVERING,
     PartitionRegistration,
 )
+from wire.records.metadata_records import PartitionChangeRecord
 
 
 class Election(Enum):
@@ -217,7 +216,7 @@ class PartitionChange:
         if record.isr is not None and not record.isr and partition.last_known_elr != (partition.leader,):
             if partition.leader != NO_LEADER:
                 record.last_known_elr = [partition.leader]
-        elif partition.last_known_elr and (record.leader >= 0 or (partition.leader != NO_LEADER and record.leader != NO_LEADER)):
+        elif partition.last_known_elr and (record.leader >= 0 or NO_LEADER not in {partition.leader, record.leader}):
             record.last_known_elr = []
 
     def _set_assignment(self, record: PartitionChangeRecord) -> None:

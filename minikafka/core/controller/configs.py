@@ -5,11 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wire.errors import ApiError, ErrorCode
-from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-from wire.records.metadata_records import ClearElrRecord, ConfigRecord
-
 from minikafka.core.controller.config import ConfigRules
 from minikafka.core.controller.state import CLUSTER_DEFAULT, MIN_INSYNC_REPLICAS, ControllerState, Result
 from minikafka.core.metadata.image import (
@@ -19,6 +14,10 @@ from minikafka.core.metadata.image import (
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
+from wire.errors import ApiError, ErrorCode
+from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from wire.records.metadata_records import ClearElrRecord, ConfigRecord
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 

@@ -11,6 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from minikafka.core.controller.brokers import BrokerControl
+from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, ConfigRules, ControllerConfig, RandomSource
+from minikafka.core.controller.configs import ConfigControl
+from minikafka.core.controller.features import FeatureControl, bootstrap_records
+from minikafka.core.controller.partitions import PartitionControl
+from minikafka.core.controller.quotas import QuotaControl
+from minikafka.core.controller.reassignment import ReassignmentControl
+from minikafka.core.controller.sessions import BrokerSessions
+from minikafka.core.controller.state import UNCLEAN_LEADER_ELECTION, ControllerState, Result
+from minikafka.core.controller.topics import TopicControl
+from minikafka.core.metadata.delta import MetadataDelta
+from minikafka.core.metadata.image import MetadataImage
 from wire.errors import ApiError, ErrorCode
 from wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -30,19 +42,6 @@ from wire.messages.list_partition_reassignments import ListPartitionReassignment
 from wire.messages.unregister_broker import UnregisterBrokerRequest
 from wire.messages.update_features import UpdateFeaturesRequest
 from wire.records.metadata_records import BrokerRegistrationChangeRecord, ProducerIdsRecord
-
-from minikafka.core.controller.brokers import BrokerControl
-from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, ConfigRules, ControllerConfig, RandomSource
-from minikafka.core.controller.configs import ConfigControl
-from minikafka.core.controller.features import FeatureControl, bootstrap_records
-from minikafka.core.controller.partitions import PartitionControl
-from minikafka.core.controller.quotas import QuotaControl
-from minikafka.core.controller.reassignment import ReassignmentControl
-from minikafka.core.controller.sessions import BrokerSessions
-from minikafka.core.controller.state import UNCLEAN_LEADER_ELECTION, ControllerState, Result
-from minikafka.core.controller.topics import TopicControl
-from minikafka.core.metadata.delta import MetadataDelta
-from minikafka.core.metadata.image import MetadataImage
 
 #: How soon after a full round of elections the next one follows (the balancer has reached its limit).
 BALANCE_AGAIN_MS = 50
@@ -149,8 +148,7 @@ class Controller:
 
     def on_deadline(self, now_ms: int) -> Iterator[list[Any]]:
         """Lists of records to append and replay one after the other: sessions that ended, leaders out of balance."""
-        for records in self.brokers.expire(now_ms):
-            yield records
+        yield from self.brokers.expire(now_ms)
         if self.state.has_leaderless and now_ms >= self._unclean_ms:
             self._unclean_ms = now_ms + self._config.unclean_leader_election_interval_ms
             found: list[Any] = list(self.partitions.elect_leaderless())

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wire.errors import ApiError, ErrorCode
-from wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from wire.records.metadata_records import BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord
-
 from minikafka.core.controller.config import DEFAULT_FEATURES, ControllerConfig
 from minikafka.core.controller.state import CLUSTER_DEFAULT, MIN_INSYNC_REPLICAS, ControllerState, Result
 from minikafka.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, RESOURCE_BROKER
+from wire.errors import ApiError, ErrorCode
+from wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from wire.records.metadata_records import BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 KRAFT_VERSION = "kraft.version"
@@ -83,7 +82,10 @@ class FeatureControl:
             return f"{prefix} The controller does not support the given upgrade type."
         if level < current:
             if kind == UPGRADE:
-                return f"{prefix} Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+                return (
+                    f"{prefix} Can't downgrade the version of this feature without setting the upgrade type to either safe or "
+                    "unsafe downgrade."
+                )
             if name == METADATA_VERSION:
                 return f"{prefix} Unsafe metadata downgrade is not supported in this version."
         return None

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from wire.errors import ApiError, ErrorCode
-from wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
-from wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from wire.records.metadata_records import PartitionChangeRecord
-
 from minikafka.core.controller.change import Election, PartitionChange
 from minikafka.core.controller.config import ControllerConfig
 from minikafka.core.controller.state import ControllerState, Result
@@ -24,6 +18,11 @@ from minikafka.core.metadata.image import (
     TopicImage,
     is_reserved_directory,
 )
+from wire.errors import ApiError, ErrorCode
+from wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from wire.records.metadata_records import PartitionChangeRecord
 
 NOBODY = NO_LEADER
 ELECTION_PREFERRED = 0
@@ -281,7 +280,9 @@ class PartitionControl:
             for record in self._drop_from_isr(topic, index, partition, broker.broker_id)
         ]
 
-    def _drop_from_isr(self, topic: TopicImage, index: int, partition: PartitionRegistration, broker_id: int) -> list[PartitionChangeRecord]:
+    def _drop_from_isr(
+        self, topic: TopicImage, index: int, partition: PartitionRegistration, broker_id: int
+    ) -> list[PartitionChangeRecord]:
         if broker_id not in partition.isr and partition.leader != broker_id:
             return []
         image = self._state.image

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wire.errors import ApiError, ErrorCode
-
 from minikafka.core.controller.config import RandomSource
+from wire.errors import ApiError, ErrorCode
 
 
 @dataclass(slots=True, frozen=True)
@@ -124,7 +123,9 @@ def place_replicas(brokers: Iterable[UsableBroker], partitions: int, replication
     Raises ApiError INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR with Kafka's words.
     """
     if partitions <= 0:
-        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Invalid number of partitions {partitions}: the number of partitions must be positive.")
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS, f"Invalid number of partitions {partitions}: the number of partitions must be positive."
+        )
     if replication_factor <= 0:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,

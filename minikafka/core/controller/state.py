@@ -30,7 +30,7 @@ PartitionKey = tuple[bytes, int]
 
 @dataclass(slots=True)
 class Result:
-    """What a request comes to: records to append (one atomic batch, unless `atomic` is False) and the answer for when they are committed."""
+    """What a request comes to: records to append, in one batch if `atomic`, and the answer for when they are committed."""
 
     response: Any = None
     records: list[Any] = field(default_factory=list)

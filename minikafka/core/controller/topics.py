@@ -6,12 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wire.errors import ApiError, ErrorCode
-from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from wire.records.metadata_records import RemoveTopicRecord, TopicRecord
-
 from minikafka.core.controller.config import PARTITIONS_PER_REQUEST_MAX, ControllerConfig, RandomSource
 from minikafka.core.controller.configs import ConfigControl
 from minikafka.core.controller.placement import UsableBroker, place_replicas
@@ -22,6 +16,11 @@ from minikafka.core.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
+from wire.errors import ApiError, ErrorCode
+from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from wire.records.metadata_records import RemoveTopicRecord, TopicRecord
 
 NAME_LENGTH_MAX = 249
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"

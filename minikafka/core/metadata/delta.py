@@ -8,6 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from minikafka.core.metadata.image import (
+    RESOURCE_TOPIC,
+    BrokerRegistration,
+    ControllerRegistration,
+    MetadataImage,
+    PartitionRegistration,
+    Resource,
+    TopicImage,
+    empty_image,
+)
 from wire.records.metadata_records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
@@ -35,17 +45,6 @@ from wire.records.metadata_records import (
     UnregisterBrokerRecord,
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
-)
-
-from minikafka.core.metadata.image import (
-    RESOURCE_TOPIC,
-    BrokerRegistration,
-    ControllerRegistration,
-    MetadataImage,
-    PartitionRegistration,
-    Resource,
-    TopicImage,
-    empty_image,
 )
 
 

@@ -1,0 +1,268 @@
+"""The active controller on its node: runs the core over the metadata log, and answers when what it decided is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.config_rules import BrokerConfigRules
+from minikafka.broker.hosts.raft import NotLeader
+from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES, ControllerConfig
+from minikafka.core.controller.controller import Controller, record_version
+from minikafka.core.controller.topics import random_uuid
+from wire.errors import ApiError, ErrorCode
+from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from wire.messages.broker_registration import BrokerRegistrationRequest
+from wire.messages.controller_registration import ControllerRegistrationRequest
+from wire.records.frame import encode_metadata_record
+
+if TYPE_CHECKING:
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.hosts.metadata import MetadataHost
+    from minikafka.broker.hosts.raft import RaftHost
+
+log = logging.getLogger(__name__)
+
+#: Records of a change that need not be atomic are written in batches of this many.
+RECORDS_PER_BATCH = 4000
+
+#: Called with (response, None), or with (None, the error that stands for the whole request).
+Respond = Callable[[Any, ApiError | None], None]
+
+
+def controller_config(config: Any, cluster_id: str) -> ControllerConfig:
+    """What the core needs of a node's configuration."""
+    return ControllerConfig(
+        cluster_id=cluster_id,
+        node_id=config.node_id,
+        num_partitions=config.num_partitions,
+        default_replication_factor=config.default_replication_factor,
+        min_insync_replicas=config.min_insync_replicas,
+        unclean_leader_election_enable=config.unclean_leader_election_enable,
+        delete_topic_enable=config.delete_topic_enable,
+        broker_session_timeout_ms=config.broker_session_timeout_ms,
+        auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
+        leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_seconds * 1000,
+        leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
+        unclean_leader_election_interval_ms=config.unclean_leader_election_interval_ms,
+    )
+
+
+class ControllerHost:
+    """Holds the core while this node leads the metadata quorum; on other nodes it answers NOT_CONTROLLER.
+
+    Requests see everything appended so far; each is answered when the log is committed up to what it saw, so that
+    nothing is ever told that a fail-over could take back.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        environment: Environment,
+        raft: RaftHost,
+        metadata: MetadataHost,
+        *,
+        cluster_id: str,
+        features: Mapping[str, int] | None = None,
+        listeners: Callable[[], Mapping[str, tuple[str, int, int]]] | None = None,
+    ) -> None:
+        """`features`: levels for a cluster whose log is still empty (bootstrap.checkpoint); `listeners`: this
+        controller's advertised endpoints, asked for when it registers itself."""
+        self._config = controller_config(config, cluster_id)
+        self._environment = environment
+        self._raft = raft
+        self._metadata = metadata
+        self._features = dict(features or DEFAULT_FEATURES)
+        self._listeners = listeners
+        self._rules = BrokerConfigRules(config)
+        self._incarnation_id = random_uuid(environment.random)
+        self._core: Controller | None = None
+        self._epoch = -1
+        self._waiting: deque[tuple[int, Respond, Any]] = deque()
+        self._heartbeat_connections: dict[int, tuple[int, Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        raft.subscribe(self)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node is the active controller."""
+        return self._core is not None
+
+    @property
+    def core(self) -> Controller | None:
+        """The core while this node is active; for tests and metrics."""
+        return self._core
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def handle(self, request: Any, version: int, respond: Respond, connection: Any = None) -> None:
+        """Decide about a request; `respond` is called once, now or after the commit. `connection` is where it came from."""
+        core = self._core
+        if core is None:
+            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "The active controller appears to be another node."))
+            return
+        try:
+            if connection is not None:
+                self._watch_connection(core, request, connection)
+            result = core.handle(request, version, self._environment.clock.now_ms())
+            last = self._write(core, result.records, result.atomic)
+        except NotLeader:
+            self._deactivate()
+            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This controller has just lost its office."))
+            return
+        except ApiError as error:
+            respond(None, error)
+            return
+        self._answer_when_committed(last, respond, result.response)
+        self._arm()
+
+    async def ask(self, request: Any, version: int) -> Any:
+        """As `handle`, for callers that can wait. Raises ApiError."""
+        future: asyncio.Future[Any] = self._environment.loop.create_future()
+
+        def respond(response: Any, error: ApiError | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(response)
+
+        self.handle(request, version, respond)
+        return await future
+
+    def _watch_connection(self, core: Controller, request: Any, connection: Any) -> None:
+        """Remember which connection carries a broker's heartbeats: when it is closed, a successor need not wait for the session to end."""
+        if isinstance(request, BrokerHeartbeatRequest):
+            self._heartbeat_connections[request.broker_id] = (request.broker_epoch, connection)
+        elif isinstance(request, BrokerRegistrationRequest):
+            known = self._heartbeat_connections.get(request.broker_id)
+            if known is not None and known[1].closed:
+                core.broker_disconnected(request.broker_id, known[0])
+
+    def _write(self, core: Controller, records: list[Any], atomic: bool) -> int:
+        """Append and replay; the offset that must be committed before anybody is told. Raises NotLeader."""
+        step = len(records) if atomic else RECORDS_PER_BATCH
+        for start in range(0, len(records), step or 1):
+            batch = records[start : start + step]
+            base = core.state.next_offset
+            framed = [encode_metadata_record(record, record_version(record)) for record in batch]
+            last = self._raft.append(framed, epoch=self._epoch)
+            # The log may have put a control batch in between (a change of voters).
+            base = last - len(batch) + 1
+            core.replay(batch, base)
+        return core.state.next_offset - 1
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def _answer_when_committed(self, offset: int, respond: Respond, response: Any) -> None:
+        if offset < self._raft.high_watermark and not self._waiting:
+            respond(response, None)
+        else:
+            self._waiting.append((offset, respond, response))
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Committed up to `offset` (exclusive): answer."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] < offset:
+            _, respond, response = waiting.popleft()
+            respond(response, None)
+
+    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
+        """The image is the MetadataHost's business."""
+
+    def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> None:
+        """The image is the MetadataHost's business."""
+
+    # -- office ----------------------------------------------------------------------------------------------------
+
+    def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
+        """Take or leave office."""
+        if is_self and (self._core is None or epoch != self._epoch):
+            self._deactivate()
+            self._activate(epoch)
+        elif not is_self:
+            self._deactivate()
+
+    def _activate(self, epoch: int) -> None:
+        self._epoch = epoch
+        now_ms = self._environment.clock.now_ms()
+        image = self._metadata.image
+        core = Controller(self._config, self._rules, self._environment.random, image, self._raft.log_end_offset, now_ms)
+        self._core = core
+        log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)
+        try:
+            bootstrap = core.bootstrap(self._features)
+            self._write(core, bootstrap.records, True)
+            self._register_itself(core, now_ms)
+        except NotLeader:
+            self._deactivate()
+            return
+        self._arm()
+
+    def _register_itself(self, core: Controller, now_ms: int) -> None:
+        if self._listeners is None:
+            return
+        request = ControllerRegistrationRequest(
+            controller_id=self._config.node_id,
+            incarnation_id=self._incarnation_id,
+            listeners=[
+                ControllerRegistrationRequest.Listener(name=name, host=host, port=port, security_protocol=protocol)
+                for name, (host, port, protocol) in self._listeners().items()
+            ],
+            features=[
+                ControllerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+        )
+        self._write(core, core.handle(request, 0, now_ms).records, True)
+
+    def _deactivate(self) -> None:
+        if self._core is None:
+            return
+        log.info("controller %d leaves office", self._config.node_id)
+        self._core = None
+        self._heartbeat_connections.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, deque()
+        for _, respond, _ in waiting:
+            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This controller has lost its office."))
+
+    async def stop(self) -> None:
+        """Leave office."""
+        self._deactivate()
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Set the timer to the core's next deadline, unless it goes off earlier anyway: heartbeats only ever move deadlines back."""
+        core = self._core
+        if core is None:
+            return
+        deadline_ms = core.next_deadline()
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        delay_ms = max(0, deadline_ms - self._environment.clock.now_ms())
+        self._timer = self._environment.loop.call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        core = self._core
+        if core is None:
+            return
+        try:
+            for records in core.on_deadline(self._environment.clock.now_ms()):
+                self._write(core, records, False)
+        except NotLeader:
+            self._deactivate()
+            return
+        self._arm()
