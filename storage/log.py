@@ -27,14 +27,16 @@ class Log(LogAppends):
         """Batches from the one that holds `offset`, up to `bytes_max` bytes and below `end_offset`, from one segment.
         `at_least_one`: the first batch is returned whole even if larger. The slice is empty if there is nothing below
         `end_offset` yet. Raises ApiError (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE)."""
-        if not self.log_start_offset <= offset <= self.log_end_offset:
+        if self.failure is not None or not self.log_start_offset <= offset <= self.log_end_offset:
             self._refuse_offset(offset)
         if offset >= end_offset or offset == self.log_end_offset:
             return ReadResult(empty_slice(), self.offset_position(offset))
-        with self.disk("read the log"):
+        try:
             index = bisect_right(self.bases, offset) - 1
             stop = None if end_offset >= self.log_end_offset else self.offset_position(end_offset)
-            for segment in self.segments[max(index, 0) :]:
+            while index < len(self.segments):
+                segment = self.segments[index]
+                index += 1
                 found = segment.translate(offset)
                 if found is None:
                     continue
@@ -47,6 +49,8 @@ class Log(LogAppends):
                 if size <= 0:
                     return ReadResult(empty_slice(), where, bytes_max < first_size)
                 return ReadResult(segment.slice(position, size), where, not at_least_one and bytes_max < first_size)
+        except OSError as error:
+            raise self.fail("read the log", error) from error
         return ReadResult(empty_slice(), self._end_position())
 
     def _refuse_offset(self, offset: int) -> None:

@@ -16,12 +16,12 @@ from storage.errors import UnexpectedAppendOffset
 from storage.log_state import LogState
 from storage.producer_state import ProducerUpdate
 from storage.types import AppendInfo
-from storage.validation import SMALL_BATCH_RECORDS, check_client_header, fit_to_topic, one_batch
+from storage.validation import SMALL_BATCH_RECORDS, check_client_header, fit_to_topic, is_simple_record, one_batch
 from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
 from wire.errors import ApiError, ErrorCode
 
-_BASE_OFFSET = Struct(">q")
-_EPOCH = Struct(">i")
+# Base offset, batch length, partition leader epoch: the fields in front of the CRC that a leader sets.
+_PLACE = Struct(">qii")
 _ODD_BITS = 0x04 | TIMESTAMP_TYPE_BIT
 
 
@@ -48,24 +48,28 @@ class LogAppends(LogState):
         if size < OVERHEAD:
             one_batch(records)
         header: Header = HEADER.unpack_from(records)
-        base, length, _, magic, crc, attributes, delta, base_timestamp, timestamp, producer_id, _, sequence, count = header
+        base, length, _, magic, crc, attributes, delta, base_timestamp, timestamp, producer_id, _, sequence, count = (
+            header
+        )
         if length + LOG_OVERHEAD != size or magic != 2:
             records = one_batch(records)
             size = len(records)
-        config = self.config
-        if size > config.max_message_bytes or size > config.segment_bytes:
+        if size > self._batch_bytes_max:
             self._refuse_size(size)
         if crc32c(records[CRC_FROM:]) != crc:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {crc}) in {self.name}")
         if base != 0 or count != delta + 1 or delta < 0 or attributes & CONTROL_BIT or (producer_id >= 0 > sequence):
             check_client_header(header, self.name)
-        append_time = -1
+        append_time, config = -1, self.config
         if (
             not self._is_plain
             or attributes & _ODD_BITS
-            or count <= SMALL_BATCH_RECORDS
-            or timestamp > wall_ms + config.message_timestamp_after_max_ms
-            or base_timestamp < wall_ms - config.message_timestamp_before_max_ms
+            or timestamp > wall_ms + self._after_max_ms
+            or base_timestamp < wall_ms - self._before_max_ms
+            or (
+                count <= SMALL_BATCH_RECORDS
+                and not (count == 1 and timestamp == base_timestamp and is_simple_record(records, size))
+            )
         ):
             records = fit_to_topic(records, header, config, wall_ms, self.name)
             header = HEADER.unpack_from(records)
@@ -81,8 +85,7 @@ class LogAppends(LogState):
                 return duplicate
             update = ProducerUpdate()
             self._prepare_client_batch(update, header, first, last, requires_sequence_checks)
-        _BASE_OFFSET.pack_into(records, 0, first)
-        _EPOCH.pack_into(records, 12, leader_epoch)
+        _PLACE.pack_into(records, 0, first, size - LOG_OVERHEAD, leader_epoch)
         try:
             if leader_epoch != self.epochs.latest:
                 self.epochs.assign(leader_epoch, first)
@@ -91,13 +94,14 @@ class LogAppends(LogState):
                 segment = self.roll(wall_ms, first)
             segment.append(records, size, last, timestamp)
         except BaseException as error:
-            raise self._undo(error) from error
+            self._undo(error)
+            raise
         self.size += size
         self.log_end_offset = last + 1
         if update is not None:
             self.producer_state.publish(update)
         self.producer_state.advance(last + 1)
-        if last + 1 - self.recovery_point >= config.flush_messages:
+        if last - self.recovery_point >= self._flush_messages:
             self.flush()
         return AppendInfo(first, last, timestamp, append_time, self.log_start_offset, False, 1, leader_epoch)
 
@@ -149,8 +153,7 @@ class LogAppends(LogState):
         for position, size, header in headers:
             if size > self.config.max_message_bytes or size > self.config.segment_bytes:
                 self._refuse_size(size)
-            _BASE_OFFSET.pack_into(records, position, offset)
-            _EPOCH.pack_into(records, position + 12, leader_epoch)
+            _PLACE.pack_into(records, position, offset, size - LOG_OVERHEAD, leader_epoch)
             offset += header[6] + 1
         if not headers:
             raise ApiError(ErrorCode.INVALID_RECORD, f"no whole record batch in the append to {self.name}")
@@ -244,15 +247,15 @@ class LogAppends(LogState):
                     segment.append_aborted(completed, stable)
                 self.producer_state.complete(completed)
         except BaseException as error:
-            raise self._undo(error) from error
+            self._undo(error)
+            raise
         self.producer_state.advance(last + 1)
-        if last + 1 - self.recovery_point >= self.config.flush_messages:
+        if last - self.recovery_point >= self._flush_messages:
             self.flush()
         return AppendInfo(first_offset, last, largest, -1, self.log_start_offset, False, len(headers), epoch)
 
-    def _undo(self, error: BaseException) -> BaseException:
+    def _undo(self, error: BaseException) -> None:
         """A failed append: what it wrote must never be read, now or after a restart (KAFKA-19407)."""
         self._active.discard_after(self._active.size)
         if isinstance(error, OSError):
-            return self.fail("append to the log", error)
-        return error
+            raise self.fail("append to the log", error) from error

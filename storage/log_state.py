@@ -65,6 +65,10 @@ class LogState:
         self.config = config
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
         self._choose_jitter()
+        self._batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
+        self._after_max_ms = config.message_timestamp_after_max_ms
+        self._before_max_ms = config.message_timestamp_before_max_ms
+        self._flush_messages = config.flush_messages - 1
         # Batches as clients usually send them skip fit_to_topic.
         self._is_plain = (
             config.compression_type == "producer" and not config.is_log_append_time and not config.is_compacted

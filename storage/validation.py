@@ -126,6 +126,50 @@ def check_records(records: memoryview, header: Header, *, need_key: bool, name: 
     raise ApiError(ErrorCode.INVALID_RECORD, f"{reason} in topic partition {name}")
 
 
+def is_simple_record(records: memoryview, size: int) -> bool:
+    """Whether an uncompressed batch of `size` bytes holds exactly one record in the usual shape - deltas 0, a key or none,
+    a value, no headers - and nothing else. False says nothing: look again with check_records."""
+    if records[22] & CODEC_MASK or records[size - 1]:
+        return False
+    try:
+        position, byte = OVERHEAD + 1, records[OVERHEAD]
+        length = byte >> 1
+        if byte >= 0x80:
+            byte = records[position]
+            length = length & 0x3F | (byte & 0x7F) << 6
+            position += 1
+            if byte >= 0x80:
+                byte = records[position]
+                length |= (byte & 0x7F) << 13
+                position += 1
+        if byte >= 0x80 or position + length != size or records[OVERHEAD] & 1:
+            return False
+        if records[position + 1] or records[position + 2]:
+            return False
+        byte = records[position + 3]
+        position += 4
+        if byte >= 0x80:
+            return False
+        if not byte & 1:
+            position += byte >> 1
+        byte = records[position]
+        value = byte >> 1
+        position += 1
+        if byte & 1:
+            return byte == 1 and position == size - 1
+        if byte >= 0x80:
+            byte = records[position]
+            value = value & 0x3F | (byte & 0x7F) << 6
+            position += 1
+            if byte >= 0x80:
+                byte = records[position]
+                value |= (byte & 0x7F) << 13
+                position += 1
+        return byte < 0x80 and position + value == size - 1
+    except IndexError:
+        return False
+
+
 def _walk_records(payload: memoryview | bytes, count: int, base_timestamp: int, need_key: bool) -> int:
     position, size, largest = 0, len(payload), -(1 << 63)
     if count > size // 7 + 1:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 
+from crc32c import crc32c
 from helpers.batches import T0, batch
 
 from storage.config import LogConfig
@@ -47,7 +48,6 @@ def appends(directory: Path, size: int, count: int, rounds: int, megabytes: int,
         view, set_base = memoryview(data), struct.Struct(">q").pack_into
         copies = [memoryview(bytearray(data)) for _ in range(total)] if producer >= 0 else []
         for number, copy in enumerate(copies):
-            sequenced = made(size, count, producer)
             sequenced = batch(*[b"x" * size] * count, producer=(producer, 0, number * count))
             copy[:] = sequenced
         append = log.append_as_leader
@@ -62,6 +62,24 @@ def appends(directory: Path, size: int, count: int, rounds: int, megabytes: int,
         best = min(best, (time.process_time() - started) / total)
         log.close_files()
     return best * 1e6, len(data)
+
+
+def floor(directory: Path, size: int, count: int, rounds: int, megabytes: int) -> float:
+    """µs of what no append can do without: CRC and pwrite."""
+    data = memoryview(made(size, count, -1))
+    total = min(40_000, megabytes * 1_000_000 // len(data))
+    best = 1e9
+    for _ in range(rounds):
+        path = directory.with_suffix(".floor")
+        path.unlink(missing_ok=True)
+        file = OsFileSystem().open(str(path), create=True)
+        pwrite, position, started = file.pwrite, 0, time.process_time()
+        for _ in range(total):
+            crc32c(data[21:])
+            position += pwrite(data, position)
+        best = min(best, (time.process_time() - started) / total)
+        file.close()
+    return best * 1e6
 
 
 def reads(directory: Path, bytes_max: int) -> float:
@@ -93,15 +111,17 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as temporary:
         directory = Path(temporary) / "t-0"
-        print(f"{'batch':14} {'append µs':>10} {'MB/s':>8} {'read µs':>8} {'recover MB/s':>13}")
+        print(f"{'batch':14} {'append µs':>10} {'floor µs':>9} {'MB/s':>8} {'read µs':>8} {'recover MB/s':>13}")
         for name, (size, count) in SIZES.items():
             micros, stored = appends(directory, size, count, options.rounds, options.megabytes)
+            least = floor(directory, size, count, options.rounds, options.megabytes)
             log_bytes = (directory / "00000000000000000000.log").stat().st_size
             seconds = recovery(directory)
             read_micros = reads(directory, 65536)
-            print(f"{name:14} {micros:10.2f} {stored / micros:8.0f} {read_micros:8.2f} {log_bytes / seconds / 1e6:13.0f}")
+            speed, recovered = stored / micros, log_bytes / seconds / 1e6
+            print(f"{name:14} {micros:10.2f} {least:9.2f} {speed:8.0f} {read_micros:8.2f} {recovered:13.0f}")
         micros, stored = appends(directory, 100, 1, options.rounds, min(options.megabytes, 8), producer=7)
-        print(f"{'100 B idemp.':14} {micros:10.2f} {stored / micros:8.0f}")
+        print(f"{'100 B idemp.':14} {micros:10.2f} {'':9} {stored / micros:8.0f}")
 
 
 if __name__ == "__main__":
