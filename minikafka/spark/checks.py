@@ -1,0 +1,268 @@
+"""The checks on one replica: pure functions over columns of batches and the entries of the small files.
+
+A function yields Findings without topic, partition, broker and file; the caller adds them. Columns come in file order and may be
+a part of a segment: what must be known of the part before is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding
+from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, MAGIC, TIMESTAMP_TYPE_BIT, Batches
+from minikafka.spark.records import RecordColumns, has_delete_horizon, maximum_timestamps
+
+Column = np.ndarray[Any, Any]
+RESERVED_BITS = 0xFF80 - 0x10000  # bits 7-15 of the signed attributes
+
+
+def batch_crc(batches: Batches) -> Iterator[Finding]:
+    """CRC-32C over bytes [21, end) equals the stored one (DefaultRecordBatch.isValid)."""
+    stored = batches.header["crc"].astype(np.uint32)
+    for index in np.flatnonzero(stored != batches.crc).tolist():
+        yield _at(batches, index, "batch-crc", f"stored CRC {int(stored[index])} but the bytes give {int(batches.crc[index])}")
+
+
+def batch_magic(batches: Batches) -> Iterator[Finding]:
+    for index in np.flatnonzero(batches.header["magic"] != MAGIC).tolist():
+        yield _at(batches, index, "batch-magic", f"magic {int(batches.header['magic'][index])}, expected {MAGIC}")
+
+
+def compacted(batches: Batches) -> Column:
+    """Flags of batches that only a log cleaner can have written: records removed or a delete horizon set."""
+    header = batches.header
+    return (header["count"] < header["last_delta"].astype(np.int64) + 1) | has_delete_horizon(batches)
+
+
+def batch_header(batches: Batches) -> Iterator[Finding]:
+    """Fields of format v2 among each other (facts: DefaultRecordBatch)."""
+    header = batches.header
+    count, last_delta = header["count"].astype(np.int64), header["last_delta"].astype(np.int64)
+    rules = (
+        (header["base_offset"] < 0, "base offset {base_offset} is negative"),
+        (last_delta < 0, "last offset delta {last_delta} is negative"),
+        ((count < 0) | (count > last_delta + 1), "{count} records cannot have a last offset delta of {last_delta}"),
+        ((header["attributes"] & CODEC_MASK) >= len(CODECS), "attributes {attributes:#x} name no known compression"),
+        ((header["attributes"] & RESERVED_BITS) != 0, "attributes {attributes:#x} set bits without meaning"),
+        (header["epoch"] < 0, "partition leader epoch {epoch} is negative: no leader stamped it"),
+        ((header["producer_id"] < -1) | ((header["producer_id"] >= 0) & (header["producer_epoch"] < 0)),
+         "producer id {producer_id} with producer epoch {producer_epoch}"),
+    )  # fmt: skip
+    good = header["magic"] == MAGIC
+    for broken, text in rules:
+        for index in np.flatnonzero(broken & good).tolist():
+            yield _at(batches, index, "batch-header", text.format(**{name: int(header[name][index]) for name in header.dtype.names}))
+
+
+def offsets(batches: Batches, expected: int, gaps_allowed_below: int) -> Iterator[Finding]:
+    """Each batch begins where the one before ended. `expected` is that offset for the first (-1 unknown).
+
+    Gaps are normal below `gaps_allowed_below` (a compacted log); going back never is.
+    """
+    base, last = batches.base_offset, batches.last_offset
+    if len(base) == 0:
+        return
+    wanted = np.concatenate(([expected if expected >= 0 else base[0]], last[:-1] + 1))
+    for index in np.flatnonzero(base != wanted).tolist():
+        here, want = int(base[index]), int(wanted[index])
+        if here < want:
+            yield _at(batches, index, "offset-order", f"batch {here}..{int(last[index])} stands where offset {want} is next: offsets go back or repeat")
+        elif here > gaps_allowed_below:
+            yield _at(batches, index, "offset-gap", f"offsets {want}..{here - 1} are missing before the batch {here}..{int(last[index])}", offset=want)
+
+
+def epochs(batches: Batches, previous: int) -> Iterator[Finding]:
+    """Partition leader epochs never go down. `previous` is the epoch before the first batch (-1 none)."""
+    epoch = batches.header["epoch"].astype(np.int64)
+    before = np.concatenate(([previous], epoch))[:-1]
+    for index in np.flatnonzero(epoch < before).tolist():
+        yield _at(batches, index, "epoch-order", f"leader epoch {int(epoch[index])} follows epoch {int(before[index])}")
+
+
+def segment_bounds(batches: Batches, base_offset: int, next_base: int) -> Iterator[Finding]:
+    """Batches lie in [base_offset of the name, base offset of the next segment's name); next_base -1 = no next segment."""
+    base, last = batches.base_offset, batches.last_offset
+    for index in np.flatnonzero(base < base_offset).tolist():
+        yield _at(batches, index, "segment-name", f"batch {int(base[index])}..{int(last[index])} in a segment that begins at {base_offset}")
+    if next_base >= 0:
+        for index in np.flatnonzero(last >= next_base).tolist():
+            yield _at(batches, index, "segment-name", f"batch {int(base[index])}..{int(last[index])} although the next segment begins at {next_base}")
+
+
+def record_level(batches: Batches, records: RecordColumns, wrong: dict[int, str]) -> Iterator[Finding]:
+    """Records decode, and the largest create time is the header's max timestamp (LogValidator sets it)."""
+    for index, text in sorted(wrong.items()):
+        yield _at(batches, index, "batch-records", text)
+    header = batches.header
+    largest, stated = maximum_timestamps(batches, records), header["max_timestamp"].astype(np.int64)
+    create = ((header["attributes"] & (TIMESTAMP_TYPE_BIT | CONTROL_BIT)) == 0) & ~compacted(batches) & (header["count"] > 0)
+    for index in np.flatnonzero(create & (largest > stated)).tolist():
+        if index not in wrong:
+            text = f"a record's timestamp {int(largest[index])} is above the header's max timestamp {int(stated[index])}"
+            yield _at(batches, index, "batch-records", text, level=WARNING)
+
+
+def _at(batches: Batches, index: int, check: str, message: str, offset: int | None = None, level: str = "") -> Finding:
+    base = int(batches.header["base_offset"][index])
+    return Finding(check, message, offset=base if offset is None else offset, position=int(batches.position[index]), level=level)
+
+
+# ---- indexes: each against its own log, never against another replica's ------------------------------------------------------
+
+
+def index_sorted(entries: Column, key: str, strictly: bool = True) -> Iterator[Finding]:
+    """Entries rise by `key` (OffsetIndex and TimeIndex append in order)."""
+    values = entries[key].astype(np.int64)
+    falls = np.diff(values) <= 0 if strictly else np.diff(values) < 0
+    for index in np.flatnonzero(falls).tolist():
+        yield Finding("index-order", f"entry {index + 1} has {key} {int(values[index + 1])} after {int(values[index])}")
+
+
+class OffsetIndexCheck:
+    """Entries point at starts of batches that begin at or before the entry's offset. Fed with batches in file order.
+
+    An entry may name the last offset of a *set* of batches that one append wrote (LogSegment.append), so its offset can lie
+    behind the batch at its position; a reader then only scans a little more. Below the batch it would skip records.
+    """
+
+    def __init__(self, entries: Column, base_offset: int) -> None:
+        self.offset = entries["offset"].astype(np.int64) + base_offset
+        self.position = entries["position"].astype(np.int64)
+        self.seen = 0
+
+    def feed(self, batches: Batches) -> Iterator[Finding]:
+        if len(batches) == 0:
+            return
+        end = int(batches.position[-1] + batches.size[-1])
+        last = self.seen + int(np.searchsorted(self.position[self.seen :], end))
+        entries = np.arange(self.seen, last)
+        self.seen = last
+        at = np.searchsorted(batches.position, self.position[entries], "right") - 1
+        start = batches.position[np.maximum(at, 0)]
+        misplaced = (at < 0) | (start != self.position[entries])
+        skips = ~misplaced & (batches.base_offset[np.maximum(at, 0)] > self.offset[entries])
+        for entry in entries[misplaced].tolist():
+            yield self._finding(entry, f"points at byte {int(self.position[entry])}, which is no start of a batch")
+        for entry in entries[skips].tolist():
+            row = int(at[entry - int(entries[0])])
+            yield self._finding(entry, f"points at the batch that begins at offset {int(batches.base_offset[row])}, behind its own offset")
+
+    def finish(self, end_position: int, end_offset: int, crashed: bool) -> Iterator[Finding]:
+        """Entries behind the last batch: after a crash they go at recovery, else they lie."""
+        level = NOTE if crashed else ERROR
+        for entry in range(self.seen, len(self.position)):
+            yield self._finding(entry, f"points at byte {int(self.position[entry])}, the log ends at {end_position}", level)
+        for entry in np.flatnonzero(self.offset[: self.seen] >= end_offset).tolist():
+            yield self._finding(entry, f"names offset {int(self.offset[entry])}, the segment ends before {end_offset}", level)
+
+    def _finding(self, entry: int, text: str, level: str = ERROR) -> Finding:
+        return Finding("index-target", f"entry {entry} (offset {int(self.offset[entry])}) {text}", offset=int(self.offset[entry]), level=level)
+
+
+class TimeIndexCheck:
+    """Entry (timestamp, offset): no batch up to that offset has a later timestamp, and the batch with it has exactly that one."""
+
+    def __init__(self, entries: Column, base_offset: int, compacted: bool) -> None:
+        self.timestamp = entries["timestamp"].astype(np.int64)
+        self.offset = entries["offset"].astype(np.int64) + base_offset
+        self.seen = 0
+        self.running = np.int64(np.iinfo(np.int64).min)
+        self.compacted = compacted
+
+    def feed(self, batches: Batches) -> Iterator[Finding]:
+        if len(batches) == 0:
+            return
+        stated = batches.header["max_timestamp"].astype(np.int64)
+        running = np.maximum(np.maximum.accumulate(stated), self.running)
+        self.running = running[-1]
+        last_offset = batches.last_offset
+        last = self.seen + int(np.searchsorted(self.offset[self.seen :], last_offset[-1], "right"))
+        entries = np.arange(self.seen, last)
+        self.seen = last
+        at = np.minimum(np.searchsorted(last_offset, self.offset[entries]), len(last_offset) - 1)
+        wrong = running[at] > self.timestamp[entries]
+        if not self.compacted:
+            wrong |= (stated[at] != self.timestamp[entries]) | (batches.base_offset[at] > self.offset[entries])
+        for entry in entries[wrong].tolist():
+            row = int(at[entry - int(entries[0])])
+            text = f"says {int(self.timestamp[entry])}; the batch there has {int(stated[row])}, the latest up to it is {int(running[row])}"
+            yield self._finding(entry, text)
+
+    def finish(self, end_offset: int, crashed: bool) -> Iterator[Finding]:
+        if not self.compacted:
+            for entry in range(self.seen, len(self.offset)):
+                yield self._finding(entry, f"names an offset behind the segment's end {end_offset}", NOTE if crashed else ERROR)
+
+    def _finding(self, entry: int, text: str, level: str = ERROR) -> Finding:
+        return Finding("time-index-target", f"entry {entry} (offset {int(self.offset[entry])}) {text}", offset=int(self.offset[entry]), level=level)
+
+
+def txn_index(entries: Column, markers: dict[int, tuple[int, int, bool]], compacted: bool) -> Iterator[Finding]:
+    """Aborted transactions against the markers of the same segment.
+
+    markers: {offset: (producer id, type 0 abort / 1 commit, whether the segment holds records of that transaction)}.
+    """
+    for index in range(len(entries)):
+        version, producer, first, last, _ = (int(entries[name][index]) for name in entries.dtype.names)
+        if version != 0 or first > last:
+            yield Finding("txn-index-target", f"entry {index}: version {version}, offsets {first}..{last} are impossible", offset=first)
+            continue
+        found = markers.get(last)
+        if found is None and compacted:
+            continue
+        if found is None or found[0] != producer or found[1] != 0:
+            what = "no marker" if found is None else f"a {'commit' if found[1] == 1 else 'marker'} of producer {found[0]}"
+            yield Finding("txn-index-target", f"entry {index} says producer {producer} aborted {first}..{last}, but the log has {what} at {last}", offset=last)
+    indexed = set(entries["last_offset"].tolist())
+    for offset, (producer, kind, has_data) in sorted(markers.items()):
+        if kind == 0 and has_data and offset not in indexed:
+            yield Finding("txn-index-target", f"producer {producer} aborted its transaction at {offset}, but the index has no entry for it", offset=offset)
+
+
+def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:
+    """States speak only of offsets below the file's own."""
+    for index in range(len(states)):
+        producer, last, first = (int(states[name][index]) for name in ("producer_id", "last_offset", "first_offset"))
+        if last >= name_offset or first >= name_offset:
+            text = f"producer {producer}: last offset {last}, open since {first}, in a snapshot of what lies below {name_offset}"
+            yield Finding("producer-snapshot", text, offset=name_offset)
+
+
+# ---- leader epochs and checkpoints --------------------------------------------------------------------------------------------
+
+
+def epoch_checkpoint(entries: list[tuple[int, int]], runs: list[tuple[int, int, int]], log_start: int, log_end: int) -> Iterator[Finding]:
+    """The checkpoint against the batches. runs: (epoch, first offset, last offset) of neighbouring batches with one epoch, in order.
+
+    The leader stores (epoch, log end) when it is elected and a follower when it meets the epoch, so an epoch that has batches
+    begins exactly at the first of them; only the first run may have lost its beginning to retention (LeaderEpochFileCache).
+    """
+    for before, after in zip(entries, entries[1:], strict=False):
+        if after[0] <= before[0] or after[1] < before[1]:
+            yield Finding("epoch-checkpoint", f"entry `{after[0]} {after[1]}` after `{before[0]} {before[1]}`: epochs and offsets must rise", offset=after[1])
+    known = dict(entries)
+    for number, (epoch, first, last) in enumerate(runs):
+        if epoch < 0:
+            continue
+        start = known.get(epoch)
+        if start is None:
+            yield Finding("epoch-checkpoint", f"batches {first}..{last} have epoch {epoch}, which the checkpoint does not know", offset=first)
+        elif (number == 0 and start > max(first, log_start)) or (number > 0 and start != first):
+            yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start} by the checkpoint and at {first} by the batches", offset=min(start, first))
+    for epoch, start in entries:
+        if start > log_end:
+            yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start}, behind the log's end {log_end}", offset=start)
+
+
+def bounds(high_watermark: int | None, recovery_point: int | None, log_start: int, log_end: int) -> Iterator[Finding]:
+    """Checkpoints of the log directory inside [log start, log end]."""
+    if high_watermark is not None and high_watermark > log_end:
+        text = f"high watermark checkpoint {high_watermark}, but the log ends at {log_end}: offsets {log_end}..{high_watermark - 1} are missing"
+        yield Finding("committed-missing", text, offset=log_end)
+    if recovery_point is not None and recovery_point > log_end:
+        yield Finding("checkpoint-bounds", f"recovery point {recovery_point} is behind the log's end {log_end}", offset=log_end)
+    if log_start > log_end:
+        yield Finding("checkpoint-bounds", f"log start {log_start} is behind the log's end {log_end}", offset=log_end)

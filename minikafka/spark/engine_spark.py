@@ -1,0 +1,98 @@
+"""The engine on PySpark: an RDD over our own list of splits, one Python task each, summaries only to the driver.
+
+A Python task costs about 50 ms whatever it does, so items are split lists of hundreds of MiB. Files are opened by the tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class SparkUnavailable(Exception):
+    """Spark cannot run here; the text is one line that says what is missing."""
+
+
+def start_session(master: str | None = None, application: str = "minikafka") -> Any:
+    """A SparkSession with the settings that Python jobs need. Raises SparkUnavailable.
+
+    PYSPARK_PYTHON must be this interpreter (workers otherwise start any `python3` of the PATH, without our packages).
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkUnavailable(f"PySpark is not installed ({error}): pip install 'minikafka[spark]'") from error
+    java_home = os.environ.get("JAVA_HOME", "")
+    if not (shutil.which("java") or (java_home and os.path.exists(os.path.join(java_home, "bin", "java")))):
+        raise SparkUnavailable("no Java on this machine (Spark needs Java 17 or later; set JAVA_HOME or PATH)")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    builder = SparkSession.builder.appName(application)
+    if master or not os.environ.get("SPARK_ENV_LOADED"):
+        builder = builder.master(master or "local[*]")
+    settings = {
+        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.python.worker.reuse": "true", "spark.speculation": "false",
+    }  # fmt: skip
+    if (master or "local").startswith("local"):
+        settings["spark.driver.host"] = "127.0.0.1"
+    else:
+        del settings["spark.driver.bindAddress"]
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        with _quiet_stderr():
+            session = builder.getOrCreate()
+    except Exception as error:
+        raise SparkUnavailable(f"Spark does not start: {str(error).strip().splitlines()[0]}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+class _quiet_stderr:
+    """The JVM's first lines (log set-up, native library) go nowhere; descriptor 2 is what the JVM inherits."""
+
+    def __enter__(self) -> None:
+        sys.stderr.flush()
+        self.saved = os.dup(2)
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+
+    def __exit__(self, *_: object) -> None:
+        os.dup2(self.saved, 2)
+        os.close(self.saved)
+
+
+class SparkEngine:
+    name = "spark"
+
+    def __init__(self, session: Any = None, master: str | None = None) -> None:
+        self.session = session if session is not None else start_session(master)
+        self._own = session is None
+        self.parallelism: int = self.session.sparkContext.defaultParallelism
+
+    def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
+        if not items:
+            return
+        rdd = self.session.sparkContext.parallelize(items, len(items))
+        yield from rdd.mapPartitions(_Apply(function)).collect()
+
+    def close(self) -> None:
+        if self._own:
+            self.session.stop()
+
+
+class _Apply:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
+        return map(self.function, items)

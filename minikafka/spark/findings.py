@@ -1,0 +1,109 @@
+"""What an audit can say: every check with its id and meaning, and the findings, capped and counted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+ERROR, WARNING, NOTE = "error", "warning", "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`meaning` is one sentence for the person who reads the report; `level` is what a finding of this check is worth by default."""
+
+    id: str
+    level: str
+    meaning: str
+
+
+_CHECKS = (
+    Check("batch-crc", ERROR, "The bytes of a batch are not the bytes that were written: consumers and followers will refuse it."),
+    Check("batch-length", ERROR, "A batch cannot be delimited, so nothing behind it in the segment can be read."),
+    Check("batch-magic", ERROR, "A batch is not in format v2, the only one that Kafka 4 reads and writes."),
+    Check("batch-header", ERROR, "The fields of a batch header contradict each other or the format."),
+    Check("batch-records", ERROR, "The records inside a batch do not decode, or do not agree with the batch header."),
+    Check("offset-gap", ERROR, "Offsets are missing inside the log although nothing was compacted: records are lost."),
+    Check("offset-order", ERROR, "Offsets go back or repeat: a consumer would see records twice or skip some."),
+    Check("epoch-order", ERROR, "Leader epochs go back inside a log: followers that truncate by epoch would keep the wrong records."),
+    Check("segment-name", ERROR, "Batches lie outside the offset range that the segment's file name promises: look-ups by offset will miss them."),
+    Check("segment-tail", ERROR, "Bytes behind the last whole batch are not a batch: a reader stops or fails there."),
+    Check("torn-tail", NOTE, "A write was cut by a crash; recovery removes it at the next start. It was never acknowledged by the whole ISR."),
+    Check("index-format", ERROR, "An index file does not hold whole entries; a broker rebuilds it at the next start, a running one may fail."),
+    Check("index-order", ERROR, "Index entries are not sorted: binary search in them gives wrong answers."),
+    Check("index-target", ERROR, "An offset index entry does not point at the start of the batch that it promises: reads from there fail or skip records."),
+    Check("time-index-target", ERROR, "A time index entry disagrees with the log: looking up an offset by time gives a wrong answer."),
+    Check("txn-index-target", ERROR, "The index of aborted transactions disagrees with the markers in the log: read_committed consumers see aborted records or lose committed ones."),
+    Check("producer-snapshot", ERROR, "A producer snapshot is unreadable or speaks of offsets that it cannot know: duplicate detection starts from a wrong state."),
+    Check("epoch-checkpoint-format", ERROR, "The leader epoch checkpoint cannot be read: the broker takes the log directory offline."),
+    Check("epoch-checkpoint", ERROR, "The leader epoch checkpoint disagrees with the batches: truncation after a leader change would cut at the wrong offset."),
+    Check("epoch-fork", ERROR, "Replicas disagree about where a leader epoch starts: two leaders wrote the same offsets."),
+    Check("partition-metadata", ERROR, "The partition's identity file cannot be read."),
+    Check("topic-id", ERROR, "Replicas of one partition carry different topic ids: they belong to different incarnations of the topic."),
+    Check("checkpoint-format", ERROR, "An offset checkpoint cannot be read: the broker takes the log directory offline."),
+    Check("checkpoint-bounds", ERROR, "A checkpoint speaks of offsets that the log does not hold."),
+    Check("committed-missing", ERROR, "The replica's own high watermark says that it held records which are not in its log: committed records are missing."),
+    Check("replica-differs", ERROR, "Replicas hold different bytes at an offset that was committed: consumers get different records from different brokers."),
+    Check("replica-tail", NOTE, "Replicas differ above the high watermark only; the follower truncates and copies the leader when it rejoins."),
+    Check("replica-lagging", NOTE, "A replica is a correct but shorter copy."),
+    Check("replica-reread", NOTE, "A segment changed or vanished while it was read; that range was not judged."),
+    Check("unreadable", ERROR, "Files could not be read, so nothing can be said about them."),
+    Check("cluster-id", ERROR, "Log directories of different clusters were given as one cluster."),
+)  # fmt: skip
+CHECKS = {check.id: check for check in _CHECKS}
+
+
+@dataclass(slots=True)
+class Finding:
+    """One fact. `brokers` are those that have it; `offset` and `position` are -1 where they make no sense."""
+
+    check: str
+    message: str
+    topic: str = ""
+    partition: int = -1
+    brokers: tuple[str, ...] = ()
+    offset: int = -1
+    file: str = ""
+    position: int = -1
+    level: str = ""
+    cause: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.level = self.level or CHECKS[self.check].level
+
+    @property
+    def meaning(self) -> str:
+        return CHECKS[self.check].meaning
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "brokers": list(self.brokers), "meaning": self.meaning}
+
+
+class FindingList:
+    """Keeps the first `each_max` findings of every check and counts the rest, so that a ruined log costs no memory."""
+
+    def __init__(self, each_max: int = 20) -> None:
+        self.each_max = each_max
+        self.kept: list[Finding] = []
+        self.counts: dict[tuple[str, str], int] = {}
+
+    def add(self, finding: Finding, count: int = 1) -> None:
+        key = finding.check, finding.level
+        seen = self.counts.get(key, 0)
+        self.counts[key] = seen + count
+        if seen < self.each_max:
+            self.kept.append(finding)
+
+    def extend(self, other: FindingList) -> None:
+        before = {key: sum(1 for kept in self.kept if (kept.check, kept.level) == key) for key in other.counts}
+        for finding in other.kept:
+            key = finding.check, finding.level
+            if before[key] < self.each_max:
+                before[key] += 1
+                self.kept.append(finding)
+        for key, count in other.counts.items():
+            self.counts[key] = self.counts.get(key, 0) + count
+
+    def total(self, level: str) -> int:
+        return sum(count for (_, found), count in self.counts.items() if found == level)

@@ -1,0 +1,283 @@
+"""Apache Kafka's log files, read from their bytes: an own reader that shares no code with the broker.
+
+Everything here is a function of bytes. Layouts are those of DefaultRecordBatch, OffsetIndex, TimeIndex, AbortedTxn,
+ProducerStateManager and CheckpointFile in Apache Kafka. All integers on disk are big-endian.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from crc32c import crc32c
+
+LOG_OVERHEAD = 12
+BATCH_OVERHEAD = 61
+BATCH_LENGTH_MIN = BATCH_OVERHEAD - LOG_OVERHEAD
+CRC_START = 21
+MAGIC = 2
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+HEADER = np.dtype({
+    "names": ["base_offset", "length", "epoch", "magic", "crc", "attributes", "last_delta", "base_timestamp", "max_timestamp",
+              "producer_id", "producer_epoch", "base_sequence", "count"],
+    "formats": [">i8", ">i4", ">i4", "i1", ">u4", ">i2", ">i4", ">i8", ">i8", ">i8", ">i2", ">i4", ">i4"],
+    "offsets": [0, 8, 12, 16, 17, 21, 23, 27, 35, 43, 51, 53, 57],
+    "itemsize": BATCH_OVERHEAD,
+})  # fmt: skip
+OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+TXN_ENTRY = np.dtype([("version", ">i2"), ("producer_id", ">i8"), ("first_offset", ">i8"), ("last_offset", ">i8"), ("stable_offset", ">i8")])
+SNAPSHOT_ENTRY = np.dtype([
+    ("producer_id", ">i8"), ("producer_epoch", ">i2"), ("last_sequence", ">i4"), ("last_offset", ">i8"), ("offset_delta", ">i4"),
+    ("timestamp", ">i8"), ("coordinator_epoch", ">i4"), ("first_offset", ">i8"),
+])  # fmt: skip
+SNAPSHOT_HEADER = struct.Struct(">hIi")
+
+_LENGTH = struct.Struct(">i")
+_SEGMENT_NAME = re.compile(r"^(\d{20})\.(log|index|timeindex|txnindex|snapshot)$")
+_PARTITION_NAME = re.compile(r"^(.+)-(\d+)$")
+_SPECIAL_DIRECTORY = re.compile(r"^.+\.[0-9a-f]{32}-(delete|future|stray)$|^.+-(delete|future|stray)$")
+
+
+class FormatError(ValueError):
+    """A file that does not follow its format; the text says what is wrong."""
+
+
+@dataclass(slots=True)
+class Batches:
+    """A run of batches that lie behind each other in a segment, as columns.
+
+    position: int64 file positions; size: int64 bytes; crc: uint32 computed from the bytes; header: the stored fields (HEADER).
+    `window` are the bytes they were read from and `window_start` its file position.
+    """
+
+    position: np.ndarray[Any, Any]
+    size: np.ndarray[Any, Any]
+    crc: np.ndarray[Any, Any]
+    header: np.ndarray[Any, Any]
+    window: memoryview
+    window_start: int
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    @property
+    def base_offset(self) -> np.ndarray[Any, Any]:
+        return self.header["base_offset"].astype(np.int64)
+
+    @property
+    def last_offset(self) -> np.ndarray[Any, Any]:
+        return self.base_offset + self.header["last_delta"].astype(np.int64)
+
+    def body(self, index: int) -> memoryview:
+        """The bytes behind the header of batch `index` (records, compressed as they are)."""
+        start = int(self.position[index]) - self.window_start
+        return self.window[start + BATCH_OVERHEAD : start + int(self.size[index])]
+
+    def whole(self, index: int) -> memoryview:
+        start = int(self.position[index]) - self.window_start
+        return self.window[start : start + int(self.size[index])]
+
+
+def walk(window: memoryview, window_start: int = 0) -> tuple[Batches, int, str]:
+    """All whole batches from the start of `window`.
+
+    Returns (batches, bytes consumed, why it stopped): "end" - the window is used up; "more" - the next batch is longer than
+    what is left, or its header is cut; "length" - the next batch claims a length below a header's.
+    """
+    size = len(window)
+    unpack = _LENGTH.unpack_from
+    positions, crcs = array("q"), array("Q")
+    position = 0
+    why = "end"
+    while position < size:
+        if size - position < BATCH_OVERHEAD:
+            why = "more"
+            if size - position >= LOG_OVERHEAD and unpack(window, position + 8)[0] < BATCH_LENGTH_MIN:
+                why = "length"
+            break
+        length = unpack(window, position + 8)[0]
+        end = position + LOG_OVERHEAD + length
+        if length < BATCH_LENGTH_MIN:
+            why = "length"
+            break
+        if end > size:
+            why = "more"
+            break
+        positions.append(position)
+        crcs.append(crc32c(window[position + CRC_START : end]))
+        position = end
+    relative = np.frombuffer(positions, dtype=np.int64) if positions else np.empty(0, np.int64)
+    crc = np.frombuffer(crcs, dtype=np.uint64).astype(np.uint32) if crcs else np.empty(0, np.uint32)
+    return Batches(relative + window_start, _sizes(relative, position), crc, headers_at(window, relative), window, window_start), position, why
+
+
+def _sizes(relative: np.ndarray[Any, Any], end: int) -> np.ndarray[Any, Any]:
+    return np.diff(relative, append=np.int64(end)) if len(relative) else np.empty(0, np.int64)
+
+
+def headers_at(window: memoryview, positions: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The batch headers at `positions` (relative to the window), copied. Every position must have 61 bytes behind it."""
+    if len(positions) == 0:
+        return np.empty(0, HEADER)
+    sliding = np.ndarray(shape=(len(window) - BATCH_OVERHEAD + 1,), dtype=HEADER, buffer=window, strides=(1,))
+    return sliding[positions]
+
+
+class SegmentReader:
+    """Reads a segment in windows with pread, never by mmap: a broker may cut the file under us, which would kill the process."""
+
+    def __init__(self, descriptor: int, size: int, position: int = 0, window_bytes: int = 4 << 20) -> None:
+        self.descriptor, self.size, self.position = descriptor, size, position
+        self.window_bytes = window_bytes
+        self.stopped = ""  # why reading ended before `size`: "", "length", "more" (cut batch) or "shrunk" (file cut meanwhile)
+
+    def __iter__(self) -> Iterator[Batches]:
+        import os
+
+        buffer = bytearray(min(self.window_bytes, max(self.size - self.position, 1)))
+        while self.position < self.size:
+            wanted = min(len(buffer), self.size - self.position)
+            window = memoryview(buffer)[:wanted]
+            got = os.preadv(self.descriptor, [window], self.position)
+            window = window[:got]
+            batches, used, why = walk(window, self.position)
+            at_end = self.position + got >= self.size
+            if len(batches):
+                yield batches
+                self.position += used
+            if why == "length":
+                self.stopped = why
+                return
+            if got < wanted and used == 0:
+                self.stopped = "shrunk"
+                return
+            if why == "more" and used == 0:
+                needed = self._needed(window)
+                if at_end or needed > self.size - self.position:
+                    self.stopped = why
+                    return
+                buffer = bytearray(max(needed, self.window_bytes))
+
+    def _needed(self, window: memoryview) -> int:
+        """Bytes of the next batch, by its length field; a whole file when even that is cut."""
+        if len(window) < LOG_OVERHEAD:
+            return self.size
+        return LOG_OVERHEAD + int(_LENGTH.unpack_from(window, 8)[0])
+
+
+# ---- small files ------------------------------------------------------------------------------------------------------------
+
+
+def parse_offset_index(data: bytes) -> np.ndarray[Any, Any]:
+    """Entries (relative offset, position); the zeros of a preallocated file are left out. Raises FormatError on a cut entry."""
+    return _entries(data, OFFSET_ENTRY, "position")
+
+
+def parse_time_index(data: bytes) -> np.ndarray[Any, Any]:
+    return _entries(data, TIME_ENTRY, "timestamp")
+
+
+def parse_txn_index(data: bytes) -> np.ndarray[Any, Any]:
+    if len(data) % TXN_ENTRY.itemsize:
+        raise FormatError(f"{len(data)} bytes is not a multiple of {TXN_ENTRY.itemsize}")
+    return np.frombuffer(data, TXN_ENTRY)
+
+
+def _entries(data: bytes, dtype: np.dtype[Any], key: str) -> np.ndarray[Any, Any]:
+    if len(data) % dtype.itemsize:
+        raise FormatError(f"{len(data)} bytes is not a multiple of {dtype.itemsize}")
+    entries = np.frombuffer(data, dtype)
+    used = np.flatnonzero((entries[key] != 0) | (entries["offset"] != 0))
+    return entries[: int(used[-1]) + 1] if len(used) else entries[:0]
+
+
+def parse_snapshot(data: bytes) -> np.ndarray[Any, Any]:
+    """Producer states of a `.snapshot` file. Raises FormatError for version, CRC and size."""
+    if len(data) < SNAPSHOT_HEADER.size:
+        raise FormatError(f"{len(data)} bytes is shorter than a header of {SNAPSHOT_HEADER.size}")
+    version, stored, count = SNAPSHOT_HEADER.unpack_from(data)
+    if version not in {1, 2}:
+        raise FormatError(f"unknown version {version}")
+    computed = crc32c(memoryview(data)[6:])
+    if computed != stored:
+        raise FormatError(f"its CRC says {stored:#010x}, its bytes {computed:#010x}")
+    if len(data) != SNAPSHOT_HEADER.size + count * SNAPSHOT_ENTRY.itemsize:
+        raise FormatError(f"{count} producers do not fit {len(data)} bytes")
+    return np.frombuffer(data, SNAPSHOT_ENTRY, count, SNAPSHOT_HEADER.size)
+
+
+def parse_checkpoint(data: bytes, fields: int) -> list[tuple[str, ...]]:
+    """Lines of a text checkpoint of version 0 with `fields` columns; the announced count must be there. Raises FormatError."""
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise FormatError("not UTF-8 text") from error
+    if not lines:
+        return []
+    if lines[0].strip() != "0":
+        raise FormatError(f"version {lines[0]!r}, expected 0")
+    if len(lines) < 2 or not lines[1].strip().isdigit():
+        raise FormatError("the count of entries is missing")
+    entries = [tuple(line.rsplit(None, fields - 1)) for line in lines[2:] if line.strip()]
+    if len(entries) != int(lines[1]):
+        raise FormatError(f"announces {int(lines[1])} entries and has {len(entries)}")
+    for entry in entries:
+        if len(entry) != fields or not all(_integer(text) for text in entry[-2:]):
+            raise FormatError(f"bad line {' '.join(entry)!r}")
+    return entries
+
+
+def _integer(text: str) -> bool:
+    return text.lstrip("-").isdigit()
+
+
+def parse_offset_checkpoint(data: bytes) -> dict[tuple[str, int], int]:
+    """`topic partition offset` lines."""
+    return {(topic, int(partition)): int(offset) for topic, partition, offset in parse_checkpoint(data, 3)}
+
+
+def parse_epoch_checkpoint(data: bytes) -> list[tuple[int, int]]:
+    """`epoch start_offset` lines in file order."""
+    return [(int(epoch), int(offset)) for epoch, offset in parse_checkpoint(data, 2)]
+
+
+def parse_partition_metadata(data: bytes) -> str:
+    """The topic id as written (22 characters base64url)."""
+    text = dict(line.split(":", 1) for line in data.decode("utf-8", "replace").splitlines() if ":" in line)
+    topic_id = text.get("topic_id", "").strip()
+    if text.get("version", "").strip() != "0" or len(topic_id) != 22:
+        raise FormatError("not `version: 0` and a topic_id of 22 characters")
+    return topic_id
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """The simple part of Java's properties format: key=value lines and # comments."""
+    pairs = (line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line and not line.lstrip().startswith("#"))
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def parse_segment_name(name: str) -> tuple[int, str] | None:
+    """(base offset, extension) of a live segment file; None for everything else (`.deleted`, `.swap`, foreign files)."""
+    found = _SEGMENT_NAME.match(name)
+    return (int(found[1]), found[2]) if found else None
+
+
+def parse_partition_name(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a partition directory; None when it is not one, or one awaiting deletion, moving or stray."""
+    if _SPECIAL_DIRECTORY.match(name):
+        return None
+    found = _PARTITION_NAME.match(name)
+    return (found[1], int(found[2])) if found else None

@@ -1,0 +1,313 @@
+"""Records inside batches: decompression by libraries, decoding in own code, in lockstep over many batches with numpy.
+
+Record r of *all* batches is decoded at once, so the cost of an interpreter step is shared by as many records as there are batches.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minikafka.spark.logformat import CODEC_MASK, CODECS, DELETE_HORIZON_BIT, Batches, FormatError
+
+RECORDS_BYTES_MAX = 256 << 20
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_U8 = np.uint64
+
+
+def decompress(codec: int, data: memoryview, bytes_max: int = RECORDS_BYTES_MAX) -> bytes | memoryview:
+    """The records of one batch. Raises FormatError for an unknown codec, a broken frame or more than `bytes_max` bytes."""
+    if codec == 0:
+        return data
+    if codec >= len(CODECS):
+        raise FormatError(f"unknown compression codec {codec}")
+    try:
+        result = _DECOMPRESS[codec](data, bytes_max)
+    except FormatError:
+        raise
+    except Exception as error:
+        raise FormatError(f"{CODECS[codec]} data does not decompress: {error}") from error
+    if len(result) > bytes_max:
+        raise FormatError(f"{CODECS[codec]} data grows beyond {bytes_max} bytes")
+    return result
+
+
+def _gzip(data: memoryview, bytes_max: int) -> bytes:
+    inflate = zlib.decompressobj(31)
+    result = inflate.decompress(data, bytes_max + 1)
+    if not inflate.eof and len(result) <= bytes_max:
+        raise FormatError("gzip data is cut")
+    return result
+
+
+def _snappy(data: memoryview, bytes_max: int) -> bytes:
+    import cramjam
+
+    if bytes(data[:8]) != XERIAL_MAGIC:
+        _snappy_size(data, bytes_max)
+        return bytes(cramjam.snappy.decompress_raw(data))
+    position, blocks, total = 16, [], 0
+    while position < len(data):
+        size = int.from_bytes(data[position : position + 4], "big", signed=True)
+        position += 4
+        if not 0 <= size <= len(data) - position:
+            raise FormatError("snappy block is cut")
+        total += _snappy_size(data[position : position + size], bytes_max - total)
+        blocks.append(bytes(cramjam.snappy.decompress_raw(data[position : position + size])))
+        position += size
+    return b"".join(blocks)
+
+
+def _snappy_size(data: memoryview, bytes_max: int) -> int:
+    """The size that a raw snappy block announces, checked before anything is allocated."""
+    size = shift = 0
+    for byte in data[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > bytes_max:
+        raise FormatError(f"snappy data grows beyond {bytes_max} bytes")
+    return size
+
+
+def _lz4(data: memoryview, bytes_max: int) -> bytes:
+    import lz4.frame
+
+    frame = lz4.frame.LZ4FrameDecompressor()
+    result: bytes = frame.decompress(data, bytes_max + 1)
+    if not frame.eof and len(result) <= bytes_max:
+        raise FormatError("lz4 frame is cut")
+    return result
+
+
+def _zstd(data: memoryview, bytes_max: int) -> bytes:
+    import io
+
+    import zstandard
+
+    with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(io.BytesIO(data)) as reader:
+        return reader.read(bytes_max + 1)
+
+
+_DECOMPRESS = {1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}
+
+
+@dataclass(slots=True)
+class RecordColumns:
+    """Records of several batches as columns, in batch order. Lengths are -1 for null; starts point into `data`."""
+
+    data: np.ndarray[Any, Any]
+    batch: np.ndarray[Any, Any]
+    offset: np.ndarray[Any, Any]
+    timestamp: np.ndarray[Any, Any]
+    key_start: np.ndarray[Any, Any]
+    key_length: np.ndarray[Any, Any]
+    value_start: np.ndarray[Any, Any]
+    value_length: np.ndarray[Any, Any]
+    headers_start: np.ndarray[Any, Any]
+    headers_count: np.ndarray[Any, Any]
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def key(self, index: int) -> bytes | None:
+        return self._slice(self.key_start[index], self.key_length[index])
+
+    def value(self, index: int) -> bytes | None:
+        return self._slice(self.value_start[index], self.value_length[index])
+
+    def headers(self, index: int) -> list[tuple[bytes, bytes | None]]:
+        position, result = int(self.headers_start[index]), []
+        for _ in range(int(self.headers_count[index])):
+            length, position = read_varint(self.data, position)
+            name = self.data[position : position + length].tobytes()
+            position += length
+            length, position = read_varint(self.data, position)
+            result.append((name, None if length < 0 else self.data[position : position + length].tobytes()))
+            position += max(length, 0)
+        return result
+
+    def _slice(self, start: Any, length: Any) -> bytes | None:
+        return None if length < 0 else self.data[int(start) : int(start) + int(length)].tobytes()
+
+
+def read_varint(data: Any, position: int) -> tuple[int, int]:
+    """One zigzag varint (up to 64 bits) of a byte sequence: (value, position behind it)."""
+    value = shift = 0
+    while True:
+        byte = int(data[position])
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7
+        if shift > 63:
+            raise FormatError("varint is too long")
+
+
+class _Cursor:
+    """One position per batch in one byte array; reads a field of every batch at once. Reads past a batch's end mark it bad."""
+
+    def __init__(self, data: np.ndarray[Any, Any], position: np.ndarray[Any, Any]) -> None:
+        self.data, self.position = data, position
+
+    def varint(self) -> np.ndarray[Any, Any]:
+        byte = self.data.take(self.position, mode="clip")
+        self.position = self.position + 1
+        value = (byte & 0x7F).astype(_U8)
+        open_ = np.flatnonzero(byte >= 0x80)
+        shift = 7
+        while len(open_) and shift <= 63:
+            byte = self.data.take(self.position[open_], mode="clip")
+            self.position[open_] += 1
+            value[open_] |= (byte & 0x7F).astype(_U8) << _U8(shift)
+            open_ = open_[byte >= 0x80]
+            shift += 7
+        return (value >> _U8(1)).view(np.int64) ^ -(value & _U8(1)).view(np.int64)
+
+    def skip(self, lengths: np.ndarray[Any, Any]) -> None:
+        self.position = self.position + np.maximum(lengths, 0)
+
+
+def decode_records(batches: Batches, chosen: np.ndarray[Any, Any] | None = None) -> tuple[RecordColumns, dict[int, str]]:
+    """Decode the records of all (or the `chosen` indexes of) batches.
+
+    Returns the columns and, for batches that cannot be decoded, {batch index: what is wrong}; those give no records.
+    Rules: records fill the batch exactly, each record fills its length exactly, offset deltas rise and end at or before
+    lastOffsetDelta (KIP-98, DefaultRecord.readFrom).
+    """
+    indexes = np.arange(len(batches)) if chosen is None else np.asarray(chosen)
+    wrong: dict[int, str] = {}
+    parts: list[Any] = []
+    good: list[int] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    total = 0
+    compressed = bool((batches.header["attributes"][indexes] & CODEC_MASK).any())
+    for index in indexes.tolist():
+        if batches.header["magic"][index] != 2:
+            wrong[index] = f"records of magic {int(batches.header['magic'][index])} are not read"
+            continue
+        if not compressed:
+            start = int(batches.position[index]) - batches.window_start + 61
+            size = int(batches.size[index]) - 61
+        else:
+            try:
+                body = decompress(int(batches.header["attributes"][index]) & CODEC_MASK, batches.body(index))
+            except FormatError as error:
+                wrong[index] = str(error)
+                continue
+            parts.append(body)
+            start, size = total, len(body)
+            total += size
+        good.append(index)
+        starts.append(start)
+        ends.append(start + size)
+    data = np.frombuffer(b"".join(parts) if compressed else batches.window, np.uint8)
+    columns = _lockstep(data, batches, np.array(good, np.int64), np.array(starts, np.int64), np.array(ends, np.int64), wrong)
+    return columns, wrong
+
+
+def _lockstep(
+    data: np.ndarray[Any, Any],
+    batches: Batches,
+    indexes: np.ndarray[Any, Any],
+    starts: np.ndarray[Any, Any],
+    ends: np.ndarray[Any, Any],
+    wrong: dict[int, str],
+) -> RecordColumns:
+    header = batches.header[indexes]
+    counts = header["count"].astype(np.int64)
+    impossible = (counts < 0) | (counts > (ends - starts))
+    for index in indexes[impossible].tolist():
+        wrong[index] = f"{int(batches.header['count'][index])} records cannot be in its bytes"
+    alive = np.flatnonzero(~impossible)
+    previous = np.full(len(indexes), -1, np.int64)
+    position = starts.copy()
+    base_offset, base_timestamp = header["base_offset"].astype(np.int64), header["base_timestamp"].astype(np.int64)
+    last_delta = header["last_delta"].astype(np.int64)
+    rows: list[tuple[np.ndarray[Any, Any], ...]] = []
+    step = 0
+    while len(alive := alive[counts[alive] > step]):
+        fields, position[alive], bad = _one_record(data, position[alive], ends[alive])
+        time_delta, offset_delta = fields[0], fields[1]
+        bad |= (offset_delta <= previous[alive]) | (offset_delta > last_delta[alive])
+        previous[alive] = offset_delta
+        if bad.any():
+            for index in indexes[alive[bad]].tolist():
+                wrong[index] = f"record {step} does not decode or breaks the order of offsets"
+            kept = ~bad
+            alive, fields = alive[kept], tuple(field[kept] for field in fields)
+            time_delta, offset_delta = fields[0], fields[1]
+        rows.append((alive, base_offset[alive] + offset_delta, base_timestamp[alive] + time_delta, *fields[2:]))
+        step += 1
+    finished = position == ends
+    for index in indexes[~finished].tolist():
+        wrong.setdefault(index, "bytes are left behind its last record")
+    return _collect(data, indexes, rows, wrong)
+
+
+def _one_record(data: np.ndarray[Any, Any], position: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> tuple[Any, Any, Any]:
+    """The next record at each position: ((time delta, offset delta, key/value/header places), position behind, bad flags)."""
+    cursor = _Cursor(data, position)
+    length = cursor.varint()
+    bad = (length < 6) | (length > ends - cursor.position)
+    record_end = np.where(bad, ends, cursor.position + np.where(bad, 0, length))
+    cursor.position = cursor.position + 1
+    time_delta = cursor.varint()
+    offset_delta = cursor.varint()
+    key_length = cursor.varint()
+    key_start = cursor.position
+    bad |= (key_length < -1) | (key_length > ends - key_start)
+    cursor.skip(np.where(bad, 0, key_length))
+    value_length = cursor.varint()
+    value_start = cursor.position
+    bad |= (value_length < -1) | (value_length > ends - value_start)
+    cursor.skip(np.where(bad, 0, value_length))
+    count = cursor.varint()
+    headers_start = cursor.position
+    bad |= (count < 0) | (count > ends - headers_start)
+    _skip_headers(data, cursor, np.where(bad, 0, count), ends, bad)
+    bad |= cursor.position != record_end
+    return (time_delta, offset_delta, key_start, key_length, value_start, value_length, headers_start, count), np.where(bad, position, record_end), bad
+
+
+def _skip_headers(data: np.ndarray[Any, Any], cursor: _Cursor, count: np.ndarray[Any, Any], ends: np.ndarray[Any, Any], bad: np.ndarray[Any, Any]) -> None:
+    left = count.copy()
+    while len(rows := np.flatnonzero(left > 0)):
+        inner = _Cursor(data, cursor.position[rows])
+        for null_allowed in (False, True):
+            length = inner.varint()
+            broken = (length < (-1 if null_allowed else 0)) | (length > ends[rows] - inner.position)
+            bad[rows[broken]] = True
+            left[rows[broken]] = 0
+            inner.skip(np.where(broken, 0, length))
+        cursor.position[rows] = inner.position
+        left[rows] -= 1
+
+
+def _collect(data: np.ndarray[Any, Any], indexes: np.ndarray[Any, Any], rows: list[Any], wrong: dict[int, str]) -> RecordColumns:
+    if not rows:
+        empty = np.empty(0, np.int64)
+        return RecordColumns(data, *(empty,) * 9)
+    batch = indexes[np.concatenate([row[0] for row in rows])]
+    columns = [np.concatenate([row[n] for row in rows]) for n in range(1, 9)]
+    order = np.lexsort((columns[0], batch))
+    if wrong:
+        order = order[~np.isin(batch[order], list(wrong))]
+    return RecordColumns(data, batch[order], *(column[order] for column in columns))
+
+
+def maximum_timestamps(batches: Batches, records: RecordColumns) -> np.ndarray[Any, Any]:
+    """The largest record timestamp of every batch (int64 minimum where a batch has no decoded record)."""
+    result = np.full(len(batches), np.iinfo(np.int64).min, np.int64)
+    np.maximum.at(result, records.batch, records.timestamp)
+    return result
+
+
+def has_delete_horizon(batches: Batches) -> np.ndarray[Any, Any]:
+    return (batches.header["attributes"] & DELETE_HORIZON_BIT) != 0

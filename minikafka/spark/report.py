@@ -1,0 +1,167 @@
+"""The audit's report: report.json (versioned), Parquet tables, Markdown, and the lines for a terminal. All from one dictionary."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from typing import Any
+
+from minikafka.spark import compare
+from minikafka.spark.audit import AuditResult
+from minikafka.spark.findings import CHECKS
+
+SCHEMA = "minikafka.audit.report/1"
+
+
+def build(result: AuditResult, arguments: list[str] | None = None) -> dict[str, Any]:
+    """The report as plain values; keys are only ever added within one schema version."""
+    directories = result.plan.directories
+    counts = {verdict.lower(): result.count(verdict) for verdict in compare.VERDICTS}
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "tool": "minikafka audit", "version": _version(), "arguments": arguments or [], "host": platform.node(), "engine": result.engine,
+            "started": _instant(result.started_ms), "seconds": round(result.seconds, 3), "scan_seconds": round(result.scan_seconds, 3),
+            "level": result.options.level, "digest": result.options.digest,
+        },
+        "cluster": {
+            "id": next((directory.cluster_id for directory in directories if directory.cluster_id), ""),
+            "brokers": sorted({directory.broker for directory in directories}),
+            "log_directories": [{"broker": one.broker, "path": one.path, "clean_shutdown": one.clean} for one in directories],
+        },
+        "fence": {"instant": _instant(result.plan.instant_ms), "rule": "per partition: from the largest log start to the smallest high watermark; every replica is also compared with each other one below both high watermarks"},
+        "outcome": result.outcome,
+        "exit_code": result.exit_code,
+        "summary": {
+            "partitions": len(result.partitions), "replicas": sum(len(one.brokers) for one in result.partitions),
+            "batches_compared": result.batches_compared, "records_compared": sum(one.records_compared for one in result.partitions),
+            "bytes_compared": sum(one.bytes_compared for one in result.partitions), "bytes_scanned": result.bytes_scanned,
+            "skipped_directories": result.plan.skipped, **counts,
+            "errors": result.findings.total("error"), "warnings": result.findings.total("warning"), "notes": result.findings.total("note"),
+        },
+        "partitions": [_partition(one) for one in result.partitions],
+        "findings": [{"id": f"F{number}", **finding.as_dict()} for number, finding in enumerate(result.findings.kept, 1)],
+        "finding_counts": [{"check": check, "level": level, "count": count} for (check, level), count in sorted(result.findings.counts.items())],
+        "checks": [{"id": check.id, "level": check.level, "meaning": check.meaning} for check in CHECKS.values()],
+    }  # fmt: skip
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    try:
+        return metadata.version("minikafka")
+    except metadata.PackageNotFoundError:
+        return "source"
+
+
+def _partition(one: compare.PartitionResult) -> dict[str, Any]:
+    return {
+        "topic": one.topic, "partition": one.partition, "verdict": one.verdict, "brokers": list(one.brokers), "fence_from": one.fence_from,
+        "fence_to": one.fence_to, "batches_compared": one.batches_compared, "records_compared": one.records_compared,
+        "bytes_compared": one.bytes_compared, "replicas": one.replicas,
+    }  # fmt: skip
+
+
+def _instant(milliseconds: int) -> str:
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def one_line(report: dict[str, Any]) -> str:
+    """The last line on the terminal and the first thing a script reads."""
+    summary = report["summary"]
+    return (
+        f"AUDIT {report['outcome']} cluster={report['cluster']['id'] or '?'} partitions={summary['partitions']} replicas={summary['replicas']} "
+        f"batches={summary['batches_compared']:,} records={summary['records_compared']:,} bytes={human_bytes(summary['bytes_compared'])} compared "
+        f"[fence {report['fence']['instant']}] lagging={summary['lagging']} divergent={summary['divergent']} corrupt={summary['corrupt']} "
+        f"skipped={summary['skipped'] + summary['unreadable']} in {report['run']['seconds']:.1f}s"
+    )
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            return f"{count:.0f}{unit}" if unit == "B" else f"{count:.1f}{unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def why_incomplete(report: dict[str, Any]) -> str:
+    """One sentence when the outcome is INCOMPLETE."""
+    summary = report["summary"]
+    if summary["unreadable"] or summary["skipped"]:
+        return f"{summary['unreadable']} partitions could not be read and {summary['skipped']} had nothing in common below their high watermarks"
+    if summary["partitions"] == 0:
+        return "no partition was found"
+    if summary["single"] and summary["replicas"] == summary["partitions"]:
+        return "only one replica of each partition was given, so nothing was compared (--self-check accepts each replica's own checks)"
+    return "nothing was compared: the partitions are empty or nothing in them is committed"
+
+
+def where(finding: dict[str, Any]) -> str:
+    place = f"{finding['topic']}-{finding['partition']}" if finding["topic"] else "log directory"
+    if finding["offset"] >= 0:
+        place += f" @ {finding['offset']}"
+    if finding["position"] >= 0:
+        place += f", byte {finding['position']}"
+    return place
+
+
+def markdown(report: dict[str, Any]) -> str:
+    """A summary for a pull request or a step summary."""
+    lines = [f"# {one_line(report)}", "", "| partition | verdict | brokers | compared | fence |", "|---|---|---|---|---|"]
+    for one in report["partitions"]:
+        compared = f"{one['batches_compared']:,} batches, {one['records_compared']:,} records"
+        lines.append(f"| {one['topic']}-{one['partition']} | {one['verdict']} | {', '.join(one['brokers'])} | {compared} | [{one['fence_from']}, {one['fence_to']}) |")
+    lines += ["", "## Findings", ""] if report["findings"] else ["", "No findings.", ""]
+    for finding in report["findings"]:
+        brokers = f" broker {', '.join(finding['brokers'])}" if finding["brokers"] else ""
+        lines.append(f"- **{finding['id']} {finding['level']} {finding['check']}** {where(finding)}{brokers}: {finding['message']}. {finding['meaning']}")
+        if finding["cause"]:
+            lines.append(f"  - likely: {finding['cause']}")
+    return "\n".join(lines) + "\n"
+
+
+def write(report: dict[str, Any], directory: str) -> list[str]:
+    """Write report.json, summary.md and, where pyarrow is installed, findings.parquet and partitions.parquet. Returns the paths.
+
+    Raises OSError when the directory cannot be written.
+    """
+    os.makedirs(directory, exist_ok=True)
+    paths = [os.path.join(directory, "report.json"), os.path.join(directory, "summary.md")]
+    _write_text(paths[0], json.dumps(report, indent=1) + "\n")
+    _write_text(paths[1], markdown(report))
+    return paths + _write_parquet(report, directory)
+
+
+def _write_text(path: str, text: str) -> None:
+    temporary = path + ".tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)
+
+
+def _write_parquet(report: dict[str, Any], directory: str) -> list[str]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+    except ImportError:
+        return []
+    run = report["run"]["started"]
+    text, number, texts = pa.string(), pa.int64(), pa.list_(pa.string())
+    findings = pa.schema([
+        ("run", text), ("id", text), ("check", text), ("level", text), ("topic", text), ("partition", number), ("brokers", texts), ("offset", number),
+        ("file", text), ("position", number), ("message", text), ("meaning", text), ("cause", text), ("details", text),
+    ])  # fmt: skip
+    partitions = pa.schema([
+        ("run", text), ("topic", text), ("partition", number), ("verdict", text), ("brokers", texts), ("fence_from", number), ("fence_to", number),
+        ("batches_compared", number), ("records_compared", number), ("bytes_compared", number), ("replicas", text),
+    ])  # fmt: skip
+    paths = []
+    for name, schema, nested in (("findings", findings, "details"), ("partitions", partitions, "replicas")):
+        rows = [{**row, "run": run, nested: json.dumps(row[nested])} for row in report[name]]
+        paths.append(os.path.join(directory, f"{name}.parquet"))
+        parquet.write_table(pa.Table.from_pylist(rows, schema=schema), paths[-1])
+    return paths
