@@ -14,7 +14,7 @@ from crc32c import crc32c
 from storage.batch_scan import CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header, prepare_producer
 from storage.errors import UnexpectedAppendOffset
 from storage.log_state import LogState
-from storage.producer_state import ProducerUpdate
+from storage.producer_state import ProducerEntry, ProducerUpdate
 from storage.types import AppendInfo
 from storage.validation import SMALL_BATCH_RECORDS, check_client_header, fit_to_topic, is_simple_record, one_batch
 from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
@@ -79,7 +79,14 @@ class LogAppends(LogState):
         first = self.log_end_offset
         last = first + delta
         update: ProducerUpdate | None = None
+        producer: ProducerEntry | None = None
         if producer_id >= 0:
+            producer = self.producer_state.entries.get(producer_id)
+            if producer is not None and not (
+                producer.is_next(header[10], sequence) and not attributes & TRANSACTIONAL_BIT
+            ):
+                producer = None
+        if producer_id >= 0 and producer is None:
             duplicate = self._duplicate(header, timestamp)
             if duplicate is not None:
                 return duplicate
@@ -98,7 +105,10 @@ class LogAppends(LogState):
             raise
         self.size += size
         self.log_end_offset = last + 1
-        if update is not None:
+        if producer is not None:
+            last_sequence = (sequence + delta) & 0x7FFFFFFF
+            producer.add_batch(producer.epoch, last_sequence, last, delta, timestamp)
+        elif update is not None:
             self.producer_state.publish(update)
         self.producer_state.advance(last + 1)
         if last - self.recovery_point >= self._flush_messages:

@@ -47,6 +47,13 @@ class ProducerEntry:
     def last_offset(self) -> int:
         return self.batches[-1][1] if self.batches else -1
 
+    def is_next(self, epoch: int, sequence: int) -> bool:
+        """Whether a plain batch follows the last one, with no transaction open: it cannot be refused or a duplicate."""
+        batches = self.batches
+        return (
+            epoch == self.epoch and self.txn_first_offset < 0 and len(batches) > 0 and sequence == batches[-1][0] + 1
+        )
+
     def copy(self) -> ProducerEntry:
         other = ProducerEntry(self.producer_id)
         other.epoch = self.epoch

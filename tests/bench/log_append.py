@@ -7,6 +7,7 @@ Prints a table. Compare figures of one run only; the disk underneath is the page
 
 from __future__ import annotations
 
+# ruff: noqa: E402 - a script: the path to the packages comes first
 import argparse
 import shutil
 import struct
