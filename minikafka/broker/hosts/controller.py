@@ -108,6 +108,7 @@ class ControllerHost:
         try:
             if connection is not None:
                 self._watch_connection(core, request, connection)
+            core.state.next_offset = self._raft.log_end_offset
             result = core.handle(request, version, self._environment.clock.now_ms())
             last = self._write(core, result.records, result.atomic)
         except NotLeader:
@@ -191,6 +192,8 @@ class ControllerHost:
     def _activate(self, epoch: int) -> None:
         self._epoch = epoch
         now_ms = self._environment.clock.now_ms()
+        # Whatever the order in which listeners are called: the image has to hold all that is committed.
+        self._metadata.on_high_watermark(self._raft.high_watermark)
         image = self._metadata.image
         core = Controller(self._config, self._rules, self._environment.random, image, self._raft.log_end_offset, now_ms)
         self._core = core

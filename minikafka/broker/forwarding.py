@@ -1,0 +1,87 @@
+"""Forwards a client's request to the active controller in an Envelope (KIP-590), or sends the controller one of our own."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.handlers.failures import failure_response
+from minikafka.net.channel import UnsupportedVersion
+from wire.errors import ApiError, ErrorCode
+from wire.frame import encode_request
+from wire.header import decode_response_header
+from wire.messages.envelope import EnvelopeRequest
+from wire.registry import api
+from wire.varint import append_unsigned_varint
+
+if TYPE_CHECKING:
+    from minikafka.broker.controller_channel import ControllerChannel
+    from minikafka.broker.hosts.metadata import MetadataHost
+
+FORWARD_TIMEOUT_MS = 30_000
+#: How long an answer waits for this broker to learn what it announces, so that a client that asks here next finds it.
+CATCH_UP_MS = 1_000
+
+
+class Forwarder:
+    """Asks the active controller on behalf of clients."""
+
+    def __init__(self, controller: ControllerChannel, metadata: MetadataHost) -> None:
+        self._controller = controller
+        self._metadata = metadata
+
+    async def forward(self, context: Any, request: Any) -> Any:
+        """The controller's response to a client's request; a failure to reach it becomes an error in the response."""
+        version = context.api_version
+        frame = encode_request(request, version, context.correlation_id, context.client_id)
+        data = b"".join(bytes(piece) for piece in frame if isinstance(piece, (bytes, bytearray, memoryview)))[4:]
+        envelope = EnvelopeRequest(
+            request_data=data,
+            request_principal=principal_bytes(context.principal),
+            client_host_address=address_bytes(context.connection.peer_host),
+        )
+        try:
+            answer = await self._controller.request(envelope, _timeout_ms(request))
+        except (TimeoutError, ConnectionError, UnsupportedVersion):
+            error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
+            return failure_response(request, version, error)
+        if answer.error_code != ErrorCode.NONE or answer.response_data is None:
+            error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller could not read the request.")
+            return failure_response(request, version, error)
+        known = api(request.API_KEY)
+        assert known is not None
+        _, position = decode_response_header(answer.response_data, request.API_KEY, version)
+        return known.response.decode(version, answer.response_data, position)
+
+    async def ask(self, request: Any, timeout_ms: int = FORWARD_TIMEOUT_MS) -> Any:
+        """The controller's response to a request of this broker's own. Raises TimeoutError, ConnectionError."""
+        return await self._controller.request(request, timeout_ms)
+
+    async def until(self, condition: Any, timeout_ms: int = CATCH_UP_MS) -> bool:
+        """Wait until this broker's image satisfies `condition`."""
+        return await self._metadata.wait_until(condition, timeout_ms)
+
+
+def _timeout_ms(request: Any) -> int:
+    timeout_ms = getattr(request, "timeout_ms", FORWARD_TIMEOUT_MS)
+    return max(1, min(timeout_ms if timeout_ms > 0 else FORWARD_TIMEOUT_MS, FORWARD_TIMEOUT_MS))
+
+
+def principal_bytes(principal: str) -> bytes:
+    """DefaultPrincipalData version 0: type, name, not authenticated by token."""
+    kind, _, name = principal.partition(":")
+    data = bytearray(b"\0\0")
+    for text in (kind, name):
+        raw = text.encode()
+        append_unsigned_varint(data, len(raw) + 1)
+        data += raw
+    data += b"\0\0"
+    return bytes(data)
+
+
+def address_bytes(host: str) -> bytes:
+    """An address as java.net.InetAddress.getAddress gives it; loopback when the host is no address."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return bytes((127, 0, 0, 1))

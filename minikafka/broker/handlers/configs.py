@@ -1,0 +1,230 @@
+"""DescribeConfigs from this broker's image and properties; alterations are forwarded to the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.config_rules import (
+    BROKER_SOURCE,
+    CLUSTER_SOURCE,
+    DEFAULT_SOURCE,
+    HIDDEN_PROPERTIES,
+    STATIC_SOURCE,
+    TOPIC_SOURCE,
+    static_names,
+)
+from minikafka.broker.config_table import BROKER_PROPERTIES
+from minikafka.broker.properties import Property
+from minikafka.broker.topic_config import TOPIC_PROPERTIES, inherited, text_of
+from minikafka.core.controller.topics import topic_name_fault
+from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
+from wire.errors import ApiError, ErrorCode
+from wire.messages.alter_configs import AlterConfigsRequest
+from wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.forwarding import Forwarder
+    from minikafka.broker.hosts.metadata import MetadataHost
+
+#: DescribeConfigs type ids (DescribeConfigsResponse.ConfigType).
+_TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "class": 8, "password": 9}
+GROUP_SOURCE, CLIENT_METRICS_SOURCE = 8, 7
+
+_DYNAMIC_SOURCES = frozenset({TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE})
+#: Where Kafka shows the coarser property as the default's origin.
+_COARSE_DEFAULTS = {"retention.ms": ("log.retention.hours",)}
+
+#: (name, value or None, source)
+Synonym = tuple[str, str | None, int]
+
+
+class ConfigHandlers:
+    """Configuration on a broker listener."""
+
+    def __init__(self, config: Any, metadata: MetadataHost, forwarder: Forwarder) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._forwarder = forwarder
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve the three APIs."""
+        dispatcher.register(DescribeConfigsRequest, self.describe)
+        dispatcher.register(IncrementalAlterConfigsRequest, self.alter)
+        dispatcher.register(AlterConfigsRequest, self.alter)
+
+    async def alter(self, context: RequestContext, request: Any) -> Any:
+        """IncrementalAlterConfigs and AlterConfigs; this broker knows the change when the client hears of it."""
+        response = await self._forwarder.forward(context, request)
+        if not request.validate_only:
+            wanted = self._settled(request, response)
+            await self._forwarder.until(lambda image: all(image.config(*res).get(key) == value for res, key, value in wanted))
+        return response
+
+    @staticmethod
+    def _settled(request: Any, response: Any) -> list[tuple[tuple[int, str], str, str | None]]:
+        """What plain assignments that succeeded must have become."""
+        good = {(entry.resource_type, entry.resource_name) for entry in response.responses if entry.error_code == ErrorCode.NONE}
+        settled = []
+        for resource in request.resources:
+            key = (resource.resource_type, resource.resource_name)
+            for entry in resource.configs if key in good else ():
+                if getattr(entry, "config_operation", 0) <= 1:
+                    settled.append((key, entry.name, entry.value if getattr(entry, "config_operation", 0) == 0 else None))
+        return settled
+
+    # -- DescribeConfigs -------------------------------------------------------------------------------------------
+
+    def describe(self, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        """DescribeConfigs: null or no keys are all properties."""
+        response = DescribeConfigsResponse()
+        for resource in request.resources:
+            result = DescribeConfigsResponse.DescribeConfigsResult(
+                error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
+            )
+            keys = resource.configuration_keys or None
+            try:
+                result.configs = self._describe_one(resource.resource_type, resource.resource_name, keys, request)
+            except ApiError as error:
+                result.error_code, result.error_message = error.code, error.message
+            response.results.append(result)
+        return response
+
+    def _describe_one(
+        self, kind: int, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
+    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
+        if kind == RESOURCE_TOPIC:
+            return self._describe_topic(name, keys, request)
+        if kind == RESOURCE_BROKER:
+            return self._describe_broker(name, keys, request)
+        if kind in {RESOURCE_GROUP, RESOURCE_CLIENT_METRICS}:
+            source = GROUP_SOURCE if kind == RESOURCE_GROUP else CLIENT_METRICS_SOURCE
+            return [
+                _entry(key, value, source, [(key, value, source)], "string", "", request)
+                for key, value in self._metadata.image.config(kind, name).items()
+                if keys is None or key in keys
+            ]
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+    def _describe_topic(
+        self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
+    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
+        image = self._metadata.image
+        fault = topic_name_fault(name)
+        if fault is not None:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+        if name not in image.topics_by_name:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+        overrides = image.config(RESOURCE_TOPIC, name)
+        own = image.config(RESOURCE_BROKER, str(self._config.node_id))
+        cluster = image.config(RESOURCE_BROKER, "")
+        results = []
+        for entry in TOPIC_PROPERTIES:
+            if (entry.name in HIDDEN_PROPERTIES and entry.name not in overrides) or (keys is not None and entry.name not in keys):
+                continue
+            synonyms = self._topic_synonyms(entry, overrides, own, cluster)
+            source = synonyms[0][2] if synonyms else DEFAULT_SOURCE
+            # A static value may be written in a coarser unit (log.retention.hours): the typed one is in the topic's.
+            value = synonyms[0][1] if source in _DYNAMIC_SOURCES else inherited(entry, self._config)
+            results.append(_entry(entry.name, value, source, synonyms, entry.kind, entry.doc, request))
+        return results
+
+    def _topic_synonyms(
+        self, entry: Property, overrides: Mapping[str, str], own: Mapping[str, str], cluster: Mapping[str, str]
+    ) -> list[Synonym]:
+        """Where a topic property could come from, what counts first."""
+        found: list[Synonym] = []
+        if entry.name in overrides:
+            found.append((entry.name, overrides[entry.name], TOPIC_SOURCE))
+        for name in entry.synonyms:
+            if name in own:
+                found.append((name, own[name], BROKER_SOURCE))
+            if name in cluster:
+                found.append((name, cluster[name], CLUSTER_SOURCE))
+        given = self._config.given
+        found += [(name, given[name], STATIC_SOURCE) for name in static_names(entry) if name in given]
+        for name in (*entry.synonyms, *_COARSE_DEFAULTS.get(entry.name, ())):
+            known = BROKER_PROPERTIES.get(name)
+            if known is not None and known.default is not None:
+                found.append((name, known.default, DEFAULT_SOURCE))
+                break
+        return found
+
+    def _describe_broker(
+        self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
+    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
+        image = self._metadata.image
+        if name and name != str(self._config.node_id):
+            if not name.lstrip("-").isdecimal():
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {self._config.node_id} or empty string, but received {name}"
+            )
+        cluster = image.config(RESOURCE_BROKER, "")
+        if not name:
+            return [
+                _entry(key, value, CLUSTER_SOURCE, [(key, value, CLUSTER_SOURCE)], _kind(key), _doc(key), request)
+                for key, value in cluster.items()
+                if keys is None or key in keys
+            ]
+        own = image.config(RESOURCE_BROKER, name)
+        results = []
+        for entry in BROKER_PROPERTIES:
+            if keys is not None and entry.name not in keys:
+                continue
+            synonyms: list[Synonym] = []
+            for values, source in ((own, BROKER_SOURCE), (cluster, CLUSTER_SOURCE), (self._config.given, STATIC_SOURCE)):
+                if entry.name in values:
+                    synonyms.append((entry.name, values[entry.name], source))
+            if entry.default is not None:
+                synonyms.append((entry.name, entry.default, DEFAULT_SOURCE))
+            if synonyms:
+                value, source = synonyms[0][1], synonyms[0][2]
+            else:
+                typed = getattr(self._config, entry.attribute, None)
+                value, source = (None if typed is None else text_of(typed)), DEFAULT_SOURCE
+            results.append(
+                _entry(entry.name, value, source, synonyms, entry.kind, entry.doc, request, read_only=not entry.dynamic)
+            )
+        return results
+
+
+def _kind(name: str) -> str:
+    entry = BROKER_PROPERTIES.get(name)
+    return "string" if entry is None else entry.kind
+
+
+def _doc(name: str) -> str:
+    entry = BROKER_PROPERTIES.get(name)
+    return "" if entry is None else entry.doc
+
+
+def _entry(
+    name: str,
+    value: str | None,
+    source: int,
+    synonyms: Sequence[Synonym],
+    kind: str,
+    doc: str,
+    request: DescribeConfigsRequest,
+    *,
+    read_only: bool = False,
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+    secret = kind == "password"
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=name,
+        value=None if secret else value,
+        read_only=read_only,
+        config_source=source,
+        is_sensitive=secret,
+        synonyms=[
+            DescribeConfigsResponse.DescribeConfigsSynonym(name=key, value=None if secret else text, source=origin)
+            for key, text, origin in synonyms
+        ]
+        if request.include_synonyms
+        else [],
+        config_type=_TYPES.get(kind, 0),
+        documentation=doc if request.include_documentation else None,
+    )

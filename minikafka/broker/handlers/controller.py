@@ -1,0 +1,172 @@
+"""The controller listener: what brokers, other controllers and (in envelopes) clients ask of the active controller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.handlers.failures import failure_response
+from wire.errors import ApiError, ErrorCode, WireError
+from wire.frame import encode_response
+from wire.header import RequestHeader, decode_request_header
+from wire.message import Piece
+from wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from wire.messages.alter_configs import AlterConfigsRequest
+from wire.messages.alter_partition import AlterPartitionRequest
+from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from wire.messages.broker_registration import BrokerRegistrationRequest
+from wire.messages.controller_registration import ControllerRegistrationRequest
+from wire.messages.create_partitions import CreatePartitionsRequest
+from wire.messages.create_topics import CreateTopicsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest
+from wire.messages.elect_leaders import ElectLeadersRequest
+from wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from wire.messages.unregister_broker import UnregisterBrokerRequest
+from wire.messages.update_features import UpdateFeaturesRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.hosts.controller import ControllerHost
+
+log = logging.getLogger(__name__)
+
+#: What a broker may forward for a client (ApiKeys.forwardable).
+FORWARDABLE: tuple[Any, ...] = (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    CreatePartitionsRequest,
+    IncrementalAlterConfigsRequest,
+    AlterConfigsRequest,
+    ElectLeadersRequest,
+    UpdateFeaturesRequest,
+    AlterClientQuotasRequest,
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    UnregisterBrokerRequest,
+)
+
+_OWN: tuple[Any, ...] = (
+    BrokerRegistrationRequest,
+    BrokerHeartbeatRequest,
+    AlterPartitionRequest,
+    AllocateProducerIdsRequest,
+    AssignReplicasToDirsRequest,
+    ControllerRegistrationRequest,
+)
+
+#: APIs whose forwarding is decided by other handlers of the controller listener (DescribeQuorum, Add/RemoveRaftVoter, ACLs, tokens).
+FORWARDABLE_KEYS = frozenset({request.API_KEY for request in FORWARDABLE} | {30, 31, 38, 39, 40, 51, 55, 80, 81})
+
+
+class EnvelopeContext:
+    """The context of a request that came in an envelope: its answer goes back in one."""
+
+    __slots__ = (
+        "_outer",
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "entry",
+        "listener",
+        "principal",
+        "received_ms",
+    )
+
+    def __init__(self, outer: RequestContext, header: RequestHeader, entry: Any) -> None:
+        self._outer = outer
+        self.api_key = header.api_key
+        self.api_version = header.api_version
+        self.client_id = header.client_id
+        self.correlation_id = header.correlation_id
+        self.connection = outer.connection
+        self.entry = entry
+        self.listener = outer.listener
+        self.principal = outer.principal
+        self.received_ms = outer.received_ms
+
+    @property
+    def header(self) -> EnvelopeContext:
+        """api_key, api_version, correlation_id, client_id."""
+        return self
+
+    def respond(self, response: Any) -> None:
+        """Answer in an envelope."""
+        pieces = encode_response(response, self.api_version, self.correlation_id)
+        self._outer.respond(EnvelopeResponse(response_data=_joined(pieces)[4:], error_code=ErrorCode.NONE))
+
+    def close(self, reason: str = "") -> None:
+        """The request cannot be answered."""
+        self._outer.respond(EnvelopeResponse(response_data=None, error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+
+
+def _joined(pieces: list[Piece]) -> bytes:
+    return b"".join(bytes(piece) for piece in pieces if isinstance(piece, (bytes, bytearray, memoryview)))
+
+
+class ControllerHandlers:
+    """Answers on the controller listener; on a node that is not the active controller everything is NOT_CONTROLLER."""
+
+    def __init__(self, host: ControllerHost) -> None:
+        self._host = host
+        self._dispatcher: Dispatcher | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve every controller API of this engine room on `dispatcher`."""
+        self._dispatcher = dispatcher
+        for request in (*_OWN, *FORWARDABLE):
+            dispatcher.register(request, self.handle)
+        dispatcher.register(EnvelopeRequest, self.envelope)
+
+    def handle(self, context: Any, request: Any) -> None:
+        """Hand a request to the active controller; it answers when its decision is committed."""
+        version = context.api_version
+
+        def respond(response: Any, error: ApiError | None) -> None:
+            context.respond(response if error is None else failure_response(request, version, error))
+
+        self._host.handle(request, version, respond, context.connection)
+
+    def envelope(self, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse | None:
+        """Envelope (KIP-590): a client's request, forwarded by a broker."""
+        if not self._host.is_active:
+            return EnvelopeResponse(response_data=None, error_code=ErrorCode.NOT_CONTROLLER)
+        assert self._dispatcher is not None
+        data = request.request_data
+        try:
+            header, position = decode_request_header(data)
+            entry = next((entry for entry in self._dispatcher.entries if entry.api_key == header.api_key), None)
+            if entry is None or header.api_key not in FORWARDABLE_KEYS or not entry.min_version <= header.api_version <= entry.max_version:
+                log.warning("an envelope holds API %d version %d, which cannot be forwarded", header.api_key, header.api_version)
+                return EnvelopeResponse(response_data=None, error_code=ErrorCode.INVALID_REQUEST)
+            inner = entry.decode(header.api_version, data, position)[0]
+        except WireError as error:
+            log.warning("an envelope holds a request that cannot be read: %s", error)
+            return EnvelopeResponse(response_data=None, error_code=ErrorCode.INVALID_REQUEST)
+        inner_context = EnvelopeContext(context, header, entry)
+        if entry.is_async:
+            task = asyncio.ensure_future(self._run(entry, inner_context, inner))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return None
+        self._finish(inner_context, inner, entry.handler(inner_context, inner))
+        return None
+
+    async def _run(self, entry: Any, context: EnvelopeContext, request: Any) -> None:
+        try:
+            self._finish(context, request, await entry.handler(context, request))
+        except ApiError as error:
+            context.respond(failure_response(request, context.api_version, error))
+
+    @staticmethod
+    def _finish(context: EnvelopeContext, request: Any, response: Any) -> None:
+        if response is not None:
+            context.respond(response)
