@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from minikafka.broker.hosts import raft_wire
+from minikafka.broker.hosts.raft_log import MetadataLog, SyncTask, frame_all, metadata_records
+from minikafka.broker.hosts.raft_peers import RaftPeers
+from minikafka.core.raft import events as ev
+from minikafka.core.raft import messages as m
+from minikafka.core.raft.quorum import Quorum
+from minikafka.core.raft.roles import Resigned
+from minikafka.core.raft.types import NO_NODE, Endpoint, InvariantViolated, OffsetAndEpoch, QuorumConfig, ReplicaKey
+from minikafka.core.raft.voters import Voter, VoterSet
+from storage.errors import CorruptFile, StorageError
 from wire.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from storage.log_dir import LogDirectory
+
+logger = logging.getLogger("minikafka.raft")
+
+#: Bytes of log handed to listeners before the loop gets its turn again.
+DELIVERY_BYTES = 1 << 18
 
 
 class NotLeader(ApiError):
@@ -27,7 +46,7 @@ class SnapshotId(NamedTuple):
 
 
 class RaftListener(Protocol):
-    """Called on the loop, in log order; must not raise. All four are optional in none: implement each."""
+    """Called on the loop, in log order; must not raise."""
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         """One committed batch of metadata records: [(offset, decoded record message)]. Control batches are left out."""
@@ -36,18 +55,27 @@ class RaftListener(Protocol):
         """The state up to `snapshot_id.end_offset` (exclusive) is exactly these records; forget what was before."""
 
     def on_high_watermark(self, offset: int) -> None:
-        """The high watermark (exclusive) moved; everything committed before it has been delivered."""
+        """Everything committed before `offset` has been delivered."""
 
     def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
         """For `is_self` it comes only after everything before this leader's epoch has been delivered through
         `on_commit` (the LeaderChange record is committed): the state is complete and `append` may be called."""
 
 
+class _Subscription:
+    __slots__ = ("leader", "listener", "next_offset")
+
+    def __init__(self, listener: RaftListener) -> None:
+        self.listener = listener
+        self.next_offset = -1
+        self.leader: ev.LeaderChanged | None = None
+
+
 class RaftHost:
     """One node's part in `__cluster_metadata`.
 
-    Reads (attributes): node_id, leader_id (None if unknown), leader_epoch, is_leader, high_watermark (exclusive),
-    log_end_offset, log_start_offset, kraft_version (0 static voters, 1 KIP-853).
+    Reads (attributes): node_id, leader_id (None if unknown), leader_epoch, is_leader, high_watermark (exclusive, 0 if not known),
+    log_end_offset, log_start_offset, kraft_version (0 static voters, 1 KIP-853), failure (why this node had to stop).
     """
 
     def __init__(
@@ -60,36 +88,544 @@ class RaftHost:
         cluster_id: str,
         is_controller: bool,
         listeners: Sequence[tuple[str, str, int]] = (),
+        on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         """`log_directory` is the opened metadata log directory; `listeners`: this controller's advertised endpoints
-        (listener name, host, port), with the real ports, set before `start` (`set_listeners`)."""
+        (listener name, host, port), with the real ports, set before `start` (`set_listeners`). `on_failure` is told when the
+        disk failed or an invariant broke: the process must stop."""
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.is_controller = is_controller
+        self.failure: BaseException | None = None
+        self._config = config
+        self._environment = environment
+        self._clock = environment.clock
+        self._loop = environment.loop
+        self._log_directory = log_directory
+        self._endpoints = tuple(Endpoint(*listener) for listener in listeners)
+        self._on_failure = on_failure
+        self._log = MetadataLog(log_directory, config, environment.clock.wall_ms)
+        self._quorum: Quorum | None = None
+        self._peers = RaftPeers(environment, f"raft-client-{node_id}", config.controller_quorum_request_timeout_ms)
+        self._subscriptions: list[_Subscription] = []
+        self._events: deque[ev.Event] = deque()
+        self._running = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at: int | None = None
+        self._sync: asyncio.Task[None] | None = None
+        self._delivery: asyncio.Handle | None = None
+        self._delivering = False
+        self._commit_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._state_changed = asyncio.Event()
+        self._stopping = False
+        self._is_observer = not is_controller
 
     def set_listeners(self, listeners: Sequence[tuple[str, str, int]]) -> None:
         """Endpoints of this controller, once its port is bound; before `start`."""
+        self._endpoints = tuple(Endpoint(*listener) for listener in listeners)
 
-    async def start(self) -> None:
-        """Load log, snapshot and election state, replay what is known to be committed; a lone voter leads on return."""
+    # -- facts
 
-    async def stop(self, timeout_ms: int = 5000) -> None:
-        """Resign (EndQuorumEpoch) if leading, sync and close the log."""
+    @property
+    def quorum(self) -> Quorum:
+        """The core. For handlers and tests."""
+        assert self._quorum is not None, "the raft host has not been started"
+        return self._quorum
+
+    @property
+    def metadata_log(self) -> MetadataLog:
+        return self._log
+
+    @property
+    def leader_id(self) -> int | None:
+        quorum = self._quorum
+        if quorum is None or quorum.leader_id == NO_NODE or isinstance(quorum.role, Resigned):
+            return None
+        return quorum.leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._quorum.epoch if self._quorum is not None else 0
+
+    @property
+    def is_leader(self) -> bool:
+        return self._quorum is not None and self._quorum.is_leader
+
+    @property
+    def high_watermark(self) -> int:
+        return max(self._quorum.high_watermark, 0) if self._quorum is not None else 0
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.quorum.log.end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.quorum.log.start_offset
+
+    @property
+    def kraft_version(self) -> int:
+        return self.quorum.history.kraft_version
 
     def leader_endpoint(self) -> tuple[str, int] | None:
         """(host, port) of the leader's controller listener, None if there is no known leader."""
+        if self.leader_id is None:
+            return None
+        endpoint = self.quorum.leader_endpoint()
+        return None if endpoint is None else (endpoint.host, endpoint.port)
 
     def voter_endpoints(self) -> list[tuple[int, str, int]]:
         """(node id, host, port) of each voter."""
+        return [
+            (voter.key.node_id, voter.endpoints[0].host, voter.endpoints[0].port)
+            for voter in self.quorum.voters.voters()
+            if voter.endpoints
+        ]
+
+    # -- life
+
+    async def start(self) -> None:
+        """Load log, snapshot and election state, replay what is known to be committed; a lone voter leads on return, and everything
+        before its epoch has been delivered. Raises StorageError."""
+        self._log.load(self._static_voters())
+        config = self._config
+        meta = self._log_directory.meta
+        assert meta is not None
+        self._quorum = Quorum(
+            ReplicaKey(self.node_id, meta.directory_id),
+            QuorumConfig(
+                election_timeout_ms=config.controller_quorum_election_timeout_ms,
+                fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
+                election_backoff_ms_max=config.controller_quorum_election_backoff_max_ms,
+                request_timeout_ms=config.controller_quorum_request_timeout_ms,
+                retry_backoff_ms=max(config.controller_quorum_retry_backoff_ms, 1),
+            ),
+            self._environment.random,
+            self._log.state,
+            self._log.history,
+            self._log.election,
+            endpoints=self._endpoints,
+            bootstrap_servers=config.bootstrap_controllers,
+            can_be_voter=self.is_controller,
+        )
+        snapshot = self._log.state.latest_snapshot
+        if snapshot is not None and snapshot.offset > 0:
+            # A snapshot holds only what was committed.
+            self._quorum.high_watermark = snapshot.offset
+        for subscription in self._subscriptions:
+            self._bring_up(subscription)
+        self._carry_out(self._quorum.start(self._now()))
+        if self._quorum.is_voter and self._quorum.voters.is_only_voter(self._quorum.local):
+            while self._sync is not None and self.failure is None:
+                await self._sync
+            while self.failure is None and any(s.next_offset < self.high_watermark for s in self._subscriptions):
+                self._state_changed.clear()
+                await self._state_changed.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def stop(self, timeout_ms: int = 5000) -> None:
+        """Resign (EndQuorumEpoch) if leading, sync and close the log."""
+        if self._stopping:
+            return
+        self._stopping = True
+        quorum = self._quorum
+        if quorum is not None and self.failure is None:
+            self._carry_out(quorum.shutdown(self._now()))
+            deadline = self._loop.time() + min(timeout_ms, 1000) / 1000
+            while not quorum.is_handover_done and self.failure is None and self._loop.time() < deadline:
+                self._state_changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._state_changed.wait(), max(deadline - self._loop.time(), 0))
+        self._halt(NotLeader("this node is stopping"))
+        if self._sync is not None:
+            await asyncio.wait([self._sync])
+        if quorum is not None:
+            self._log.close() if self.failure is None else self._log.close_files()
+
+    def abandon(self) -> None:
+        """Stop at once, writing nothing: as a crash would."""
+        self._stopping = True
+        self._halt(NotLeader("this node is stopping"))
+        if self._quorum is not None:
+            self._log.close_files()
+
+    def _halt(self, reason: Exception) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._delivery is not None:
+            self._delivery.cancel()
+            self._delivery = None
+        self._peers.close()
+        self._fail_waiters(reason)
+
+    def _static_voters(self) -> VoterSet:
+        config = self._config
+        names = config.controller_listener_names or ["CONTROLLER"]
+        voters = []
+        for node_id, (host, port) in config.voters.items():
+            endpoint = Endpoint(names[0], host, port)
+            if node_id == self.node_id and self._endpoints and port == 0:
+                endpoint = self._endpoints[0]
+            voters.append(Voter(ReplicaKey(node_id), (endpoint,)))
+        return VoterSet(voters)
+
+    # -- what others ask of it
 
     def append(self, records: Sequence[Any], *, atomic: bool = True, epoch: int | None = None) -> int:
         """Append one batch of metadata records (messages of wire.records.metadata_records, or framed bytes); the last
-        offset. Raises NotLeader if not leading (or not in `epoch`). Committed when `on_commit` brings it."""
-        raise NotLeader
+        offset. Raises NotLeader if not leading (or not in `epoch`). Committed when `on_commit` brings it. `atomic=False` may split
+        what is too large for one batch."""
+        quorum = self.quorum
+        if not quorum.is_leader or quorum.is_shut_down or (epoch is not None and epoch != quorum.epoch):
+            raise NotLeader
+        if self.failure is not None:
+            raise NotLeader("the metadata log has failed")
+        if not records:
+            return quorum.log.end_offset - 1
+        chunks = [frame_all(records)] if atomic else _chunks(records)
+        for values in chunks:
+            try:
+                appended = self._log.append_values(values, quorum.epoch)
+            except StorageError as error:
+                self._fail(error)
+                raise NotLeader("the metadata log has failed") from error
+            self._feed(appended)
+        return appended.end_offset - 1
+
+    def resign(self, epoch: int) -> None:
+        """Give up leadership of `epoch` (the active controller cannot go on)."""
+        self._carry_out(self.quorum.resign(epoch, self._now()))
 
     def subscribe(self, listener: RaftListener) -> None:
         """Before or after `start`; a late listener is brought up from the latest snapshot and the log."""
+        subscription = _Subscription(listener)
+        self._subscriptions.append(subscription)
+        if self._quorum is not None:
+            quorum = self._quorum
+            self._bring_up(subscription)
+            is_leader = quorum.is_leader
+            start = getattr(quorum.role, "epoch_start", -1)
+            subscription.leader = ev.LeaderChanged(self.leader_id if self.leader_id is not None else NO_NODE, quorum.epoch, is_leader, start)
+            self._deliver()
 
     async def wait_committed(self, offset: int, timeout_ms: int = 30_000) -> None:
-        """Until the high watermark is beyond `offset`. Raises NotLeader when leadership was lost, TimeoutError."""
+        """Until the high watermark is beyond `offset` and listeners have seen it. Raises NotLeader when leadership was lost, TimeoutError."""
+        if self.high_watermark > offset and all(s.next_offset > offset for s in self._subscriptions):
+            return
+        if not self.is_leader:
+            raise NotLeader
+        entry = (offset, self.leader_epoch, self._loop.create_future())
+        self._commit_waiters.append(entry)
+        try:
+            await asyncio.wait_for(entry[2], timeout_ms / 1000)
+        finally:
+            if entry in self._commit_waiters:
+                self._commit_waiters.remove(entry)
 
     def write_snapshot(self, snapshot_id: SnapshotId, records: Iterable[Any], last_timestamp_ms: int) -> None:
         """Write `%020d-%010d.checkpoint`: the state that a listener holds at `snapshot_id.end_offset`, which must be
-        at or below the high watermark, and free the log before it. E2 calls it by size and time."""
+        at or below the high watermark, and free the log before it by metadata.max.retention.*."""
+        quorum = self.quorum
+        snapshot = OffsetAndEpoch(snapshot_id.end_offset, snapshot_id.epoch)
+        if not quorum.log.start_offset <= snapshot.offset <= quorum.high_watermark:
+            raise ValueError(f"a snapshot at {snapshot.offset} is not within the committed log up to {quorum.high_watermark}")
+        if snapshot in quorum.log.snapshots:
+            return
+        try:
+            self._log.write_snapshot(snapshot, records, last_timestamp_ms, quorum.history)
+            start = self._log.clean(quorum.high_watermark, sorted([*quorum.log.snapshots, snapshot]))
+        except StorageError as error:
+            self._fail(error)
+            raise
+        self._feed(ev.SnapshotWritten(snapshot, start))
+
+    # -- requests of peers (broker/handlers/raft.py)
+
+    def request(self, request: m.Request, respond: Callable[[m.Reply], None]) -> None:
+        """Take a peer's request; `respond` is called once, now or later."""
+        if self._quorum is None or self.failure is not None:
+            error = ErrorCode.BROKER_NOT_AVAILABLE
+            reply = m.FetchReply(error) if isinstance(request, m.FetchRequest) else m.Reply(error)
+            respond(Quorum.reply_to(self._quorum, request, error) if self._quorum is not None else reply)
+            return
+        self._feed(ev.Received(respond, request))
+
+    # -- the engine
+
+    def _now(self) -> int:
+        return self._clock.now_ms()
+
+    def _feed(self, event: ev.Event) -> None:
+        self._events.append(event)
+        if not self._running:
+            self._drain()
+
+    def _carry_out(self, effects: list[ev.Effect]) -> None:
+        self._running = True
+        try:
+            for effect in effects:
+                self._apply(effect)
+        except (StorageError, InvariantViolated) as error:
+            self._fail(error)
+        finally:
+            self._running = False
+        self._drain()
+
+    def _drain(self) -> None:
+        """Events that effects cause come right after the effects of their cause, before anything from outside."""
+        quorum = self._quorum
+        assert quorum is not None
+        self._running = True
+        try:
+            while self._events and self.failure is None:
+                event = self._events.popleft()
+                for effect in quorum.step(event, self._now()):
+                    self._apply(effect)
+        except (StorageError, InvariantViolated) as error:
+            self._fail(error)
+        finally:
+            self._running = False
+        if self.failure is None:
+            self._sync_soon()
+            self._arm()
+            self._state_changed.set()
+
+    def _apply(self, effect: ev.Effect) -> None:
+        _APPLY[type(effect)](self, effect)
+
+    def _persist(self, effect: ev.Persist) -> None:
+        quorum = self.quorum
+        self._log.persist(effect.state, quorum.history.kraft_version, quorum.voters.node_ids)
+
+    def _truncate(self, effect: ev.Truncate) -> None:
+        logger.info("cutting the metadata log to offset %d", effect.offset)
+        self._log.truncate(effect.offset)
+
+    def _leader_change(self, effect: ev.AppendLeaderChange) -> None:
+        self._events.appendleft(self._log.append_leader_change(effect))
+
+    def _voters(self, effect: ev.AppendVoters) -> None:
+        self._events.appendleft(self._log.append_voters(effect.epoch, effect.voter_set))
+
+    def _fetched(self, effect: ev.AppendFetched) -> None:
+        appended: list[ev.Event] = [*self._log.append_fetched(memoryview(effect.records), effect.epoch), ev.FetchedAppended()]
+        self._events.extendleft(reversed(appended))
+
+    def _chunk(self, effect: ev.WriteSnapshotChunk) -> None:
+        self._log.write_chunk(effect.snapshot, effect.position, bytes(effect.data))
+
+    def _install(self, effect: ev.InstallSnapshot) -> None:
+        content = self._log.install_fetched(effect.snapshot)
+        if content is None:
+            self._events.appendleft(ev.SnapshotInstalled(OffsetAndEpoch(-1, -1), None, 0))
+            return
+        voters = content.voters if content.kraft_version > 0 else None
+        self._events.appendleft(ev.SnapshotInstalled(effect.snapshot, voters, content.kraft_version))
+        snapshot_id = SnapshotId(effect.snapshot.offset, effect.snapshot.epoch)
+        for subscription in self._subscriptions:
+            if subscription.next_offset < effect.snapshot.offset:
+                subscription.next_offset = effect.snapshot.offset
+                subscription.listener.on_snapshot(snapshot_id, content.records)
+
+    def _send(self, effect: ev.Send) -> None:
+        request_id, request = effect.request_id, effect.request
+        wire_request = raft_wire.to_wire(request, self.cluster_id, "")
+
+        def answered(response: Any, error: Exception | None) -> None:
+            if self.failure is not None or self._quorum is None:
+                return
+            if error is not None:
+                self._feed(ev.Failed(request_id, isinstance(error, ConnectionRefusedError)))
+            else:
+                self._feed(ev.Answered(request_id, raft_wire.reply_from_wire(request, response)))
+
+        self._peers.send(effect.endpoint.host, effect.endpoint.port, wire_request, answered)
+
+    def _respond(self, effect: ev.Respond) -> None:
+        effect.token(effect.reply)
+
+    def _high_watermark_moved(self, effect: ev.HighWatermarkMoved) -> None:
+        self._log.log.update_high_watermark(effect.offset)
+        self._deliver_soon()
+
+    def _leader_changed(self, effect: ev.LeaderChanged) -> None:
+        logger.info("the metadata quorum's epoch %d has leader %s", effect.epoch, effect.leader_id if effect.leader_id >= 0 else "none")
+        leader_id = NO_NODE if isinstance(self.quorum.role, Resigned) else effect.leader_id
+        for subscription in self._subscriptions:
+            subscription.leader = ev.LeaderChanged(leader_id, effect.epoch, effect.is_self, effect.epoch_start)
+        if not effect.is_self:
+            self._fail_waiters(NotLeader())
+        self._deliver_soon()
+
+    # -- disk
+
+    def _sync_soon(self) -> None:
+        quorum = self.quorum
+        if self._sync is None and not self._is_observer and quorum.log.flushed_offset < quorum.log.end_offset:
+            self._sync = self._loop.create_task(self._sync_all())
+
+    async def _sync_all(self) -> None:
+        """One sync at a time; what is appended meanwhile goes with the next (group commit)."""
+        quorum = self.quorum
+        try:
+            while self.failure is None and quorum.log.flushed_offset < quorum.log.end_offset:
+                task: SyncTask = self._log.prepare_sync()
+                await self._environment.run_blocking(task.run)
+                flushed = task.finish()
+                if flushed <= quorum.log.flushed_offset and not self._stopping:
+                    # Truncated meanwhile: what is there now has to be synced again.
+                    continue
+                self._feed(ev.Flushed(flushed))
+        except (OSError, StorageError) as error:
+            # Never retried: after a failed sync the pages may be gone although the next one succeeds.
+            self._fail(self._log.fail(error) if isinstance(error, OSError) else error)
+        finally:
+            self._sync = None
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failure is not None:
+            return
+        self.failure = error
+        logger.error("the metadata quorum stops on this node: %s", error)
+        self._events.clear()
+        self._halt(NotLeader(f"the metadata log has failed: {error}"))
+        self._state_changed.set()
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    # -- time
+
+    def _arm(self) -> None:
+        if self._stopping and self.quorum.is_handover_done:
+            return
+        deadline = self.quorum.next_deadline()
+        if deadline is None:
+            return
+        if self._timer is not None:
+            # An early wake-up costs little, and most deadlines only move away.
+            if self._timer_at is not None and self._timer_at <= deadline:
+                return
+            self._timer.cancel()
+        delay = max(deadline - self._now(), 1)
+        self._timer_at = self._now() + delay
+        self._timer = self._loop.call_later(delay / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self.failure is None:
+            self._carry_out(self.quorum.on_deadline(self._now()))
+
+    # -- listeners
+
+    def _bring_up(self, subscription: _Subscription) -> None:
+        """Give a listener the newest snapshot; the log follows."""
+        quorum = self.quorum
+        snapshot = quorum.log.latest_snapshot
+        subscription.next_offset = quorum.log.start_offset
+        if snapshot is None or snapshot.offset == 0:
+            return
+        try:
+            content = self._log.read_snapshot(snapshot)
+        except CorruptFile as error:
+            if quorum.log.start_offset > 0:
+                raise StorageError(f"snapshot {snapshot} is not valid: {error}", path=self._log.directory) from error
+            return
+        subscription.next_offset = snapshot.offset
+        subscription.listener.on_snapshot(SnapshotId(snapshot.offset, snapshot.epoch), content.records)
+
+    def _deliver_soon(self) -> None:
+        if self._delivery is None and not self._delivering:
+            self._delivery = self._loop.call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        """Bring listeners up to the high watermark, a bounded piece at a time."""
+        if self._delivery is not None:
+            self._delivery.cancel()
+            self._delivery = None
+        if self._delivering or self.failure is not None:
+            return
+        self._delivering = True
+        is_behind = False
+        try:
+            for subscription in list(self._subscriptions):
+                is_behind |= self._deliver_to(subscription)
+        except StorageError as error:
+            self._fail(error)
+            return
+        finally:
+            self._delivering = False
+        self._release_waiters()
+        self._state_changed.set()
+        if is_behind or any(s.next_offset < self.high_watermark or self._leader_due(s) for s in self._subscriptions):
+            self._deliver_soon()
+
+    def _leader_due(self, subscription: _Subscription) -> bool:
+        change = subscription.leader
+        return change is not None and (not change.is_self or subscription.next_offset > change.epoch_start)
+
+    def _deliver_to(self, subscription: _Subscription) -> bool:
+        """True if there is more."""
+        high_watermark = self.high_watermark
+        listener = subscription.listener
+        if subscription.leader is not None and not subscription.leader.is_self:
+            self._tell_leader(subscription)
+        before = subscription.next_offset
+        if before < high_watermark:
+            for batch in self._log.batches(before, high_watermark, DELIVERY_BYTES):
+                subscription.next_offset = batch.next_offset
+                if not batch.is_control:
+                    listener.on_commit(batch.base_offset, batch.partition_leader_epoch, metadata_records(batch))
+            if subscription.next_offset > before:
+                listener.on_high_watermark(subscription.next_offset)
+        if subscription.next_offset < high_watermark:
+            return subscription.next_offset > before
+        if self._leader_due(subscription):
+            self._tell_leader(subscription)
+        return False
+
+    def _tell_leader(self, subscription: _Subscription) -> None:
+        change, subscription.leader = subscription.leader, None
+        if change is not None:
+            leader_id = None if change.leader_id == NO_NODE else change.leader_id
+            subscription.listener.on_leader_change(leader_id, change.epoch, change.is_self)
+
+    def _release_waiters(self) -> None:
+        if not self._commit_waiters:
+            return
+        reached = min((s.next_offset for s in self._subscriptions), default=self.high_watermark)
+        reached = min(reached, self.high_watermark)
+        waiting = []
+        for entry in self._commit_waiters:
+            if entry[0] < reached:
+                if not entry[2].done():
+                    entry[2].set_result(None)
+            else:
+                waiting.append(entry)
+        self._commit_waiters = waiting
+
+    def _fail_waiters(self, reason: Exception) -> None:
+        waiters, self._commit_waiters = self._commit_waiters, []
+        for _, _, future in waiters:
+            if not future.done():
+                future.set_exception(reason)
+
+
+_APPLY: dict[type, Any] = {
+    ev.Persist: RaftHost._persist,
+    ev.Truncate: RaftHost._truncate,
+    ev.AppendLeaderChange: RaftHost._leader_change,
+    ev.AppendVoters: RaftHost._voters,
+    ev.AppendFetched: RaftHost._fetched,
+    ev.WriteSnapshotChunk: RaftHost._chunk,
+    ev.InstallSnapshot: RaftHost._install,
+    ev.Send: RaftHost._send,
+    ev.Respond: RaftHost._respond,
+    ev.HighWatermarkMoved: RaftHost._high_watermark_moved,
+    ev.LeaderChanged: RaftHost._leader_changed,
+}
+
+
+def _chunks(records: Sequence[Any], count_max: int = 10_000) -> list[list[bytes]]:
+    return [frame_all(records[start : start + count_max]) for start in range(0, len(records), count_max)]

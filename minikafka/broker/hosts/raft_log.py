@@ -1,0 +1,407 @@
+"""`__cluster_metadata-0` on disk: log, snapshots, quorum-state. All methods raise StorageError when the disk fails."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from minikafka.broker import quorum_state
+from minikafka.broker.snapshots import (
+    PART,
+    SnapshotContent,
+    encode_snapshot,
+    file_name,
+    framed,
+    parse_name,
+    read_snapshot,
+    voters_message,
+    voters_of,
+    voters_records,
+    write_snapshot_file,
+)
+from minikafka.core.raft.events import AppendLeaderChange, BatchAppended
+from minikafka.core.raft.log_state import LogState
+from minikafka.core.raft.types import ElectionState, OffsetAndEpoch
+from minikafka.core.raft.voters import VoterHistory, VoterSet
+from storage.config import LogConfig
+from storage.errors import CorruptFile, StorageError, UnexpectedAppendOffset
+from storage.filesystem import File, FileSystem, write_all
+from storage.flush import FlushTask
+from storage.log import Log
+from storage.log_dir import METADATA_TOPIC, LogDirectory
+from storage.recovery import load_log
+from storage.slice import FileSlice
+from wire.batch import RecordBatch, build_batch, iterate_batches
+from wire.control import ControlType, control_batch, control_record, control_type, decode_control
+from wire.errors import ApiError, ErrorCode
+from wire.record import Record
+from wire.records.client_records import LeaderChangeMessage
+from wire.records.frame import decode_metadata_record
+from wire.uuid import METADATA_TOPIC_ID
+
+_log = logging.getLogger("minikafka.raft")
+
+BATCH_BYTES_MAX = 8 << 20
+READ_BYTES = 1 << 20
+
+
+class MetadataLog:
+    """Opened by `load`. `state` and `history` are what the quorum starts from; it owns them afterwards."""
+
+    def __init__(self, log_directory: LogDirectory, config: Any, wall_ms: Callable[[], int]) -> None:
+        self._root = log_directory
+        self._filesystem: FileSystem = log_directory.filesystem
+        self._config = config
+        self._wall_ms = wall_ms
+        self.directory = f"{log_directory.path}/{METADATA_TOPIC}-0"
+        self.log: Log
+        self.state: LogState
+        self.history: VoterHistory
+        self.election = ElectionState()
+        self._snapshot_times: dict[OffsetAndEpoch, int] = {}
+        self._part: tuple[OffsetAndEpoch, File] | None = None
+
+    # -- loading
+
+    def load(self, static_voters: VoterSet) -> None:
+        """Raises StorageError, also when a file that must not be guessed (quorum-state, the newest snapshot) is not valid."""
+        wall_ms = self._wall_ms()
+        self.log = load_log(
+            self._filesystem,
+            self.directory,
+            METADATA_TOPIC,
+            0,
+            self._log_config(),
+            wall_ms=wall_ms,
+            is_clean=self._root.is_clean,
+            on_failure=self._root.fail,
+        )
+        log = self.log
+        log.assign_topic_id(METADATA_TOPIC_ID)
+        with self._disk("load"):
+            self.election = quorum_state.read(self._filesystem, self.directory)
+            snapshots = self._find_snapshots()
+            content = self._latest_content(snapshots)
+        latest = snapshots[-1] if snapshots else None
+        if latest is not None and (latest.offset > log.log_end_offset or latest.offset < log.log_start_offset):
+            # The crash came between taking the snapshot and letting the log begin at it.
+            log.truncate_fully_and_start_at(latest.offset, wall_ms)
+        if log.recovery_point < log.log_end_offset:
+            # After a crash of the process alone the last batches may be in the page cache only.
+            log.flush()
+        self.history = VoterHistory(static_voters, 0)
+        if latest is not None and content is not None and content.kraft_version > 0:
+            self.history.install(latest.offset, content.voters, content.kraft_version)
+        self.state = LogState(log.log_start_offset, log.log_end_offset, log.epochs.entries, snapshots)
+        for batch in self.batches(max(log.log_start_offset, latest.offset if latest else 0), log.log_end_offset):
+            if batch.is_control:
+                voters, versions = control_changes(batch)
+                for offset, voter_set in voters:
+                    self.history.add_voters(offset, voter_set)
+                for offset, version in versions:
+                    self.history.add_version(offset, version)
+
+    def _log_config(self) -> LogConfig:
+        config = self._config
+        return LogConfig(
+            segment_bytes=config.metadata_log_segment_bytes,
+            segment_ms=config.metadata_log_segment_ms,
+            retention_bytes=-1,
+            retention_ms=-1,
+            max_message_bytes=BATCH_BYTES_MAX,
+            file_delete_delay_ms=60_000,
+        )
+
+    def _find_snapshots(self) -> list[OffsetAndEpoch]:
+        found = []
+        for name in self._filesystem.list(self.directory):
+            path = f"{self.directory}/{name}"
+            if name.endswith((PART, ".checkpoint.deleted")):
+                self._filesystem.unlink(path)
+                continue
+            snapshot = parse_name(name)
+            if snapshot is not None:
+                found.append(snapshot)
+                self._snapshot_times[snapshot] = self._filesystem.modified_ms(path)
+        return sorted(found)
+
+    def _latest_content(self, snapshots: list[OffsetAndEpoch]) -> SnapshotContent | None:
+        """Voters of the newest valid snapshot; one that is not valid is left out if the log reaches back before it."""
+        while snapshots:
+            try:
+                return self.read_snapshot(snapshots[-1], with_records=False)
+            except CorruptFile as error:
+                _log.error("snapshot %s is not valid: %s", file_name(snapshots[-1]), error)
+                older_end = snapshots[-2].offset if len(snapshots) > 1 else 0
+                if self.log.log_start_offset > older_end:
+                    raise
+                snapshots.pop()
+        return None
+
+    # -- the log
+
+    def append_values(self, values: list[bytes], epoch: int) -> BatchAppended:
+        """One batch of framed metadata records as leader."""
+        wall_ms = self._wall_ms()
+        return self._append(build_batch([Record(0, wall_ms, None, value) for value in values]), epoch, [], [])
+
+    def append_leader_change(self, effect: AppendLeaderChange) -> BatchAppended:
+        """The control batch that begins an epoch."""
+        wall_ms = self._wall_ms()
+        message = LeaderChangeMessage(
+            leader_id=effect.leader_id,
+            voters=[LeaderChangeMessage.Voter(voter_id=node_id) for node_id in effect.voters],
+            granting_voters=[LeaderChangeMessage.Voter(voter_id=node_id) for node_id in effect.granting],
+        )
+        records = [control_record(ControlType.LEADER_CHANGE, message, wall_ms)]
+        base = self.log.log_end_offset
+        voters: list[tuple[int, VoterSet]] = []
+        versions: list[tuple[int, int]] = []
+        if effect.kraft_version is not None and effect.voter_set is not None:
+            records += voters_records(effect.kraft_version, effect.voter_set, wall_ms)
+            versions, voters = [(base + 1, effect.kraft_version)], [(base + 2, effect.voter_set)]
+        return self._append(control_batch(records, base_offset=0, partition_leader_epoch=effect.epoch), effect.epoch, voters, versions)
+
+    def append_voters(self, epoch: int, voters: VoterSet) -> BatchAppended:
+        record = control_record(ControlType.KRAFT_VOTERS, voters_message(voters), self._wall_ms())
+        batch = control_batch([record], base_offset=0, partition_leader_epoch=epoch)
+        return self._append(batch, epoch, [(self.log.log_end_offset, voters)], [])
+
+    def _append(
+        self, batch: bytearray, epoch: int, voters: list[tuple[int, VoterSet]], versions: list[tuple[int, int]]
+    ) -> BatchAppended:
+        info = self.log.append_as_leader(memoryview(batch), epoch, self._wall_ms(), origin="raft")
+        return BatchAppended(epoch, info.first_offset, info.last_offset + 1, voters, versions)
+
+    def append_fetched(self, records: memoryview, epoch: int) -> list[BatchAppended]:
+        """What the leader sent. Batches that are not valid are left out: they are fetched again."""
+        end = self.log.log_end_offset
+        try:
+            self.log.append_as_follower(records, epoch)
+        except (UnexpectedAppendOffset, ApiError) as error:
+            _log.warning("fetched metadata records are not taken: %s", error)
+            return []
+        appended = []
+        for batch in iterate_batches(records):
+            if batch.base_offset < end or batch.next_offset > self.log.log_end_offset:
+                break
+            voters, versions = control_changes(batch) if batch.is_control else ([], [])
+            appended.append(BatchAppended(batch.partition_leader_epoch, batch.base_offset, batch.next_offset, voters, versions))
+        return appended
+
+    def truncate(self, offset: int) -> None:
+        self.log.truncate_to(offset, self._wall_ms())
+
+    def read(self, offset: int, end_offset: int, bytes_max: int) -> FileSlice:
+        return self.log.read(offset, bytes_max, end_offset=end_offset).slice
+
+    def batches(self, offset: int, end_offset: int, bytes_max: int | None = None) -> Iterator[RecordBatch]:
+        """Whole batches in [offset, end_offset); with `bytes_max` only those of one read."""
+        while offset < end_offset:
+            piece = self.log.read(offset, bytes_max or READ_BYTES, end_offset=end_offset).slice
+            data = piece.read()
+            piece.release()
+            before = offset
+            for batch in iterate_batches(data):
+                if batch.next_offset > offset:
+                    yield batch
+                    offset = batch.next_offset
+            if offset == before or bytes_max is not None:
+                return
+
+    def prepare_sync(self) -> SyncTask:
+        """What makes everything appended so far durable."""
+        return SyncTask(self.log)
+
+    def fail(self, error: OSError) -> StorageError:
+        return self.log.fail("sync the metadata log", error)
+
+    # -- election
+
+    def persist(self, state: ElectionState, kraft_version: int, voters: tuple[int, ...]) -> None:
+        with self._disk("write quorum-state of"):
+            quorum_state.write(self._filesystem, self.directory, state, kraft_version, voters)
+
+    # -- snapshots
+
+    def path(self, snapshot: OffsetAndEpoch) -> str:
+        return f"{self.directory}/{file_name(snapshot)}"
+
+    def read_snapshot(self, snapshot: OffsetAndEpoch, *, with_records: bool = True) -> SnapshotContent:
+        """Raises CorruptFile."""
+        with self._disk("read a snapshot of"):
+            return read_snapshot(self._filesystem, self.path(snapshot), with_records=with_records)
+
+    def write_snapshot(
+        self, snapshot: OffsetAndEpoch, records: Iterable[Any], last_timestamp_ms: int, history: VoterHistory
+    ) -> None:
+        voters, version = history.at(snapshot.offset)
+        pieces = encode_snapshot(
+            records,
+            epoch=snapshot.epoch,
+            wall_ms=self._wall_ms(),
+            last_timestamp_ms=last_timestamp_ms,
+            kraft_version=version,
+            voters=voters,
+        )
+        with self._disk("write a snapshot of"):
+            write_snapshot_file(self._filesystem, self.path(snapshot), pieces)
+        self._snapshot_times[snapshot] = self._wall_ms()
+
+    def read_snapshot_bytes(self, snapshot: OffsetAndEpoch, position: int, bytes_max: int) -> tuple[int, bytes] | None:
+        """(size of the file, bytes from `position`); None if the file is not there."""
+        path = self.path(snapshot)
+        with self._disk("read a snapshot of"), contextlib.suppress(FileNotFoundError):
+            file = self._filesystem.open(path, read_only=True)
+            try:
+                size = file.size()
+                if not 0 <= position < size:
+                    return size, b""
+                return size, file.pread(min(max(bytes_max, 1), size - position), position)
+            finally:
+                file.close()
+        return None
+
+    def write_chunk(self, snapshot: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """A piece of a snapshot that is being fetched."""
+        with self._disk("write a snapshot of"):
+            if position == 0 or self._part is None or self._part[0] != snapshot:
+                self._drop_part()
+                path = f"{self.path(snapshot)}.part"
+                if self._filesystem.exists(path):
+                    self._filesystem.unlink(path)
+                self._part = (snapshot, self._filesystem.open(path, create=True))
+            write_all(self._part[1], data, position)
+
+    def install_fetched(self, snapshot: OffsetAndEpoch) -> SnapshotContent | None:
+        """The fetched file becomes the start of the log; None if it is not a valid snapshot (it is dropped)."""
+        assert self._part is not None
+        part = f"{self.path(snapshot)}.part"
+        with self._disk("install a snapshot of"):
+            self._part[1].fsync()
+            self._drop_part()
+            try:
+                content = read_snapshot(self._filesystem, part)
+            except CorruptFile as error:
+                _log.warning("the fetched snapshot %s is not valid: %s", file_name(snapshot), error)
+                self._filesystem.unlink(part)
+                return None
+            self._filesystem.rename(part, self.path(snapshot))
+            self._filesystem.fsync_dir(self.directory)
+            self.log.truncate_fully_and_start_at(snapshot.offset, self._wall_ms())
+            for old in [entry for entry in self._snapshot_times if entry < snapshot]:
+                self._unlink_snapshot(old)
+        self._snapshot_times[snapshot] = self._wall_ms()
+        return content
+
+    def _drop_part(self) -> None:
+        if self._part is not None:
+            self._part[1].close()
+            self._part = None
+
+    def _unlink_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        self._snapshot_times.pop(snapshot, None)
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.unlink(self.path(snapshot))
+
+    def clean(self, high_watermark: int, snapshots: list[OffsetAndEpoch]) -> int:
+        """Drop old snapshots and the log behind the next one while metadata.max.retention.bytes or .ms is exceeded (KafkaRaftLog.maybeClean);
+        the log start afterwards."""
+        log, wall_ms = self.log, self._wall_ms()
+        log.update_high_watermark(high_watermark)
+        with self._disk("clean"):
+            sizes = {entry: self._filesystem.size(self.path(entry)) for entry in snapshots}
+            remaining = list(snapshots)
+            while len(remaining) > 1 and remaining[1].offset <= high_watermark:
+                oldest, following = remaining[0], remaining[1]
+                total = log.size + sum(sizes[entry] for entry in remaining)
+                is_old = self._snapshot_times.get(oldest, wall_ms) + self._config.metadata_max_retention_ms < wall_ms
+                if total <= self._config.metadata_max_retention_bytes and not is_old:
+                    break
+                log.increment_log_start_offset(following.offset)
+                log.delete_old_segments(wall_ms)
+                self._unlink_snapshot(oldest)
+                remaining.pop(0)
+        log.delete_files(wall_ms)
+        return log.log_start_offset
+
+    def close(self) -> None:
+        self._drop_part()
+        self.log.close()
+
+    def close_files(self) -> None:
+        """As after a crash."""
+        self._drop_part()
+        self.log.close_files()
+
+    @contextlib.contextmanager
+    def _disk(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except CorruptFile as error:
+            if action == "load":
+                raise StorageError(f"cannot load {self.directory}: {error}", path=self.directory) from error
+            raise
+        except OSError as error:
+            raise self.log.fail(f"{action} the metadata log", error) from error
+
+
+class SyncTask:
+    """`run` blocks and belongs anywhere; `finish` on the loop, and gives the offset below which everything is on disk.
+
+    As long as what is not synced lies in the active segment only that file is: indexes are rebuilt after a crash."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._end = log.log_end_offset
+        self._truncations = log.truncations
+        self._whole: FlushTask | None = None
+        self._piece: FileSlice | None = None
+        if log.is_flush_wanted or log.recovery_point <= log.active_segment_base_offset:
+            self._whole = log.prepare_flush()
+        else:
+            self._piece = log.segments[-1].slice(0, 0)
+
+    def run(self) -> None:
+        if self._whole is not None:
+            self._whole.run()
+        elif self._piece is not None:
+            self._piece.fsync()
+
+    def finish(self) -> int:
+        if self._whole is not None:
+            self._whole.finish()
+        elif self._piece is not None:
+            self._piece.release()
+            # Offsets that were truncated meanwhile may have been given to other batches.
+            if self._log.truncations == self._truncations:
+                self._log.recovery_point = max(self._log.recovery_point, self._end)
+        return self._log.recovery_point
+
+
+def control_changes(batch: RecordBatch) -> tuple[list[tuple[int, VoterSet]], list[tuple[int, int]]]:
+    """Voter sets and kraft versions in a control batch: [(offset, value)]."""
+    voters: list[tuple[int, VoterSet]] = []
+    versions: list[tuple[int, int]] = []
+    for record in batch.records():
+        kind = control_type(record)
+        if kind is ControlType.KRAFT_VOTERS:
+            voters.append((record.offset, voters_of(decode_control(record))))  # type: ignore[arg-type]
+        elif kind is ControlType.KRAFT_VERSION:
+            versions.append((record.offset, decode_control(record).k_raft_version))  # type: ignore[union-attr]
+    return voters, versions
+
+
+def metadata_records(batch: RecordBatch) -> list[tuple[int, Any]]:
+    """The decoded records of a batch: [(offset, message)]."""
+    return [(record.offset, decode_metadata_record(record.value or b"")) for record in batch.records()]
+
+
+def frame_all(records: Iterable[Any]) -> list[bytes]:
+    """Framed values; raises ApiError if they do not fit into one batch."""
+    values = [framed(record) for record in records]
+    if sum(map(len, values)) + 32 * len(values) > BATCH_BYTES_MAX:
+        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the metadata records do not fit into one batch")
+    return values

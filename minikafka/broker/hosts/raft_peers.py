@@ -1,0 +1,80 @@
+"""Connections to the other replicas of the quorum, one an address, opened when needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from minikafka.broker.environment import Environment
+from minikafka.net.channel import Channel, ConnectionLost
+
+OnAnswer = Callable[[Any, "Exception | None"], None]
+
+
+class _Peer:
+    __slots__ = ("channel", "opening", "waiting")
+
+    def __init__(self) -> None:
+        self.channel: Channel | None = None
+        self.opening: asyncio.Task[None] | None = None
+        self.waiting: list[tuple[Any, OnAnswer]] = []
+
+
+class RaftPeers:
+    """Every `send` calls its callback exactly once, unless `close` comes first."""
+
+    def __init__(self, environment: Environment, client_id: str, request_timeout_ms: int) -> None:
+        self._environment = environment
+        self._client_id = client_id
+        self._timeout_ms = request_timeout_ms
+        self._peers: dict[tuple[str, int], _Peer] = {}
+        self._closed = False
+
+    def send(self, host: str, port: int, request: Any, on_answer: OnAnswer) -> None:
+        """`on_answer(response, error)`, never before this returns."""
+        peer = self._peers.get((host, port))
+        if peer is None:
+            peer = self._peers[host, port] = _Peer()
+        if peer.channel is not None and not peer.channel.closed:
+            self._ask(peer.channel, request, on_answer)
+            return
+        peer.waiting.append((request, on_answer))
+        if peer.opening is None:
+            peer.opening = self._environment.loop.create_task(self._open(peer, host, port))
+
+    async def _open(self, peer: _Peer, host: str, port: int) -> None:
+        error: Exception | None = None
+        try:
+            channel = await Channel.open(
+                self._environment.network, host, port, client_id=self._client_id, timeout_ms=self._timeout_ms
+            )
+        except Exception as problem:  # every way in which a peer can fail to talk is told to the one who asked
+            error = problem
+        waiting, peer.waiting, peer.opening = peer.waiting, [], None
+        if error is None:
+            if self._closed:
+                channel.close()
+                return
+            peer.channel = channel
+        for request, on_answer in waiting:
+            if error is not None:
+                on_answer(None, error)
+            else:
+                self._ask(channel, request, on_answer)
+
+    def _ask(self, channel: Channel, request: Any, on_answer: OnAnswer) -> None:
+        try:
+            channel.send(request, None, on_answer, self._timeout_ms, safe=True)
+        except Exception as problem:  # closed, or no common version: told like a lost connection
+            error = problem if isinstance(problem, ConnectionLost) else ConnectionLost(str(problem))
+            self._environment.loop.call_soon(on_answer, None, error)
+
+    def close(self) -> None:
+        self._closed = True
+        for peer in self._peers.values():
+            if peer.opening is not None:
+                peer.opening.cancel()
+            if peer.channel is not None:
+                peer.channel.close()
+        self._peers.clear()

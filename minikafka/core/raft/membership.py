@@ -1,0 +1,162 @@
+"""Changes of the voter set, one at a time (KIP-853): AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.raft import messages as m
+from minikafka.core.raft.events import AppendVoters
+from minikafka.core.raft.roles import Leader
+from minikafka.core.raft.types import ReplicaKey
+from minikafka.core.raft.voters import Voter, VoterSet
+from wire.errors import ErrorCode
+from wire.uuid import uuid_to_text
+
+if TYPE_CHECKING:
+    from minikafka.core.raft.quorum import Quorum
+
+#: How long a removed leader may take to commit its own removal, and an updated voter set to be committed.
+CHANGE_MS_MAX = 60_000
+#: A joining replica counts as caught up if it fetched this recently.
+CAUGHT_UP_MS = 3_600_000
+
+
+@dataclass(slots=True)
+class PendingChange:
+    """The one change under way. `offset` is that of its record, -1 while an added voter still catches up."""
+
+    token: Any
+    request: m.AddVoterRequest | m.RemoveVoterRequest | m.UpdateVoterRequest
+    deadline_ms: int
+    offset: int = -1
+    is_answered: bool = False
+
+
+def key_text(key: ReplicaKey) -> str:
+    """As Kafka prints it."""
+    return f"ReplicaKey(id={key.node_id}, directoryId={uuid_to_text(key.directory_id)})"
+
+
+def voters_text(voters: VoterSet) -> str:
+    return "[" + ", ".join(key_text(voter.key) for voter in voters.voters()) + "]"
+
+
+def on_request(
+    quorum: Quorum, token: Any, request: m.AddVoterRequest | m.RemoveVoterRequest | m.UpdateVoterRequest, now_ms: int
+) -> None:
+    role = quorum.role
+    if isinstance(request, m.UpdateVoterRequest) and request.epoch != quorum.epoch:
+        is_old = request.epoch < quorum.epoch
+        quorum.respond(token, quorum.reply_to(request, ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH))
+        return
+    if not isinstance(role, Leader):
+        quorum.respond(token, quorum.reply_to(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node is not the leader of the quorum."))
+        return
+    refusal = _refusal(quorum, role, request)
+    if refusal is not None:
+        quorum.respond(token, quorum.reply_to(request, *refusal))
+        return
+    timeout = min(request.timeout_ms, CHANGE_MS_MAX) if isinstance(request, m.AddVoterRequest) else CHANGE_MS_MAX
+    change = quorum.pending_change = PendingChange(token, request, now_ms + max(timeout, 0))
+    if isinstance(request, m.AddVoterRequest):
+        _try_add(quorum, role, change, now_ms)
+    elif isinstance(request, m.RemoveVoterRequest):
+        _append(quorum, role, change, quorum.voters.without(request.key.node_id))
+    else:
+        version = (request.version_min, request.version_max)
+        _append(quorum, role, change, quorum.voters.with_voter(Voter(request.key, request.endpoints, *version)))
+
+
+def _refusal(quorum: Quorum, role: Leader, request: m.Request) -> tuple[ErrorCode, str] | None:
+    """Why the change cannot be made now. The set before must be committed first, or two majorities need not meet."""
+    assert isinstance(request, (m.AddVoterRequest, m.RemoveVoterRequest, m.UpdateVoterRequest))
+    key, voters = request.key, quorum.voters
+    if isinstance(request, m.AddVoterRequest) and key.node_id in voters.node_ids:
+        text = f"The voter id for {key_text(key)} is already part of the set of voters {voters_text(voters)}."
+        return ErrorCode.DUPLICATE_VOTER, text
+    if isinstance(request, m.RemoveVoterRequest):
+        voter = voters.get(key.node_id)
+        if voter is None or voter.key != key:
+            text = f"Cannot remove voter {key_text(key)} from the set of voters {voters_text(voters)}"
+            return ErrorCode.VOTER_NOT_FOUND, text
+        if len(voters) == 1:
+            text = f"Cannot remove voter {key_text(key)} from the set of voters {voters_text(voters)}"
+            return ErrorCode.INVALID_REQUEST, text + ": it is the last voter."
+    if isinstance(request, m.UpdateVoterRequest):
+        voter = voters.get(key.node_id)
+        if voter is None or (voter.key != key and quorum.history.kraft_version > 0):
+            return ErrorCode.VOTER_NOT_FOUND, f"{key_text(key)} is not a voter."
+        if not request.endpoints:
+            return ErrorCode.INVALID_REQUEST, "An endpoint of the default listener is needed."
+    if quorum.history.kraft_version < 1:
+        return ErrorCode.UNSUPPORTED_VERSION, "Cluster doesn't support adding or removing voters because kraft.version is 0"
+    if isinstance(request, m.AddVoterRequest) and not request.endpoints:
+        return ErrorCode.INVALID_REQUEST, "Add voter request didn't include the default listener"
+    if quorum.pending_change is not None:
+        return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for leader to handle previous voter change request."
+    if quorum.high_watermark <= role.epoch_start:
+        return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for leader to establish HWM and fence previous voter changes."
+    if quorum.history.latest_offset >= quorum.high_watermark:
+        return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for the set of voters at the end of the log to be committed."
+    return None
+
+
+def _try_add(quorum: Quorum, role: Leader, change: PendingChange, now_ms: int) -> None:
+    """Append the new set once the observer has fetched up to the end of the log."""
+    request = change.request
+    assert isinstance(request, m.AddVoterRequest)
+    if change.offset >= 0:
+        return
+    progress = role.progress.replica(request.key)
+    if progress is None or progress.last_caught_up_ms < 0 or progress.last_caught_up_ms + CAUGHT_UP_MS < now_ms:
+        return
+    _append(quorum, role, change, quorum.voters.with_voter(Voter(request.key, request.endpoints)))
+    if not request.ack_when_committed:
+        change.is_answered = True
+        quorum.respond(change.token, quorum.reply_to(request, ErrorCode.NONE))
+
+
+def _append(quorum: Quorum, role: Leader, change: PendingChange, voters: VoterSet) -> None:
+    if voters == quorum.voters:
+        quorum.pending_change = None
+        quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.NONE))
+        return
+    change.offset = quorum.log.end_offset
+    change.deadline_ms = max(change.deadline_ms, 0)
+    quorum.effect(AppendVoters(role.epoch, voters))
+
+
+def on_fetched(quorum: Quorum, role: Leader, key: ReplicaKey, now_ms: int) -> None:
+    change = quorum.pending_change
+    if change is not None and isinstance(change.request, m.AddVoterRequest) and change.request.key == key:
+        _try_add(quorum, role, change, now_ms)
+
+
+def on_committed(quorum: Quorum, role: Leader, now_ms: int) -> None:
+    """The high watermark moved: answer the change that it covers. A leader that removed itself goes then, no earlier."""
+    change = quorum.pending_change
+    if change is not None and 0 <= change.offset < quorum.high_watermark:
+        quorum.pending_change = None
+        if not change.is_answered:
+            quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.NONE))
+    is_committed = quorum.history.latest_offset < quorum.high_watermark
+    if is_committed and not quorum.voters.is_voter(quorum.local) and len(quorum.voters) > 0:
+        role.resign_requested = True
+
+
+def poll(quorum: Quorum, now_ms: int) -> None:
+    change = quorum.pending_change
+    if change is not None and now_ms >= change.deadline_ms:
+        quorum.pending_change = None
+        if not change.is_answered:
+            text = "Request timed out waiting for voter to catch up." if change.offset < 0 else "Request timed out."
+            quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.REQUEST_TIMED_OUT, text))
+
+
+def abort(quorum: Quorum) -> None:
+    """Leadership is gone: whether the change will be committed is not known."""
+    change, quorum.pending_change = quorum.pending_change, None
+    if change is not None and not change.is_answered:
+        text = "The leader changed before the new set of voters was committed."
+        quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.NOT_LEADER_OR_FOLLOWER, text))

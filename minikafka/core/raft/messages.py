@@ -1,0 +1,136 @@
+"""What replicas say to each other: KRaft's RPCs, flat, without topics and versions. The host translates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from minikafka.core.raft.types import NO_NODE, Endpoint, OffsetAndEpoch, ReplicaKey
+from wire.errors import ErrorCode
+
+
+@dataclass(slots=True)
+class VoteRequest:
+    """`candidate` asks `voter_key` for a vote of `epoch`; `last`: end of the candidate's log and its last epoch."""
+
+    epoch: int
+    candidate: ReplicaKey
+    voter: ReplicaKey | None
+    last: OffsetAndEpoch
+    pre_vote: bool = False
+
+
+@dataclass(slots=True)
+class BeginQuorumEpochRequest:
+    epoch: int
+    leader_id: int
+    voter: ReplicaKey | None
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(slots=True)
+class EndQuorumEpochRequest:
+    """`candidates`: preferred successors, best first."""
+
+    epoch: int
+    leader_id: int
+    candidates: tuple[ReplicaKey, ...] = ()
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """`high_watermark`: what the replica knows (-1: nothing); None from versions before 18, which are not woken by it."""
+
+    epoch: int
+    replica: ReplicaKey
+    offset: int
+    last_epoch: int
+    high_watermark: int | None
+    max_wait_ms: int
+    bytes_max: int
+
+
+@dataclass(slots=True)
+class FetchSnapshotRequest:
+    epoch: int
+    replica: ReplicaKey
+    snapshot: OffsetAndEpoch
+    position: int
+    bytes_max: int
+
+
+@dataclass(slots=True)
+class AddVoterRequest:
+    key: ReplicaKey
+    endpoints: tuple[Endpoint, ...]
+    timeout_ms: int
+    ack_when_committed: bool = True
+
+
+@dataclass(slots=True)
+class RemoveVoterRequest:
+    key: ReplicaKey
+
+
+@dataclass(slots=True)
+class UpdateVoterRequest:
+    epoch: int
+    key: ReplicaKey
+    endpoints: tuple[Endpoint, ...]
+    version_min: int
+    version_max: int
+
+
+Request = (
+    VoteRequest
+    | BeginQuorumEpochRequest
+    | EndQuorumEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+    | AddVoterRequest
+    | RemoveVoterRequest
+    | UpdateVoterRequest
+)
+
+
+@dataclass(slots=True)
+class Reply:
+    """What all answers have: an error, and the leader that the answering node knows."""
+
+    error: ErrorCode = ErrorCode.NONE
+    leader_id: int = NO_NODE
+    epoch: int = -1
+    endpoint: Endpoint | None = None
+    text: str | None = None
+
+
+@dataclass(slots=True)
+class VoteReply(Reply):
+    granted: bool = False
+
+
+@dataclass(slots=True)
+class FetchReply(Reply):
+    """To send: the host reads [`read_from`, `read_to`) of the log, at most `bytes_max`. Received: `records` are the bytes."""
+
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    diverging: OffsetAndEpoch | None = None
+    snapshot: OffsetAndEpoch | None = None
+    read_from: int = -1
+    read_to: int = -1
+    bytes_max: int = 0
+    records: Any = None
+
+
+@dataclass(slots=True)
+class FetchSnapshotReply(Reply):
+    """To send: the host reads the file. Received: `data` are the bytes at `position` of a file of `size`."""
+
+    snapshot: OffsetAndEpoch = OffsetAndEpoch(-1, -1)
+    size: int = 0
+    position: int = 0
+    bytes_max: int = 0
+    data: Any = None
+    data_size: int = 0

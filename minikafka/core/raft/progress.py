@@ -1,0 +1,96 @@
+"""How far a leader's replicas are: the high watermark, and whether a majority still listens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from minikafka.core.raft.messages import FetchRequest
+from minikafka.core.raft.types import ReplicaKey
+from minikafka.core.raft.voters import VoterSet
+
+
+@dataclass(slots=True)
+class ReplicaProgress:
+    """Times are of the monotonic clock; -1: never. `end_offset` is what the replica asked for last, so everything
+    before it is on its disk if it is a voter."""
+
+    key: ReplicaKey
+    end_offset: int = -1
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+    leader_end_at_last_fetch: int = -1
+
+
+@dataclass(slots=True)
+class Parked:
+    """A fetch that waits for records or a higher high watermark."""
+
+    token: Any
+    request: FetchRequest
+    deadline_ms: int
+
+
+class Progress:
+    """Voters and observers that have fetched in this epoch, and the fetches that wait."""
+
+    __slots__ = ("_fetched", "parked", "replicas")
+
+    def __init__(self) -> None:
+        self.replicas: dict[ReplicaKey, ReplicaProgress] = {}
+        self.parked: list[Parked] = []
+        self._fetched: list[int] = []
+
+    def fetched(self, key: ReplicaKey, offset: int, leader_end: int, now_ms: int) -> None:
+        """A valid fetch at `offset` arrived."""
+        replica = self.replicas.get(key)
+        if replica is None:
+            replica = self.replicas[key] = ReplicaProgress(key)
+        if offset >= leader_end:
+            replica.last_caught_up_ms = now_ms
+        elif 0 < replica.leader_end_at_last_fetch <= offset:
+            replica.last_caught_up_ms = max(replica.last_caught_up_ms, replica.last_fetch_ms)
+        replica.leader_end_at_last_fetch = leader_end
+        replica.last_fetch_ms = now_ms
+        replica.end_offset = offset
+
+    def replica(self, key: ReplicaKey) -> ReplicaProgress | None:
+        return self.replicas.get(key)
+
+    def of_voter(self, voters: VoterSet, node_id: int) -> ReplicaProgress | None:
+        """Progress of the voter with that id; a static quorum does not know its directory id."""
+        found = None
+        for key, replica in self.replicas.items():
+            if key.node_id == node_id and voters.is_voter(key) and (found is None or replica.last_fetch_ms > found.last_fetch_ms):
+                found = replica
+        return found
+
+    def high_watermark(self, voters: VoterSet, local: ReplicaKey, flushed_offset: int) -> int:
+        """The offset that a majority of voters has on disk; -1 if it is not known."""
+        offsets = []
+        for node_id in voters.node_ids:
+            if node_id == local.node_id and voters.is_voter(local):
+                offsets.append(flushed_offset)
+            else:
+                replica = self.of_voter(voters, node_id)
+                offsets.append(-1 if replica is None else replica.end_offset)
+        offsets.sort(reverse=True)
+        return offsets[voters.majority - 1] if offsets else -1
+
+    def note_quorum(self, voters: VoterSet, local: ReplicaKey, node_id: int) -> bool:
+        """A voter fetched; True once enough of them did since the last True (check-quorum, KAFKA-15489)."""
+        if node_id not in self._fetched:
+            self._fetched.append(node_id)
+        needed = voters.majority - (1 if voters.is_voter(local) else 0)
+        if len(self._fetched) >= needed:
+            self._fetched.clear()
+            return True
+        return False
+
+    def drop_observers(self, voters: VoterSet, before_ms: int) -> None:
+        """Forget observers that have not fetched for long."""
+        for key in [key for key, replica in self.replicas.items() if replica.last_fetch_ms < before_ms and not voters.is_voter(key)]:
+            del self.replicas[key]
+
+    def observers(self, voters: VoterSet, local: ReplicaKey) -> list[ReplicaProgress]:
+        return [replica for key, replica in self.replicas.items() if not voters.is_voter(key) and key != local]

@@ -1,0 +1,69 @@
+"""Small values of the quorum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+ZERO_ID = bytes(16)
+NO_NODE = -1
+
+
+class ReplicaKey(NamedTuple):
+    """A replica: node id and, where known, the id of its metadata log directory (16 bytes, zeros = unknown)."""
+
+    node_id: int
+    directory_id: bytes = ZERO_ID
+
+
+class Endpoint(NamedTuple):
+    """Where a controller listens."""
+
+    listener: str
+    host: str
+    port: int
+
+
+class OffsetAndEpoch(NamedTuple):
+    """An end offset (exclusive) and the epoch of the record before it. As a pair it also names a snapshot."""
+
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """What must survive a crash (Kafka's quorum-state): the epoch, its leader if known, the vote given in it."""
+
+    epoch: int = 0
+    leader_id: int = NO_NODE
+    voted: ReplicaKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumConfig:
+    """Times in milliseconds, of Kafka's `controller.quorum.*` properties.
+
+    `unreachable_jitter_ms`: a follower whose leader refuses connections (its process is gone) does not wait for the
+    fetch timeout but a random time up to this. `fetch_max_wait_ms` is how long a leader parks a fetch.
+    """
+
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    election_backoff_ms_max: int = 1000
+    request_timeout_ms: int = 2000
+    retry_backoff_ms: int = 20
+    fetch_max_wait_ms: int = 500
+    fetch_bytes_max: int = 1 << 20
+    unreachable_jitter_ms: int = 100
+    observer_session_ms: int = 300_000
+
+
+class Random(Protocol):
+    """The part of random.Random that is used."""
+
+    def randrange(self, start: int, stop: int, /) -> int: ...
+
+
+class InvariantViolated(Exception):
+    """A bug of this quorum, or a log that lost what it had promised: the node must stop."""
