@@ -1,0 +1,249 @@
+"""Fetch (API key 1) of consumers and followers: sessions, parking until there is enough, file regions instead of bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minikafka.broker.handlers.fetch_read import CONSUMER, FetchWants, PartitionRead, PartitionReader, end_offset_of
+from minikafka.core.fetch_session import FetchContext, FetchSessionCache
+from storage.errors import StorageError
+from wire.errors import ApiError, ErrorCode
+from wire.messages.fetch import FetchRequest, FetchResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from minikafka.broker.config import BrokerConfig
+    from minikafka.broker.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.hosts.metadata import MetadataHost
+    from minikafka.broker.hosts.replicas import ReplicaManager
+
+REPLICA_STATE_VERSION_MIN = 15
+TOPIC_ID_VERSION_MIN = 13
+FOLLOWER_READ_VERSION_MIN = 11
+LEADER_HINT_VERSION_MIN = 12
+_PartitionData = FetchResponse.PartitionData
+
+
+class _Fetch:
+    """One fetch: reads, perhaps parks, reads again and answers (DelayedFetch)."""
+
+    __slots__ = ("_handlers", "context", "fetch_context", "is_done", "reads", "request", "wants")
+
+    def __init__(
+        self, handlers: FetchHandlers, context: RequestContext, request: FetchRequest, fetch_context: FetchContext, wants: FetchWants
+    ) -> None:
+        self._handlers = handlers
+        self.context = context
+        self.request = request
+        self.fetch_context = fetch_context
+        self.wants = wants
+        self.reads: list[PartitionRead] = []
+        self.is_done = False
+
+    def read(self) -> int:
+        """Read every partition; the bytes gathered, or -1 when the answer must leave at once."""
+        for read in self.reads:
+            read.release()
+        handlers = self._handlers
+        image = handlers.metadata.image
+        now_ms = handlers.now_ms()
+        bytes_left = self.request.max_bytes
+        if not self.wants.is_follower:
+            bytes_left = min(bytes_left, handlers.fetch_bytes_max)
+        gathered, settled, at_least_one = 0, False, True
+        self.reads = []
+        for wanted in self.fetch_context.partitions:
+            read = handlers.reader.read(wanted, self.wants, bytes_left, at_least_one, now_ms, image)
+            self.reads.append(read)
+            size = read.size
+            if size:
+                at_least_one = False
+                gathered += size
+                bytes_left = max(bytes_left - size, 0)
+            settled = settled or read.settles
+        return -1 if settled else gathered
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """The partitions whose changes may complete the fetch."""
+        return [read.partition.key for read in self.reads if read.partition is not None]
+
+    def try_complete(self) -> bool:
+        """Answer if enough has gathered, or if what was parked does not stand any more. Byte counts come from positions, nothing is read."""
+        if not self._is_due():
+            return False
+        self.read()
+        self.respond()
+        return True
+
+    def _is_due(self) -> bool:
+        gathered, min_bytes = 0, max(self.request.min_bytes, 1)
+        for read in self.reads:
+            partition = read.partition
+            if partition is None or partition.log.failure is not None or partition.leader_epoch != read.leader_epoch:
+                return True
+            if partition.leader is None and (self.wants.is_follower or not self.wants.may_read_follower):
+                return True
+            offset = read.wanted.fetch_offset
+            end = end_offset_of(partition, self.wants)
+            if end < offset and partition.log.log_end_offset < offset:
+                return True
+            if end <= offset:
+                continue
+            if min_bytes == 1:
+                return True
+            try:
+                stop = partition.log.offset_position(end)
+                start = read.position if read.position is not None else partition.log.offset_position(offset)
+            except (ApiError, StorageError):
+                return True
+            if start.segment_base_offset != stop.segment_base_offset:
+                return True
+            gathered += min(stop.file_position - start.file_position, read.wanted.max_bytes)
+        return gathered >= min_bytes
+
+    def expire(self) -> None:
+        """max.wait.ms has passed: answer with what there is."""
+        self.read()
+        self.respond()
+
+    def respond(self) -> None:
+        """Send the answer."""
+        self.is_done = True
+        session = self.fetch_context.session
+        if session is not None and session.parked is self:
+            session.parked = None
+        self.context.respond(self._response())
+
+    def _response(self) -> FetchResponse:
+        fetch_context = self.fetch_context
+        response = FetchResponse(session_id=fetch_context.session_id)
+        topics: dict[object, FetchResponse.FetchableTopicResponse] = {}
+        for read in self.reads:
+            wanted = read.wanted
+            size = read.size
+            if fetch_context.session is not None:
+                news = wanted.is_news(
+                    read.high_watermark,
+                    read.log_start_offset,
+                    has_more=size > 0 or read.diverging is not None or read.preferred >= 0,
+                    is_error=read.code is not ErrorCode.NONE,
+                )
+                if fetch_context.is_incremental and not news:
+                    continue
+            identity: object = wanted.topic_id if self.wants.by_id else wanted.topic
+            topic = topics.get(identity)
+            if topic is None:
+                topic = topics[identity] = FetchResponse.FetchableTopicResponse(topic=wanted.topic, topic_id=wanted.topic_id)
+                response.responses.append(topic)
+            topic.partitions.append(self._partition_data(read, response))
+            if size:
+                fetch_context.served(wanted)
+                self._handlers.bytes_out_total += size
+        return response
+
+    def _partition_data(self, read: PartitionRead, response: FetchResponse) -> _PartitionData:
+        data = _PartitionData(
+            partition_index=read.wanted.index,
+            error_code=read.code,
+            high_watermark=read.high_watermark,
+            last_stable_offset=read.last_stable_offset,
+            log_start_offset=read.log_start_offset,
+            preferred_read_replica=read.preferred,
+            records=b"" if read.slice is None else read.slice,  # type: ignore[arg-type]
+        )
+        if read.aborted is not None:
+            data.aborted_transactions = [
+                FetchResponse.AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset) for entry in read.aborted
+            ]
+        else:
+            data.aborted_transactions = None
+        if read.diverging is not None:
+            data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=read.diverging[0], end_offset=read.diverging[1])
+        if read.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            self._handlers.hint(self.context, read, data, response)
+        return data
+
+
+class FetchHandlers:
+    """Serves Fetch on a broker listener."""
+
+    def __init__(self, config: BrokerConfig, replicas: ReplicaManager, metadata: MetadataHost, environment: Environment) -> None:
+        self.replicas = replicas
+        self.metadata = metadata
+        self.now_ms = environment.clock.now_ms
+        self.fetch_bytes_max: int = config.fetch_max_bytes
+        self.reader = PartitionReader(replicas, config.is_rack_aware)
+        random = environment.random
+        self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 0x7FFFFFFF))
+        self.bytes_out_total = 0
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve Fetch."""
+        dispatcher.register(FetchRequest, self.fetch)
+
+    def _name_of(self, topic_id: bytes) -> str | None:
+        topic = self.metadata.image.topics_by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
+        """Answer at once when there is enough, nothing to wait for or something to say; else park."""
+        version = context.api_version
+        if version >= REPLICA_STATE_VERSION_MIN:
+            replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+        else:
+            replica_id, broker_epoch = request.replica_id, -1
+        try:
+            fetch_context = self.sessions.context(
+                request, version, is_follower=replica_id >= 0, name_of=self._name_of, now_ms=self.now_ms()
+            )
+        except ApiError as error:
+            return FetchResponse(error_code=error.code)
+        wants = FetchWants(
+            replica_id if replica_id >= 0 else CONSUMER,
+            broker_epoch,
+            request.isolation_level,
+            request.rack_id,
+            by_id=version >= TOPIC_ID_VERSION_MIN,
+            may_read_follower=version >= FOLLOWER_READ_VERSION_MIN,
+            listener=context.listener,
+        )
+        session = fetch_context.session
+        if session is not None and session.parked is not None:
+            # The client has news for its session: what it parked before is answered now, or its news would wait behind it.
+            parked = session.parked
+            assert isinstance(parked, _Fetch)
+            if not parked.is_done:
+                parked.expire()
+        fetch = _Fetch(self, context, request, fetch_context, wants)
+        gathered = fetch.read()
+        if request.max_wait_ms <= 0 or gathered < 0 or gathered >= request.min_bytes or not fetch.reads:
+            fetch.respond()
+            return None
+        if session is not None:
+            session.parked = fetch
+        self.replicas.park(self.replicas.fetches, fetch, fetch.keys, request.max_wait_ms)
+        return None
+
+    def hint(self, context: RequestContext, read: PartitionRead, data: _PartitionData, response: FetchResponse) -> None:
+        """Tell who leads, so that the client need not ask for metadata (KIP-951)."""
+        if context.api_version < LEADER_HINT_VERSION_MIN:
+            return
+        image = self.metadata.image
+        wanted = read.wanted
+        topic = image.topics_by_name.get(wanted.topic)
+        registration = None if topic is None else topic.partitions.get(wanted.index)
+        if registration is None or registration.leader < 0:
+            return
+        data.current_leader = FetchResponse.LeaderIdAndEpoch(
+            leader_id=registration.leader, leader_epoch=registration.leader_epoch
+        )
+        broker = image.brokers.get(registration.leader)
+        endpoint = None if broker is None else broker.listeners.get(context.listener)
+        if context.api_version >= 16 and broker is not None and endpoint is not None:
+            if all(node.node_id != broker.broker_id for node in response.node_endpoints):
+                response.node_endpoints.append(
+                    FetchResponse.NodeEndpoint(node_id=broker.broker_id, host=endpoint[0], port=endpoint[1], rack=broker.rack)
+                )

@@ -1,0 +1,191 @@
+"""Reading one partition for a fetch: epoch checks, divergence, follower progress, the right bound, preferred replicas.
+
+Rules: kafka.cluster.Partition.readRecords and kafka.server.ReplicaManager.readFromLog of Apache Kafka; KIP-320, KIP-392, KIP-595, KIP-903.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.fetch_session import FetchPartition
+from storage.errors import StorageError
+from wire.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minikafka.broker.hosts.partition import Partition
+    from minikafka.broker.hosts.replicas import ReplicaManager
+    from minikafka.core.metadata.image import MetadataImage
+    from storage.slice import FileSlice
+    from storage.types import OffsetPosition
+
+CONSUMER = -1
+READ_COMMITTED = 1
+READ_UNCOMMITTED = 0
+
+
+class FetchWants:
+    """What all partitions of one fetch have in common."""
+
+    __slots__ = ("broker_epoch", "by_id", "client_host", "isolation", "listener", "may_read_follower", "rack", "replica_id")
+
+    def __init__(
+        self, replica_id: int, broker_epoch: int, isolation: int, rack: str, *, by_id: bool, may_read_follower: bool, listener: str
+    ) -> None:
+        self.replica_id = replica_id
+        self.broker_epoch = broker_epoch
+        self.isolation = isolation
+        self.rack = rack
+        self.by_id = by_id
+        self.may_read_follower = may_read_follower
+        self.listener = listener
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether a broker fetches to replicate."""
+        return self.replica_id >= 0
+
+
+class PartitionRead:
+    """What a fetch got from one partition. `slice` is None when nothing was read; `diverging` is (epoch, end offset)."""
+
+    __slots__ = (
+        "aborted",
+        "code",
+        "diverging",
+        "end",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "partition",
+        "position",
+        "preferred",
+        "slice",
+        "wanted",
+    )
+
+    def __init__(self, wanted: FetchPartition, code: ErrorCode = ErrorCode.NONE) -> None:
+        self.wanted = wanted
+        self.code = code
+        self.partition: Partition | None = None
+        self.slice: FileSlice | None = None
+        self.position: OffsetPosition | None = None
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.diverging: tuple[int, int] | None = None
+        self.aborted: list[Any] | None = None
+        self.preferred = -1
+        self.leader_epoch = -1
+        self.end = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return 0 if self.slice is None else self.slice.size
+
+    @property
+    def settles(self) -> bool:
+        """Whether the fetch must be answered now whatever it has gathered."""
+        return self.code is not ErrorCode.NONE or self.diverging is not None or self.preferred >= 0
+
+    def release(self) -> None:
+        """The records are not sent after all."""
+        if self.slice is not None:
+            self.slice.release()
+            self.slice = None
+
+
+def end_offset_of(partition: Partition, wants: FetchWants) -> int:
+    """The exclusive bound: the log end for followers, the high watermark or the last stable offset for consumers."""
+    log = partition.log
+    if wants.replica_id >= 0:
+        return log.log_end_offset
+    return log.last_stable_offset if wants.isolation == READ_COMMITTED else log.high_watermark
+
+
+class PartitionReader:
+    """Reads partitions of this broker."""
+
+    def __init__(self, replicas: ReplicaManager, is_rack_aware: bool) -> None:
+        self._replicas = replicas
+        self._is_rack_aware = is_rack_aware
+
+    def read(
+        self, wanted: FetchPartition, wants: FetchWants, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
+    ) -> PartitionRead:
+        """Read one partition; never raises for what the peer asked."""
+        result = PartitionRead(wanted)
+        try:
+            self._read(result, wanted, wants, bytes_max, at_least_one, now_ms, image)
+        except ApiError as error:
+            result.code = error.code
+        except StorageError:
+            result.code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
+
+    def _read(
+        self, result: PartitionRead, wanted: FetchPartition, wants: FetchWants, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
+    ) -> None:
+        if wants.by_id and not wanted.topic:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._replicas.require(wanted.topic, wanted.topic_id if wants.by_id else None, wanted.index)
+        partition.check_epoch(wanted.leader_epoch)
+        if partition.leader is None and (wants.replica_id >= 0 or not wants.may_read_follower):
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        result.partition = partition
+        log = partition.log
+        offset = wanted.fetch_offset
+        result.leader_epoch = partition.leader_epoch
+        if wanted.last_fetched_epoch >= 0 and self._diverges(result, wanted, log):
+            pass
+        elif not log.log_start_offset <= offset <= log.log_end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        elif wants.replica_id >= 0:
+            partition.follower_fetched(wants.replica_id, offset, wanted.log_start_offset, wants.broker_epoch, now_ms)
+        elif wants.rack and self._is_rack_aware and partition.leader is not None:
+            result.preferred = self._preferred_replica(partition, wants, offset, image)
+        result.high_watermark = log.high_watermark
+        result.last_stable_offset = log.last_stable_offset
+        result.log_start_offset = log.log_start_offset
+        if result.diverging is not None or result.preferred >= 0:
+            return
+        end = result.end = end_offset_of(partition, wants)
+        if offset > end and wants.replica_id < 0 and partition.leader is None:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        found = log.read(offset, max(min(bytes_max, wanted.max_bytes), 0), end_offset=end, at_least_one=at_least_one)
+        result.position = found.position
+        if found.slice.size:
+            result.slice = found.slice
+        if wants.isolation == READ_COMMITTED and wants.replica_id < 0:
+            result.aborted = log.aborted_transactions(offset, log.upper_bound_offset(found)) if found.slice.size else []
+
+    @staticmethod
+    def _diverges(result: PartitionRead, wanted: FetchPartition, log: Any) -> bool:
+        """Whether the fetcher's last epoch ended elsewhere in this log: it must truncate (KIP-595)."""
+        epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch < 0 or end_offset < 0:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if wanted.fetch_offset < log.log_start_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+            result.diverging = (epoch, end_offset)
+            return True
+        return False
+
+    def _preferred_replica(self, partition: Partition, wants: FetchWants, offset: int, image: MetadataImage) -> int:
+        """The replica in the consumer's rack that has the offset, or -1 to stay with the leader (RackAwareReplicaSelector)."""
+        leader = partition.leader
+        assert leader is not None
+        own = image.brokers.get(self._replicas.broker_id)
+        if own is not None and own.rack == wants.rack:
+            return -1
+        best, best_end = -1, -1
+        for broker_id in leader.isr.committed:
+            follower = leader.followers.get(broker_id)
+            broker = image.brokers.get(broker_id)
+            if follower is None or broker is None or broker.fenced or broker.rack != wants.rack:
+                continue
+            if follower.log_end_offset >= offset >= follower.log_start_offset and follower.log_end_offset > best_end:
+                best, best_end = broker_id, follower.log_end_offset
+        return best

@@ -1,0 +1,174 @@
+"""Produce (API key 0): append, then answer at once (acks=1), never (acks=0), or when every in-sync replica has it (acks=all)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minikafka.core.partition.leader import PartitionLeader
+from wire.errors import ApiError, ErrorCode
+from wire.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.hosts.metadata import MetadataHost
+    from minikafka.broker.hosts.partition import Partition
+    from minikafka.broker.hosts.replicas import ReplicaManager
+
+ACKS = (-1, 0, 1)
+LEADER_HINT_VERSION_MIN = 10
+TOPIC_ID_VERSION_MIN = 13
+_PartitionResponse = ProduceResponse.PartitionProduceResponse
+_TopicResponse = ProduceResponse.TopicProduceResponse
+_EMPTY = memoryview(b"")
+
+
+class _DelayedProduce:
+    """An acks=all request whose records wait for their replicas; each partition is settled once (DelayedProduce)."""
+
+    __slots__ = ("_context", "_response", "_waiting", "is_done")
+
+    def __init__(self, context: RequestContext, response: ProduceResponse) -> None:
+        self._context = context
+        self._response = response
+        self._waiting: list[tuple[Partition, PartitionLeader, int, _PartitionResponse]] = []
+        self.is_done = False
+
+    def wait_for(self, partition: Partition, leader: PartitionLeader, required: int, answer: _PartitionResponse) -> None:
+        """The partition's answer stands once everything before `required` is replicated."""
+        self._waiting.append((partition, leader, required, answer))
+
+    @property
+    def keys(self) -> list[tuple[str, int]]:
+        """The partitions that it waits for."""
+        return [entry[0].key for entry in self._waiting]
+
+    def try_complete(self) -> bool:
+        """Settle the partitions that can be; answer when all are."""
+        left = []
+        for entry in self._waiting:
+            partition, leader, required, answer = entry
+            if partition.leader is not leader:
+                # A new epoch, even of ours, says nothing about records of the old one; the client finds out by trying again.
+                code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            else:
+                code = leader.is_replicated(required)
+            if code is None:
+                left.append(entry)
+            elif code is not ErrorCode.NONE:
+                _fail(answer, code, None)
+        self._waiting = left
+        if left:
+            return False
+        self.is_done = True
+        self._context.respond(self._response)
+        return True
+
+    def expire(self) -> None:
+        """The request's timeout has passed: what is not replicated is answered REQUEST_TIMED_OUT, though it may yet be."""
+        for _, _, _, answer in self._waiting:
+            _fail(answer, ErrorCode.REQUEST_TIMED_OUT, None)
+        self._waiting = []
+        self.is_done = True
+        self._context.respond(self._response)
+
+
+class ProduceHandlers:
+    """Serves Produce."""
+
+    def __init__(self, replicas: ReplicaManager, metadata: MetadataHost, environment: Environment) -> None:
+        self._replicas = replicas
+        self._metadata = metadata
+        self._now_ms = environment.clock.now_ms
+        self._wall_ms = environment.clock.wall_ms
+        self.bytes_in_total = 0
+        self.messages_in_total = 0
+        self.requests_failed_total = 0
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve Produce on a broker listener."""
+        dispatcher.register(ProduceRequest, self.produce)
+
+    def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+        """Append the records of every partition. The records are views of the receive buffer: offsets are patched there in place."""
+        acks = request.acks
+        by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+        now_ms, wall_ms = self._now_ms(), self._wall_ms()
+        delayed: _DelayedProduce | None = None
+        response = ProduceResponse()
+        failed = False
+        for topic in request.topic_data:
+            answers: list[_PartitionResponse] = []
+            response.responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+            for data in topic.partition_data:
+                answer = _PartitionResponse(index=data.index)
+                answers.append(answer)
+                try:
+                    partition = self._replicas.require(topic.name, topic.topic_id if by_id else None, data.index)
+                    if acks not in ACKS:
+                        raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+                    records = data.records
+                    view = _EMPTY if records is None else records
+                    info = partition.append(view, acks, wall_ms, now_ms)  # type: ignore[arg-type]
+                except ApiError as error:
+                    failed = True
+                    _fail(answer, error.code, error.message if error.message != error.code.text else None)
+                    self._hint(context, response, answer, topic, error.code)
+                    continue
+                self.bytes_in_total += len(view)  # type: ignore[arg-type]
+                self.messages_in_total += info.last_offset - info.first_offset + 1
+                answer.base_offset = info.first_offset
+                answer.log_append_time_ms = info.log_append_time_ms
+                answer.log_start_offset = info.log_start_offset
+                if acks < 0:
+                    leader = partition.leader
+                    if leader is not None and leader.high_watermark <= info.last_offset:
+                        if delayed is None:
+                            delayed = _DelayedProduce(context, response)
+                        delayed.wait_for(partition, leader, info.last_offset + 1, answer)
+        if failed:
+            self.requests_failed_total += 1
+        if acks == 0:
+            self._end_unanswered(context, failed)
+            return None
+        if delayed is not None and not delayed.try_complete():
+            self._replicas.park(self._replicas.produces, delayed, list(delayed.keys), max(request.timeout_ms, 0))
+        return response if delayed is None else None
+
+    @staticmethod
+    def _end_unanswered(context: RequestContext, failed: bool) -> None:
+        if failed:
+            # There is no other way to tell the client that its view of the leaders is old.
+            context.close("closed after a failed produce with acks=0")
+        else:
+            context.no_response()
+
+    def _hint(
+        self, context: RequestContext, response: ProduceResponse, answer: _PartitionResponse, topic: ProduceRequest.TopicProduceData, code: ErrorCode
+    ) -> None:
+        """Tell who leads, so that the client need not ask for metadata (KIP-951)."""
+        if context.api_version < LEADER_HINT_VERSION_MIN or code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            return
+        image = self._metadata.image
+        by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+        known = image.topics_by_id.get(topic.topic_id) if by_id else image.topics_by_name.get(topic.name)
+        registration = None if known is None else known.partitions.get(answer.index)
+        if registration is None or registration.leader < 0:
+            return
+        answer.current_leader = ProduceResponse.LeaderIdAndEpoch(
+            leader_id=registration.leader, leader_epoch=registration.leader_epoch
+        )
+        broker = image.brokers.get(registration.leader)
+        endpoint = None if broker is None else broker.listeners.get(context.listener)
+        if broker is not None and endpoint is not None and all(n.node_id != broker.broker_id for n in response.node_endpoints):
+            response.node_endpoints.append(
+                ProduceResponse.NodeEndpoint(node_id=broker.broker_id, host=endpoint[0], port=endpoint[1], rack=broker.rack)
+            )
+
+
+def _fail(answer: _PartitionResponse, code: ErrorCode, message: str | None) -> None:
+    answer.error_code = code
+    answer.error_message = message
+    answer.base_offset = -1
+    answer.log_append_time_ms = -1
+    answer.log_start_offset = -1

@@ -1,0 +1,158 @@
+"""One partition on this broker: its log, and the leader core while this broker leads it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minikafka.core.partition.leader import PartitionLeader
+from storage.errors import StorageError
+from wire.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minikafka.broker.hosts.replicas import ReplicaManager
+    from minikafka.core.metadata.image import PartitionRegistration
+    from storage.log import Log
+    from storage.types import AppendInfo
+
+NO_EPOCH = -1
+
+
+class Partition:
+    """A replica of a partition.
+
+    Invariant: `leader` is set exactly while this broker leads in `leader_epoch`; the log is appended to by the leader's handlers or by the
+    follower's fetcher, never by both.
+    """
+
+    __slots__ = ("_manager", "index", "key", "leader", "leader_epoch", "leader_id", "log", "registration", "topic", "topic_id")
+
+    def __init__(self, manager: ReplicaManager, topic: str, topic_id: bytes, index: int, log: Log) -> None:
+        self._manager = manager
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.key = (topic, index)
+        self.log = log
+        self.leader: PartitionLeader | None = None
+        self.leader_id = -1
+        self.leader_epoch = NO_EPOCH
+        self.registration: PartitionRegistration | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the partition."""
+        return self.leader is not None
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The committed in-sync replicas as this broker knows them."""
+        if self.leader is not None:
+            return self.leader.isr.committed
+        return self.registration.isr if self.registration is not None else ()
+
+    @property
+    def high_watermark(self) -> int:
+        """Exclusive end of what consumers may read."""
+        return self.log.high_watermark
+
+    # -- roles -----------------------------------------------------------------------------------------------------
+
+    def make_leader(self, registration: PartitionRegistration, min_isr: int, now_ms: int) -> bool:
+        """Lead in the registration's epoch, or take over a change within it; whether the epoch is a new one. Raises StorageError."""
+        self.registration = registration
+        self.leader_id = self._manager.broker_id
+        if self.leader is not None and registration.leader_epoch == self.leader_epoch:
+            self.leader.update_replicas(registration.replicas, min_isr, now_ms)
+            if self.leader.committed(registration.isr, registration.partition_epoch, now_ms):
+                self.high_watermark_moved()
+            else:
+                self._manager.purgatory_wake(self.key)
+            return False
+        log = self.log
+        log.assign_epoch_start(registration.leader_epoch, log.log_end_offset)
+        self.leader_epoch = registration.leader_epoch
+        self.leader = PartitionLeader(
+            broker_id=self._manager.broker_id,
+            leader_epoch=registration.leader_epoch,
+            partition_epoch=registration.partition_epoch,
+            replicas=registration.replicas,
+            isr=registration.isr,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            min_isr=min_isr,
+            lag_ms_max=self._manager.lag_ms_max,
+            eligible=self._manager.is_eligible,
+            now_ms=now_ms,
+        )
+        if self.leader.advance(now_ms):
+            self.high_watermark_moved()
+        return True
+
+    def make_follower(self, registration: PartitionRegistration) -> bool:
+        """Stop leading; whether leader or epoch changed."""
+        changed = self.leader is not None or registration.leader_epoch != self.leader_epoch or registration.leader != self.leader_id
+        self.registration = registration
+        self.leader = None
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        return changed
+
+    # -- checks ----------------------------------------------------------------------------------------------------
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the requester's epoch is ours or -1 (KIP-320)."""
+        if epoch == self.leader_epoch or epoch < 0:
+            return
+        if epoch < self.leader_epoch:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def leading(self) -> PartitionLeader:
+        """The leader core. Raises NOT_LEADER_OR_FOLLOWER."""
+        if self.leader is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.leader
+
+    # -- appending -------------------------------------------------------------------------------------------------
+
+    def append(self, records: memoryview, acks: int, wall_ms: int, now_ms: int, origin: str = "client") -> AppendInfo:
+        """Append as leader and wake who waits for it. Raises ApiError; StorageError as KAFKA_STORAGE_ERROR."""
+        leader = self.leader
+        if leader is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks < 0:
+            leader.check_writable()
+        try:
+            info = self.log.append_as_leader(records, self.leader_epoch, wall_ms, origin=origin)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if not info.is_duplicate:
+            if leader.appended(info.last_offset + 1, now_ms):
+                self.high_watermark_moved()
+            else:
+                self._manager.fetches.wake(self.key)
+        return info
+
+    def follower_fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> None:
+        """Take note of a follower's position; may move the high watermark and propose the follower as in sync. Raises ApiError."""
+        leader = self.leading()
+        if leader.fetched(broker_id, offset, log_start_offset, broker_epoch, now_ms):
+            self.high_watermark_moved()
+        if broker_id not in leader.isr.maximal:
+            proposal = leader.expansion(broker_id)
+            if proposal is not None:
+                self._manager.propose(self, proposal)
+        if self._manager.deletes.is_watched(self.key):
+            self._manager.deletes.wake(self.key)
+
+    def high_watermark_moved(self) -> None:
+        """Store the leader core's high watermark and wake produces and fetches."""
+        leader = self.leader
+        assert leader is not None
+        self.log.update_high_watermark(leader.high_watermark)
+        manager = self._manager
+        manager.produces.wake(self.key)
+        manager.fetches.wake(self.key)

@@ -1,0 +1,469 @@
+"""All partitions of this broker: follows the metadata, runs leaders and followers, keeps checkpoints and retention going."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.hosts.alter_partition import AlterPartitionManager
+from minikafka.broker.hosts.fetcher import FetcherManager
+from minikafka.broker.hosts.partition import Partition
+from minikafka.broker.topic_config import log_config
+from minikafka.core.partition.isr import AlterOutcome, IsrProposal
+from minikafka.core.purgatory import Purgatory
+from storage.errors import StorageError
+from wire.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minikafka.broker.config import BrokerConfig
+    from minikafka.broker.controller_channel import ControllerChannel
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.hosts.metadata import MetadataHost
+    from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
+    from storage.log import Log
+    from storage.log_dir import LogDirectory
+
+logger = logging.getLogger("minikafka.replicas")
+RESOURCE_TOPIC = 2
+RESOURCE_BROKER = 4
+FLUSH_INTERVAL_S = 1.0
+ALTER_RETRY_S = 0.05
+OnLeadership = Callable[[int, int, bool], None]
+
+
+class _InternalProduce:
+    """An append of a coordinator that waits for its replicas."""
+
+    __slots__ = ("_on_complete", "_partition", "_required", "base_offset", "is_done")
+
+    def __init__(self, partition: Partition, required: int, base_offset: int, on_complete: Callable[[ErrorCode, int], None]) -> None:
+        self._partition = partition
+        self._required = required
+        self._on_complete = on_complete
+        self.base_offset = base_offset
+        self.is_done = False
+
+    def try_complete(self) -> bool:
+        leader = self._partition.leader
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER if leader is None else leader.is_replicated(self._required)
+        if code is None:
+            return False
+        self.is_done = True
+        self._on_complete(code, self.base_offset)
+        return True
+
+    def expire(self) -> None:
+        self.is_done = True
+        self._on_complete(ErrorCode.REQUEST_TIMED_OUT, self.base_offset)
+
+
+class ReplicaManager:
+    """Partitions by topic and index, and by topic id and index.
+
+    Invariants: a partition is here exactly while the metadata assigns a replica of it to this broker and its log directory is online;
+    purgatories are woken after every change of leadership, so that nothing waits for a leader that is none.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        log_directories: list[LogDirectory],
+        metadata: MetadataHost,
+        controller: ControllerChannel,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._clock = environment.clock
+        self.directories = log_directories
+        self._metadata = metadata
+        self.broker_id: int = config.node_id
+        self.lag_ms_max: int = config.replica_lag_time_max_ms
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self._by_id: dict[tuple[bytes, int], Partition] = {}
+        self.produces = Purgatory()
+        self.fetches = Purgatory()
+        self.deletes = Purgatory()
+        self._alter = AlterPartitionManager(self.broker_id, broker_epoch, controller, self._altered)
+        self.fetchers = FetcherManager(config, environment, self, metadata, broker_epoch)
+        self._leadership: dict[str, list[OnLeadership]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._purgatory_timers: dict[int, tuple[asyncio.TimerHandle, int]] = {}
+        self._flushing: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._first_image = True
+        self.isr_shrinks = 0
+        self.isr_expands = 0
+        metadata.subscribe(self.apply)
+
+    # -- looking up ------------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """This broker's replica, or None."""
+        return self.partitions.get((topic, index))
+
+    def partition_by_id(self, topic_id: bytes, index: int) -> Partition | None:
+        """This broker's replica, or None."""
+        return self._by_id.get((topic_id, index))
+
+    def require(self, topic: str, topic_id: bytes | None, index: int) -> Partition:
+        """The replica. Raises KAFKA_STORAGE_ERROR for one on a failed disk, NOT_LEADER_OR_FOLLOWER for one that is elsewhere, UNKNOWN_*."""
+        partition = self.partitions.get((topic, index)) if topic_id is None else self._by_id.get((topic_id, index))
+        if partition is not None:
+            if partition.log.failure is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(partition.log.failure))
+            return partition
+        image = self._metadata.image
+        known = image.topics_by_name.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
+        if known is not None and index in known.partitions:
+            if self.broker_id in known.partitions[index].replicas:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {known.name}-{index} is offline")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if topic_id is not None and known is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a follower may be in sync: alive, not shutting down, and the incarnation that fetches is the registered one (KIP-903)."""
+        broker = self._metadata.image.brokers.get(broker_id)
+        return (
+            broker is not None
+            and not broker.fenced
+            and not broker.in_controlled_shutdown
+            and (broker_epoch == -1 or broker_epoch == broker.epoch)
+        )
+
+    def subscribe_leadership(self, topic: str, callback: OnLeadership) -> None:
+        """Call `callback(partition, leader_epoch, is_leader)` when this broker gains or loses a partition of `topic`."""
+        self._leadership.setdefault(topic, []).append(callback)
+
+    @property
+    def log_directory_ids(self) -> list[bytes]:
+        """Ids of the directories that work."""
+        return [directory.directory_id for directory in self.directories if not directory.is_offline]
+
+    # -- metadata --------------------------------------------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow one step of the metadata."""
+        if self._stopping:
+            return
+        wall_ms = self._clock.wall_ms()
+        for topic_id, gone in delta.deleted_topics.items():
+            for index in gone.partitions:
+                partition = self._by_id.get((topic_id, index))
+                if partition is not None:
+                    self._remove(partition, wall_ms, "its topic was deleted")
+        followers: list[Partition] = []
+        for topic_id, changed in delta.changed_topics.items():
+            for index, registration in changed.changed.items():
+                if self.broker_id in registration.replicas:
+                    partition = self._place(changed.name, topic_id, index, registration, image)
+                    if partition is not None:
+                        self._assume_role(partition, registration, image, followers)
+                else:
+                    partition = self._by_id.get((topic_id, index))
+                    if partition is not None:
+                        self._remove(partition, wall_ms, "it was reassigned to other brokers")
+        if self._first_image:
+            self._first_image = False
+            self._set_strays_aside(image)
+        self._apply_configs(delta, image)
+        if delta.changed_brokers:
+            self.fetchers.brokers_changed(delta.changed_brokers)
+        self.fetchers.follow(followers)
+
+    def _place(
+        self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage
+    ) -> Partition | None:
+        partition = self._by_id.get((topic_id, index))
+        if partition is not None:
+            return partition
+        try:
+            log = self._log(topic, topic_id, index, image)
+        except (StorageError, ApiError) as error:
+            logger.error("%s-%d cannot be served here: %s", topic, index, error)
+            return None
+        partition = Partition(self, topic, topic_id, index, log)
+        self.partitions[(topic, index)] = partition
+        self._by_id[(topic_id, index)] = partition
+        return partition
+
+    def _log(self, topic: str, topic_id: bytes, index: int, image: MetadataImage) -> Log:
+        wall_ms = self._clock.wall_ms()
+        config = self._topic_log_config(topic, image)
+        for directory in self.directories:
+            log = directory.logs.get((topic, index))
+            if log is None:
+                continue
+            if log.topic_id not in (topic_id, bytes(16)):
+                logger.warning("%s-%d on disk is of an older topic of that name: set aside", topic, index)
+                directory.set_aside(topic, index)
+                continue
+            log.update_config(config)
+            return directory.create_log(topic, index, topic_id, config, wall_ms)
+        online = [directory for directory in self.directories if not directory.is_offline]
+        if not online:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        emptiest = min(online, key=lambda directory: len(directory.logs))
+        return emptiest.create_log(topic, index, topic_id, config, wall_ms)
+
+    def _assume_role(
+        self, partition: Partition, registration: PartitionRegistration, image: MetadataImage, followers: list[Partition]
+    ) -> None:
+        was_leader = partition.is_leader
+        if registration.leader == self.broker_id:
+            self.fetchers.unfollow(partition)
+            try:
+                is_new = partition.make_leader(registration, self.min_isr(partition.topic, registration, image), self._clock.now_ms())
+            except StorageError as error:
+                logger.error("%s cannot be led: %s", partition, error)
+                return
+            if is_new:
+                logger.info(
+                    "%s: leads in epoch %d from offset %d, in sync %s", partition, partition.leader_epoch,
+                    partition.log.log_end_offset, list(registration.isr),
+                )  # fmt: skip
+                self._tell(partition, True)
+        else:
+            changed = partition.make_follower(registration)
+            if changed or registration.leader < 0:
+                self.fetchers.unfollow(partition)
+            if changed and registration.leader >= 0:
+                logger.info(
+                    "%s: follows broker %d in epoch %d, log end %d, high watermark %d", partition, registration.leader,
+                    registration.leader_epoch, partition.log.log_end_offset, partition.log.high_watermark,
+                )  # fmt: skip
+                followers.append(partition)
+            if was_leader:
+                self._tell(partition, False)
+        self.purgatory_wake(partition.key)
+
+    def _tell(self, partition: Partition, is_leader: bool) -> None:
+        for callback in self._leadership.get(partition.topic, ()):
+            callback(partition.index, partition.leader_epoch, is_leader)
+
+    def _remove(self, partition: Partition, wall_ms: int, reason: str) -> None:
+        self.fetchers.unfollow(partition)
+        was_leader = partition.is_leader
+        partition.leader = None
+        partition.leader_id = -1
+        self.partitions.pop(partition.key, None)
+        self._by_id.pop((partition.topic_id, partition.index), None)
+        if was_leader:
+            self._tell(partition, False)
+        self.purgatory_wake(partition.key)
+        for directory in self.directories:
+            if directory.logs.get(partition.key) is partition.log:
+                logger.info("%s: removed, because %s", partition, reason)
+                try:
+                    directory.remove(partition.topic, partition.index, wall_ms)
+                except StorageError as error:
+                    logger.error("%s cannot be removed: %s", partition, error)
+
+    def _set_strays_aside(self, image: MetadataImage) -> None:
+        for directory in self.directories:
+            for topic, index in list(directory.logs):
+                if (topic, index) not in self.partitions and not directory.is_offline:
+                    logger.warning("%s-%d is not a replica of this broker in the cluster: set aside as stray", topic, index)
+                    directory.set_aside(topic, index)
+
+    # -- configuration ---------------------------------------------------------------------------------------------
+
+    def _cluster_defaults(self, image: MetadataImage) -> dict[str, str]:
+        return {**image.config(RESOURCE_BROKER, ""), **image.config(RESOURCE_BROKER, str(self.broker_id))}
+
+    def _topic_log_config(self, topic: str, image: MetadataImage) -> Any:
+        return log_config(self._config, image.config(RESOURCE_TOPIC, topic), self._cluster_defaults(image))
+
+    def min_isr(self, topic: str, registration: PartitionRegistration, image: MetadataImage) -> int:
+        """The topic's min.insync.replicas, but not more than it has replicas (KIP-966)."""
+        overrides = image.config(RESOURCE_TOPIC, topic)
+        text = overrides.get("min.insync.replicas") or self._cluster_defaults(image).get("min.insync.replicas")
+        return min(int(text) if text else self._config.min_insync_replicas, len(registration.replicas))
+
+    def _apply_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if not delta.changed_configs:
+            return
+        kinds = {kind for kind, _ in delta.changed_configs}
+        names = None if RESOURCE_BROKER in kinds else {name for kind, name in delta.changed_configs if kind == RESOURCE_TOPIC}
+        for partition in self.partitions.values():
+            if names is not None and partition.topic not in names:
+                continue
+            partition.log.update_config(self._topic_log_config(partition.topic, image))
+            registration = partition.registration
+            if partition.leader is not None and registration is not None:
+                min_isr = self.min_isr(partition.topic, registration, image)
+                partition.leader.update_replicas(registration.replicas, min_isr, self._clock.now_ms())
+                if partition.leader.advance(self._clock.now_ms()):
+                    partition.high_watermark_moved()
+
+    # -- in-sync replicas ------------------------------------------------------------------------------------------
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Ask the controller for a change of the in-sync set."""
+        self._alter.submit(partition, proposal)
+
+    def _altered(self, partition: Partition, proposal: IsrProposal, error: ErrorCode, isr: tuple[int, ...], partition_epoch: int) -> None:
+        leader = partition.leader
+        if leader is None or leader.leader_epoch != proposal.leader_epoch or leader.isr.pending is not proposal:
+            return
+        if error is ErrorCode.NONE:
+            before = leader.isr.committed
+            if set(isr) - set(before):
+                self.isr_expands += 1
+            if set(before) - set(isr):
+                self.isr_shrinks += 1
+            logger.info("%s: in-sync replicas %s -> %s (partition epoch %d)", partition, list(before), list(isr), partition_epoch)
+            if leader.committed(isr, partition_epoch, self._clock.now_ms()):
+                partition.high_watermark_moved()
+            else:
+                self.purgatory_wake(partition.key)
+            return
+        outcome = leader.refused(proposal, error)
+        logger.info("%s: in-sync replicas %s refused: %s (%s)", partition, list(proposal.isr), error.name, outcome.value)
+        if outcome is AlterOutcome.RETRY:
+            self._environment.loop.call_later(ALTER_RETRY_S, self._propose_again, partition, proposal)
+
+    def _propose_again(self, partition: Partition, proposal: IsrProposal) -> None:
+        if not self._stopping and partition.leader is not None and partition.leader.isr.pending is proposal:
+            self._alter.submit(partition, proposal)
+
+    def _shrink(self) -> None:
+        now_ms = self._clock.now_ms()
+        for partition in list(self.partitions.values()):
+            if partition.leader is not None:
+                proposal = partition.leader.shrinkage(now_ms)
+                if proposal is not None:
+                    logger.info("%s: proposing in-sync replicas %s, the others lag", partition, list(proposal.isr))
+                    self.propose(partition, proposal)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def purgatory_wake(self, key: Hashable) -> None:
+        """Look at everything that waits for a partition."""
+        self.produces.wake(key)
+        self.fetches.wake(key)
+        self.deletes.wake(key)
+
+    def park(self, purgatory: Purgatory, operation: Any, keys: list[Hashable], wait_ms: int) -> None:
+        """Park an operation and see to its deadline."""
+        deadline_ms = self._clock.now_ms() + wait_ms
+        purgatory.park(operation, keys, deadline_ms)
+        timer = self._purgatory_timers.get(id(purgatory))
+        if timer is None or timer[1] > deadline_ms:
+            if timer is not None:
+                timer[0].cancel()
+            self._arm(purgatory, deadline_ms)
+
+    def _arm(self, purgatory: Purgatory, deadline_ms: int) -> None:
+        delay_s = max(deadline_ms - self._clock.now_ms(), 0) / 1000
+        handle = self._environment.loop.call_later(delay_s, self._purgatory_due, purgatory)
+        self._purgatory_timers[id(purgatory)] = (handle, deadline_ms)
+
+    def _purgatory_due(self, purgatory: Purgatory) -> None:
+        self._purgatory_timers.pop(id(purgatory), None)
+        purgatory.on_deadline(self._clock.now_ms())
+        deadline_ms = purgatory.next_deadline()
+        if deadline_ms is not None and id(purgatory) not in self._purgatory_timers:
+            self._arm(purgatory, deadline_ms)
+
+    # -- coordinators ----------------------------------------------------------------------------------------------
+
+    def append_records(
+        self,
+        topic: str,
+        index: int,
+        batch: bytearray,
+        acks: int,
+        timeout_ms: int,
+        on_complete: Callable[[ErrorCode, int], None],
+        origin: str = "coordinator",
+    ) -> None:
+        """Append a batch of a coordinator; `on_complete(error, base_offset)` follows, perhaps at once, when it is replicated."""
+        try:
+            partition = self.require(topic, None, index)
+            info = partition.append(memoryview(batch), acks, self._clock.wall_ms(), self._clock.now_ms(), origin)
+        except ApiError as error:
+            on_complete(error.code, -1)
+            return
+        operation = _InternalProduce(partition, info.last_offset + 1, info.first_offset, on_complete)
+        if not operation.try_complete():
+            self.park(self.produces, operation, [partition.key], timeout_ms)
+
+    # -- background ------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin the periodic work."""
+        config = self._config
+        self._every("shrink", max(self.lag_ms_max // 2, 1) / 1000, self._shrink)
+        self._every("high watermarks", config.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
+        self._every("recovery points", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint_recovery_points)
+        self._every("retention", config.log_retention_check_interval_ms / 1000, self._retain)
+        self._every("flush", FLUSH_INTERVAL_S, self._flush)
+        await self.fetchers.start()
+
+    def _every(self, name: str, interval_s: float, work: Callable[[], None]) -> None:
+        def run() -> None:
+            self._timers[name] = self._environment.loop.call_later(interval_s, run)
+            try:
+                work()
+            except StorageError as error:
+                logger.error("%s: %s", name, error)
+
+        self._timers[name] = self._environment.loop.call_later(interval_s, run)
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self.directories if not directory.is_offline]
+
+    def _checkpoint_high_watermarks(self) -> None:
+        for directory in self._online():
+            directory.checkpoint_high_watermarks()
+
+    def _checkpoint_recovery_points(self) -> None:
+        for directory in self._online():
+            directory.checkpoint_recovery_points()
+            directory.checkpoint_log_start_offsets()
+
+    def _retain(self) -> None:
+        wall_ms = self._clock.wall_ms()
+        for directory in self._online():
+            directory.maintain(wall_ms)
+
+    def _flush(self) -> None:
+        wall_ms = self._clock.wall_ms()
+        for directory in self._online():
+            directory.delete_files(wall_ms)
+            for log in directory.logs.values():
+                if log.is_flush_wanted:
+                    task = log.prepare_flush(log.active_segment_base_offset)
+                    if task is not None:
+                        running = asyncio.ensure_future(self._run_flush(log, task))
+                        self._flushing.add(running)
+                        running.add_done_callback(self._flushing.discard)
+
+    async def _run_flush(self, log: Log, task: Any) -> None:
+        try:
+            await self._environment.run_blocking(task.run)
+            task.finish()
+        except OSError as error:
+            log.fail("flush the log", error)
+
+    async def stop(self, *, broker_epoch: int = -1) -> None:
+        """Stop fetching, answer what is parked, write checkpoints and the clean-shutdown mark, close the logs."""
+        self._stopping = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for handle, _ in self._purgatory_timers.values():
+            handle.cancel()
+        await self.fetchers.stop()
+        await self._alter.stop()
+        for purgatory in (self.produces, self.fetches, self.deletes):
+            purgatory.expire_all()
+        if self._flushing:
+            await asyncio.wait(self._flushing)
+        for directory in self.directories:
+            if not directory.is_offline:
+                await self._environment.run_blocking(directory.close, broker_epoch)

@@ -1,0 +1,224 @@
+"""Incremental fetch sessions (KIP-227): the leader remembers what a client fetches, so that both send only what changed.
+
+Rules: kafka.server.FetchSession and org.apache.kafka.common.requests.FetchMetadata of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from wire.errors import ApiError, ErrorCode
+from wire.messages.fetch import FetchRequest
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+EPOCH_MAX = 0x7FFFFFFF
+EVICTION_MS = 120_000
+PartitionKey = tuple[object, int]  # (topic name or topic id, partition)
+
+
+class FetchPartition:
+    """One partition that a client fetches, and what it was last told of it."""
+
+    __slots__ = (
+        "fetch_offset",
+        "index",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.fetch_offset = 0
+        self.leader_epoch = -1
+        self.last_fetched_epoch = -1
+        self.log_start_offset = -1
+        self.max_bytes = 0
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+
+    def update(self, wanted: FetchRequest.FetchPartition) -> None:
+        """Take over what a request says."""
+        self.fetch_offset = wanted.fetch_offset
+        self.leader_epoch = wanted.current_leader_epoch
+        self.last_fetched_epoch = wanted.last_fetched_epoch
+        self.log_start_offset = wanted.log_start_offset
+        self.max_bytes = wanted.partition_max_bytes
+
+    def is_news(self, high_watermark: int, log_start_offset: int, *, has_more: bool, is_error: bool) -> bool:
+        """Whether an incremental response has to name the partition; remembers what it is told."""
+        news = has_more
+        if high_watermark != self.sent_high_watermark:
+            news = True
+            self.sent_high_watermark = high_watermark
+        if log_start_offset != self.sent_log_start_offset:
+            news = True
+            self.sent_log_start_offset = log_start_offset
+        if is_error:
+            # Forget the high watermark, so that the first answer after the error is sent whatever it says.
+            news = True
+            self.sent_high_watermark = -1
+        return news
+
+
+class FetchSession:
+    """A session: its partitions in the order in which they are served."""
+
+    __slots__ = ("epoch", "id", "is_privileged", "last_used_ms", "parked", "partitions", "uses_topic_ids")
+
+    def __init__(self, session_id: int, *, is_privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.is_privileged = is_privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()
+        self.epoch = 1
+        self.last_used_ms = now_ms
+        self.parked: object | None = None
+
+
+class FetchContext:
+    """One fetch as its session sees it: what to read, and which results to send."""
+
+    __slots__ = ("is_incremental", "partitions", "session")
+
+    def __init__(self, session: FetchSession | None, partitions: Iterable[FetchPartition], is_incremental: bool) -> None:
+        self.session = session
+        self.partitions = list(partitions)
+        self.is_incremental = is_incremental
+
+    @property
+    def session_id(self) -> int:
+        """What the response names: 0 when nothing is remembered."""
+        return NO_SESSION if self.session is None else self.session.id
+
+    def served(self, partition: FetchPartition) -> None:
+        """The partition got data: others come first next time."""
+        session = self.session
+        if session is not None:
+            key = (partition.topic_id if session.uses_topic_ids else partition.topic, partition.index)
+            if key in session.partitions:
+                session.partitions.move_to_end(key)
+
+
+class FetchSessionCache:
+    """The sessions of a broker.
+
+    Invariant: at most `slots_max` sessions. When it is full a new one replaces the one longest unused if that has been idle for two minutes, or
+    if the new one is a follower's and the old one a consumer's.
+    """
+
+    def __init__(self, slots_max: int, new_id: Callable[[], int]) -> None:
+        """`new_id` gives random positive 31-bit numbers."""
+        self._slots_max = slots_max
+        self._new_id = new_id
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partitions_count(self) -> int:
+        """Partitions in all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
+    def context(
+        self, request: FetchRequest, version: int, *, is_follower: bool, name_of: Callable[[bytes], str | None], now_ms: int
+    ) -> FetchContext:
+        """What a request fetches. Raises ApiError (70, 71, 106), which is answered at the top with session id 0."""
+        by_id = version >= 13
+        session_id, epoch = request.session_id, request.session_epoch
+        if version < 7 or epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            if session_id != NO_SESSION:
+                self._sessions.pop(session_id, None)
+            partitions = self._wanted(request, by_id, name_of)
+            if version < 7 or epoch == FINAL_EPOCH:
+                return FetchContext(None, partitions.values(), False)
+            session = self._create(is_follower, by_id, partitions, now_ms)
+            return FetchContext(session, partitions.values(), False)
+        found = self._sessions.get(session_id)
+        if found is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if found.epoch != epoch:
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if found.uses_topic_ids != by_id:
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        self._update(found, request, by_id, name_of)
+        found.last_used_ms = now_ms
+        self._sessions.move_to_end(session_id)
+        if not found.partitions:
+            del self._sessions[session_id]
+            return FetchContext(None, (), False)
+        found.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+        return FetchContext(found, found.partitions.values(), True)
+
+    @staticmethod
+    def _wanted(
+        request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]
+    ) -> OrderedDict[PartitionKey, FetchPartition]:
+        partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()
+        for topic in request.topics:
+            name = (name_of(topic.topic_id) or "") if by_id else topic.topic
+            for wanted in topic.partitions:
+                partition = FetchPartition(name, topic.topic_id, wanted.partition)
+                partition.update(wanted)
+                partitions[(topic.topic_id if by_id else name, wanted.partition)] = partition
+        return partitions
+
+    @staticmethod
+    def _update(session: FetchSession, request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]) -> None:
+        for topic in request.topics:
+            identity: object = topic.topic_id if by_id else topic.topic
+            for wanted in topic.partitions:
+                key = (identity, wanted.partition)
+                partition = session.partitions.get(key)
+                if partition is None:
+                    name = (name_of(topic.topic_id) or "") if by_id else topic.topic
+                    partition = session.partitions[key] = FetchPartition(name, topic.topic_id, wanted.partition)
+                partition.update(wanted)
+        for forgotten in request.forgotten_topics_data:
+            identity = forgotten.topic_id if by_id else forgotten.topic
+            for index in forgotten.partitions:
+                session.partitions.pop((identity, index), None)
+        if by_id:
+            for partition in session.partitions.values():
+                if not partition.topic:
+                    partition.topic = name_of(partition.topic_id) or ""
+
+    def _create(
+        self, is_follower: bool, by_id: bool, partitions: OrderedDict[PartitionKey, FetchPartition], now_ms: int
+    ) -> FetchSession | None:
+        if not partitions or self._slots_max <= 0:
+            return None
+        if len(self._sessions) >= self._slots_max and not self._evict(is_follower, now_ms):
+            return None
+        session_id = self._new_id()
+        while session_id in self._sessions or session_id == NO_SESSION:
+            session_id = self._new_id()
+        session = FetchSession(session_id, is_privileged=is_follower, uses_topic_ids=by_id, now_ms=now_ms)
+        session.partitions = partitions
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, is_follower: bool, now_ms: int) -> bool:
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms <= EVICTION_MS:
+            if not is_follower:
+                return False
+            replaceable = next((s for s in self._sessions.values() if not s.is_privileged), None)
+            if replaceable is None:
+                return False
+            oldest = replaceable
+        del self._sessions[oldest.id]
+        self.evictions += 1
+        return True

@@ -1,0 +1,84 @@
+"""In-sync replicas: the committed set, the one proposed change that may be in flight, and when to propose (KIP-497, KIP-903)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from wire.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """What AlterPartition asks: the new set with the members' broker epochs (-1 unknown), fenced by both epochs."""
+
+    isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+    is_expansion: bool
+
+
+class AlterOutcome(Enum):
+    """What to do after an AlterPartition error."""
+
+    REVERT = "revert"
+    WAIT_FOR_METADATA = "wait"
+    RETRY = "retry"
+
+
+_REVERT = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+_GIVE_UP = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+
+
+def outcome_of(error: ErrorCode) -> AlterOutcome:
+    """Partition.handleAlterPartitionError of Apache Kafka."""
+    if error in _REVERT:
+        return AlterOutcome.REVERT
+    if error in _GIVE_UP:
+        return AlterOutcome.WAIT_FOR_METADATA
+    return AlterOutcome.RETRY
+
+
+class IsrState:
+    """The committed in-sync set and, while AlterPartition is in flight, the proposed one.
+
+    Invariant: `maximal` holds every replica that a leader elected at this moment could come from: a proposed member counts for the high
+    watermark before it is committed, and a member proposed for removal until it is.
+    """
+
+    __slots__ = ("committed", "maximal", "partition_epoch", "pending")
+
+    def __init__(self, isr: tuple[int, ...], partition_epoch: int) -> None:
+        self.committed = isr
+        self.partition_epoch = partition_epoch
+        self.pending: IsrProposal | None = None
+        self.maximal: tuple[int, ...] = isr
+
+    def propose(self, proposal: IsrProposal) -> None:
+        """A change is in flight."""
+        self.pending = proposal
+        self.maximal = proposal.isr if proposal.is_expansion else self.committed
+
+    def commit(self, isr: tuple[int, ...], partition_epoch: int) -> bool:
+        """The controller's word: True unless it is older than what is known (it may come twice, by response and by metadata)."""
+        if partition_epoch < self.partition_epoch:
+            return False
+        self.committed = self.maximal = isr
+        self.partition_epoch = partition_epoch
+        self.pending = None
+        return True
+
+    def revert(self) -> None:
+        """Forget the proposal."""
+        self.pending = None
+        self.maximal = self.committed

@@ -1,0 +1,233 @@
+"""The leader of one partition: high watermark, in-sync replicas, acks=all. Deterministic; sees offsets, never records.
+
+Rules: kafka.cluster.Partition and kafka.cluster.Replica of Apache Kafka 4.3; KIP-497 (AlterPartition), KIP-841/903 (eligible replicas),
+KIP-966 (no progress below min.insync.replicas), KAFKA-7128 (rejoin at the start of the leader's epoch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minikafka.core.partition.isr import AlterOutcome, IsrProposal, IsrState, outcome_of
+from wire.errors import ApiError, ErrorCode
+
+UNKNOWN_OFFSET = -1
+
+#: (broker id, broker epoch of its fetch) -> whether it may be in the in-sync set: alive, not shutting down, of this epoch.
+Eligible = Callable[[int, int], bool]
+
+
+class FollowerProgress:
+    """What the leader knows of one follower; offsets are -1 until it has fetched in this epoch."""
+
+    __slots__ = (
+        "broker_epoch",
+        "last_caught_up_ms",
+        "last_fetch_leader_end_offset",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self, last_caught_up_ms: int) -> None:
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.last_fetch_leader_end_offset = 0
+        self.last_fetch_ms = 0
+        self.last_caught_up_ms = last_caught_up_ms
+        self.broker_epoch = -1
+
+    def fetched(self, offset: int, log_start_offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
+        """A fetch from `offset` says that the follower holds everything before it."""
+        if offset >= leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif offset >= self.last_fetch_leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.log_end_offset = offset
+        self.log_start_offset = log_start_offset
+        self.last_fetch_leader_end_offset = leader_end_offset
+        self.last_fetch_ms = now_ms
+        self.broker_epoch = broker_epoch
+
+    def is_caught_up(self, leader_end_offset: int, now_ms: int, lag_ms_max: int) -> bool:
+        """Whether it is at the end, or was there at most `lag_ms_max` ago."""
+        return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_ms_max
+
+
+class PartitionLeader:
+    """Leadership of one partition in one leader epoch.
+
+    Invariants: `high_watermark` never goes back; it is at most the log end offset of every member of the maximal in-sync set; at most one
+    change of the in-sync set is in flight; the leader is always a member.
+    """
+
+    __slots__ = (
+        "_eligible",
+        "_lag_ms_max",
+        "broker_id",
+        "epoch_start_offset",
+        "followers",
+        "high_watermark",
+        "isr",
+        "leader_epoch",
+        "log_end_offset",
+        "min_isr",
+        "replicas",
+    )
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: tuple[int, ...],
+        isr: tuple[int, ...],
+        log_end_offset: int,
+        high_watermark: int,
+        min_isr: int,
+        lag_ms_max: int,
+        eligible: Eligible,
+        now_ms: int,
+    ) -> None:
+        self.broker_id = broker_id
+        self.leader_epoch = leader_epoch
+        self.replicas = replicas
+        self.isr = IsrState(isr, partition_epoch)
+        self.log_end_offset = log_end_offset
+        self.epoch_start_offset = log_end_offset
+        self.high_watermark = high_watermark
+        self.min_isr = min_isr
+        self._lag_ms_max = lag_ms_max
+        self._eligible = eligible
+        # A member of the in-sync set gets the full lag time to report to its new leader; others must earn their place.
+        self.followers = {
+            replica: FollowerProgress(now_ms if replica in isr else 0) for replica in replicas if replica != broker_id
+        }
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def appended(self, log_end_offset: int, now_ms: int) -> bool:
+        """The leader's log grew; whether the high watermark moved, which it can only do without followers in sync."""
+        self.log_end_offset = log_end_offset
+        return len(self.isr.maximal) == 1 and self.advance(now_ms)
+
+    def fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> bool:
+        """A follower fetches from `offset`; whether the high watermark moved.
+
+        Raises UNKNOWN_LEADER_EPOCH for a broker that is no replica (its metadata is ahead of ours or behind) and
+        NOT_LEADER_OR_FOLLOWER for a fetch of an earlier incarnation of the broker.
+        """
+        follower = self.followers.get(broker_id)
+        if follower is None:
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {broker_id} is not a replica of this partition")
+        if -1 < broker_epoch < follower.broker_epoch:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the fetch is of an earlier incarnation of broker {broker_id}")
+        before = follower.log_end_offset
+        follower.fetched(offset, log_start_offset, self.log_end_offset, broker_epoch, now_ms)
+        if offset == before and broker_id in self.isr.maximal:
+            return False
+        return self.advance(now_ms)
+
+    def advance(self, now_ms: int) -> bool:
+        """Recompute the high watermark; True when it moved.
+
+        Replicas outside the in-sync set that have caught up hold it back as well: they will be proposed, and a high watermark that ran
+        ahead of them would keep them out for ever under load.
+        """
+        maximal = self.isr.maximal
+        if len(self.isr.committed) < self.min_isr:
+            return False
+        lowest = self.log_end_offset
+        for broker_id, follower in self.followers.items():
+            end = follower.log_end_offset
+            if end < lowest and (
+                broker_id in maximal
+                or (
+                    end != UNKNOWN_OFFSET
+                    and now_ms - follower.last_caught_up_ms <= self._lag_ms_max
+                    and self._eligible(broker_id, follower.broker_epoch)
+                )
+            ):
+                lowest = end
+        if lowest <= self.high_watermark:
+            return False
+        self.high_watermark = lowest
+        return True
+
+    def low_watermark(self, log_start_offset: int, alive: Callable[[int], bool]) -> int:
+        """The least log start offset of the live replicas (DeleteRecords)."""
+        starts = [f.log_start_offset for broker_id, f in self.followers.items() if alive(broker_id)]
+        return min([log_start_offset, *starts])
+
+    @property
+    def is_high_watermark_current(self) -> bool:
+        """Whether the high watermark has reached this epoch, so that LATEST may be told to clients (KIP-207)."""
+        return self.high_watermark >= self.epoch_start_offset
+
+    # -- acks ------------------------------------------------------------------------------------------------------
+
+    def check_writable(self) -> None:
+        """Raises NOT_ENOUGH_REPLICAS when acks=all cannot be kept now."""
+        if len(self.isr.committed) < self.min_isr:
+            raise ApiError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"The size of the current ISR {len(self.isr.committed)} is insufficient to satisfy the min.isr requirement of {self.min_isr}",
+            )
+
+    def is_replicated(self, required_offset: int) -> ErrorCode | None:
+        """The end of an acks=all produce that needs everything before `required_offset`: None = not yet."""
+        if self.high_watermark < required_offset:
+            return None
+        return ErrorCode.NONE if len(self.isr.committed) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    # -- in-sync replicas ------------------------------------------------------------------------------------------
+
+    def expansion(self, broker_id: int) -> IsrProposal | None:
+        """Propose a follower that is in sync again: at the high watermark and at the start of this epoch (KAFKA-7128)."""
+        follower = self.followers.get(broker_id)
+        if follower is None or self.isr.pending is not None or broker_id in self.isr.maximal:
+            return None
+        end = follower.log_end_offset
+        if end < self.high_watermark or end < self.epoch_start_offset or not self._eligible(broker_id, follower.broker_epoch):
+            return None
+        return self._propose((*self.isr.committed, broker_id), is_expansion=True)
+
+    def shrinkage(self, now_ms: int) -> IsrProposal | None:
+        """Propose to drop the members that have lagged for longer than replica.lag.time.max.ms."""
+        if self.isr.pending is not None:
+            return None
+        kept = tuple(
+            broker_id
+            for broker_id in self.isr.committed
+            if broker_id == self.broker_id
+            or self.followers[broker_id].is_caught_up(self.log_end_offset, now_ms, self._lag_ms_max)
+        )
+        return self._propose(kept, is_expansion=False) if len(kept) < len(self.isr.committed) else None
+
+    def _propose(self, isr: tuple[int, ...], *, is_expansion: bool) -> IsrProposal:
+        epochs = tuple(-1 if b == self.broker_id else self.followers[b].broker_epoch for b in isr)
+        proposal = IsrProposal(isr, epochs, self.leader_epoch, self.isr.partition_epoch, is_expansion)
+        self.isr.propose(proposal)
+        return proposal
+
+    def committed(self, isr: tuple[int, ...], partition_epoch: int, now_ms: int) -> bool:
+        """The controller has decided the in-sync set; whether the high watermark moved."""
+        return self.isr.commit(isr, partition_epoch) and self.advance(now_ms)
+
+    def refused(self, proposal: IsrProposal, error: ErrorCode) -> AlterOutcome:
+        """AlterPartition failed: revert, keep the proposal until metadata comes, or send it again."""
+        outcome = outcome_of(error)
+        if self.isr.pending is proposal and outcome is AlterOutcome.REVERT:
+            self.isr.revert()
+        return outcome
+
+    def update_replicas(self, replicas: tuple[int, ...], min_isr: int, now_ms: int) -> None:
+        """A reassignment or a changed min.insync.replicas."""
+        self.replicas = replicas
+        self.min_isr = min_isr
+        for broker_id in replicas:
+            if broker_id != self.broker_id and broker_id not in self.followers:
+                self.followers[broker_id] = FollowerProgress(0)
+        for broker_id in [b for b in self.followers if b not in replicas]:
+            del self.followers[broker_id]
