@@ -1,0 +1,114 @@
+"""`minikafka storage`: format, info, random-uuid (kafka-storage.sh; its options)."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+
+@click.group()
+def storage() -> None:
+    """Prepare the directories of a broker or controller."""
+
+
+@storage.command("random-uuid")
+def random_uuid() -> None:
+    """Print a random id, for a cluster or a directory."""
+    from minikafka.broker.format import random_uuid as make
+    from wire.uuid import uuid_to_text
+
+    click.echo(uuid_to_text(make(os.urandom)))
+
+
+def _features(values: tuple[str, ...]) -> dict[str, int]:
+    features = {}
+    for value in values:
+        name, _, level = value.partition("=")
+        if not name or not level.isdigit():
+            raise click.UsageError(f"--feature {value}: must be name=level, as in metadata.version=30")
+        features[name.strip()] = int(level)
+    return features
+
+
+def _load(config: str, overrides: tuple[str, ...]):  # type: ignore[no-untyped-def]
+    from minikafka.broker.config import BrokerConfig, ConfigurationError, load_properties
+
+    try:
+        properties = load_properties(config)
+        for entry in overrides:
+            name, separator, value = entry.partition("=")
+            if not separator:
+                raise click.UsageError(f"--override {entry}: must be property=value")
+            properties[name.strip()] = value.strip()
+        return BrokerConfig.from_properties(properties)
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@storage.command("format")
+@click.option("-t", "--cluster-id", required=True, help="Id of the cluster: 22 characters, the same for every node.")
+@click.option("-c", "--config", required=True, type=click.Path(), help="The server.properties of the node.")
+@click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be given again.")
+@click.option("-s", "--standalone", is_flag=True, help="The first and only controller of a new dynamic quorum.")
+@click.option("-I", "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY_ID,...", help="All first controllers of a new dynamic quorum.")
+@click.option("-N", "--no-initial-controllers", is_flag=True, help="A controller that joins a dynamic quorum later.")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Leave directories that are formatted as they are.")
+@click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="Level of a feature. May be given again.")
+@click.option("-r", "--release-version", help="Take the metadata.version of this release, for example 4.3-IV0.")
+def format_command(
+    cluster_id: str,
+    config: str,
+    overrides: tuple[str, ...],
+    standalone: bool,
+    initial_controllers: str | None,
+    no_initial_controllers: bool,
+    ignore_formatted: bool,
+    features: tuple[str, ...],
+    release_version: str | None,
+) -> None:
+    """Format the log directories of a node, once, before its first start."""
+    from minikafka.broker.format import FormatError, format_storage
+    from storage.filesystem import OsFileSystem
+
+    try:
+        lines = format_storage(
+            OsFileSystem(),
+            _load(config, overrides),
+            cluster_id=cluster_id,
+            wall_ms=time.time_ns() // 1_000_000,
+            random_bytes=os.urandom,
+            standalone=standalone,
+            initial_controllers=initial_controllers,
+            no_initial_controllers=no_initial_controllers,
+            ignore_formatted=ignore_formatted,
+            features=_features(features),
+            release_version=release_version,
+        )
+    except FormatError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        raise click.ClickException(f"cannot write the storage: {error}") from error
+    for line in lines:
+        click.echo(line)
+
+
+@storage.command("info")
+@click.option("-c", "--config", required=True, type=click.Path(), help="The server.properties of the node.")
+@click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be given again.")
+@click.pass_context
+def info(context: click.Context, config: str, overrides: tuple[str, ...]) -> None:
+    """Tell what is in the log directories; exit status 1 if something is wrong."""
+    from minikafka.broker.format import storage_info
+    from storage.filesystem import OsFileSystem
+
+    loaded = _load(config, overrides)
+    lines, problems = storage_info(OsFileSystem(), [*loaded.directories, loaded.metadata_directory])
+    for line in lines:
+        click.echo(line)
+    if problems:
+        click.echo("Found problem:" if len(problems) == 1 else "Found problems:")
+        for problem in problems:
+            click.echo(f"  {problem}")
+        context.exit(1)
