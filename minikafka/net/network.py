@@ -59,6 +59,9 @@ class Listener(Protocol):
     host: str
     port: int
 
+    def accept(self) -> None:
+        """Begin to accept connections; those that came since `listen` have waited."""
+
     def close(self) -> None:
         """Stop accepting and drop the accepted connections."""
 
@@ -81,7 +84,7 @@ class Network(Protocol):
     async def listen(
         self, host: str, port: int, handler: Callable[[Connection], ConnectionHandler], limits: ConnectionLimits
     ) -> Listener:
-        """Accept connections on `host`:`port` (0 = any free port). Raises OSError."""
+        """Bind `host`:`port` (0 = any free port); connections wait until `accept`. Raises OSError."""
 
     def connect(self, host: str, port: int, handler: ConnectionHandler) -> Awaitable[Connection]:
         """Open a connection. Raises OSError."""

@@ -116,8 +116,14 @@ class SocketListener:
         self.refused_total = 0
         self._per_ip: dict[str, int] = {}
         self._sweep: asyncio.TimerHandle | None = None
-        loop.add_reader(sock.fileno(), self._acceptable)
-        self._schedule_sweep()
+        self._accepting = False
+
+    def accept(self) -> None:
+        """Begin to accept. What has connected since `listen` has waited in the kernel's queue."""
+        if not self._accepting:
+            self._accepting = True
+            self._loop.add_reader(self._socket.fileno(), self._acceptable)
+            self._schedule_sweep()
 
     def _acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE_UP):
@@ -172,7 +178,8 @@ class SocketListener:
         """Stop accepting and drop the connections."""
         if self._sweep is not None:
             self._sweep.cancel()
-        self._loop.remove_reader(self._socket.fileno())
+        if self._accepting:
+            self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         for connection in list(self.connections.values()):
             connection.close("the broker is stopping")

@@ -141,7 +141,8 @@ class _Fetch:
             topic.partitions.append(self._partition_data(read, response))
             if size:
                 fetch_context.served(wanted)
-                self._handlers.bytes_out_total += size
+                if read.partition is not None and not self.wants.is_follower:
+                    read.partition.bytes_out += size
         return response
 
     def _partition_data(self, read: PartitionRead, response: FetchResponse) -> _PartitionData:
@@ -178,7 +179,6 @@ class FetchHandlers:
         self.reader = PartitionReader(replicas, config.is_rack_aware)
         random = environment.random
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 0x7FFFFFFF))
-        self.bytes_out_total = 0
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Fetch."""

@@ -81,8 +81,6 @@ class ProduceHandlers:
         self._metadata = metadata
         self._now_ms = environment.clock.now_ms
         self._wall_ms = environment.clock.wall_ms
-        self.bytes_in_total = 0
-        self.messages_in_total = 0
         self.requests_failed_total = 0
 
     def register(self, dispatcher: Dispatcher) -> None:
@@ -115,8 +113,8 @@ class ProduceHandlers:
                     _fail(answer, error.code, error.message if error.message != error.code.text else None)
                     self._hint(context, response, answer, topic, error.code)
                     continue
-                self.bytes_in_total += len(view)  # type: ignore[arg-type]
-                self.messages_in_total += info.last_offset - info.first_offset + 1
+                partition.bytes_in += len(view)  # type: ignore[arg-type]
+                partition.messages_in += info.last_offset - info.first_offset + 1
                 answer.base_offset = info.first_offset
                 answer.log_append_time_ms = info.log_append_time_ms
                 answer.log_start_offset = info.log_start_offset

@@ -46,7 +46,7 @@ _WAIT_AND_RETRY = frozenset(
 class FetchState:
     """A partition that is being followed."""
 
-    __slots__ = ("backoff_ms", "epoch", "is_asking", "partition", "resume_ms", "sent")
+    __slots__ = ("backoff_ms", "epoch", "is_asking", "leader_high_watermark", "partition", "resume_ms", "sent")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -54,6 +54,7 @@ class FetchState:
         self.backoff_ms = 0
         self.resume_ms = 0
         self.is_asking = False
+        self.leader_high_watermark = 0
         #: (fetch offset, leader epoch, last fetched epoch, log start) as the session at the leader has them; None = not in it.
         self.sent: tuple[int, int, int, int] | None = None
 
@@ -427,6 +428,7 @@ class Fetcher:
                 logger.warning("%s: %s", partition, error)
                 self._delay(state)
                 return
+        state.leader_high_watermark = data.high_watermark
         if log.update_high_watermark(min(data.high_watermark, log.log_end_offset)):
             self._manager.replicas.fetches.wake(partition.key)
         if data.log_start_offset > log.log_start_offset:

@@ -24,7 +24,7 @@ class Partition:
     follower's fetcher, never by both.
     """
 
-    __slots__ = ("_manager", "index", "key", "leader", "leader_epoch", "leader_id", "log", "registration", "topic", "topic_id")
+    __slots__ = ("_manager", "bytes_in", "bytes_out", "index", "key", "leader", "leader_epoch", "leader_id", "log", "messages_in", "registration", "topic", "topic_id")
 
     def __init__(self, manager: ReplicaManager, topic: str, topic_id: bytes, index: int, log: Log) -> None:
         self._manager = manager
@@ -37,6 +37,9 @@ class Partition:
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.registration: PartitionRegistration | None = None
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.messages_in = 0
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"

@@ -1,0 +1,78 @@
+"""A very small HTTP/1.1 server for /metrics, /healthz and /readyz. GET and HEAD; one answer a request; no body is read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from minikafka.broker.node import Node
+
+logger = logging.getLogger("minikafka.http")
+HEAD_BYTES_MAX = 8192
+READ_TIMEOUT_S = 5.0
+METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+
+
+class HttpServer:
+    """Serves a node's state to probes and scrapers."""
+
+    def __init__(self, node: Node) -> None:
+        from minikafka.broker.metrics import NodeMetrics  # noqa: PLC0415 - a node without an HTTP port needs none
+
+        self._node = node
+        self._metrics = NodeMetrics(node)
+        self._server: asyncio.Server | None = None
+        self.port = -1
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises OSError."""
+        self._server = await asyncio.start_server(self._serve, host or None, port, limit=HEAD_BYTES_MAX)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), READ_TIMEOUT_S)
+            method, _, rest = head.decode("latin-1").partition(" ")
+            status, kind, body = self._answer(method, rest.split(" ", 1)[0].split("?", 1)[0])
+            lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", "Connection: close", "", ""]
+            writer.write("\r\n".join(lines).encode() + (b"" if method == "HEAD" else body))
+            await writer.drain()
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def _answer(self, method: str, path: str) -> tuple[str, str, bytes]:
+        if method not in ("GET", "HEAD"):
+            return "405 Method Not Allowed", "text/plain", b"only GET and HEAD\n"
+        if path == "/metrics":
+            return "200 OK", METRICS_TYPE, self._metrics.render()
+        if path == "/healthz":
+            failed = self._node.failed.done()
+            return ("503 Service Unavailable" if failed else "200 OK"), "application/json", _json({"alive": not failed})
+        if path == "/readyz":
+            ready, why = self._readiness()
+            return ("200 OK" if ready else "503 Service Unavailable"), "application/json", _json({"ready": ready, "reason": why})
+        return "404 Not Found", "text/plain", b"try /metrics, /healthz or /readyz\n"
+
+    def _readiness(self) -> tuple[bool, str]:
+        node = self._node
+        if node.failed.done():
+            return False, f"failed: {node.failed.result()}"
+        if not node.ready.is_set():
+            return False, "starting"
+        if node.broker is not None and node.broker.lifecycle.fenced:
+            return False, "fenced by the controller"
+        return True, "in service"
+
+
+def _json(value: dict[str, object]) -> bytes:
+    return json.dumps(value).encode() + b"\n"

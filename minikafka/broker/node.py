@@ -1,0 +1,327 @@
+"""The composition root: one process as broker, controller, or both. Order of start and stop, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from minikafka.broker.config import BrokerConfig, Endpoint
+from minikafka.broker.controller_channel import ControllerChannel
+from minikafka.broker.dispatch import Dispatcher
+from minikafka.broker.environment import Environment
+from minikafka.broker.format import read_bootstrap
+from minikafka.broker.forwarding import Forwarder
+from minikafka.broker.handlers.cluster import ClusterHandlers, ControllerClusterHandlers
+from minikafka.broker.handlers.configs import ConfigHandlers
+from minikafka.broker.handlers.controller import ControllerHandlers
+from minikafka.broker.handlers.fetch import FetchHandlers
+from minikafka.broker.handlers.groups import GroupHandlers
+from minikafka.broker.handlers.log_dirs import LogDirHandlers
+from minikafka.broker.handlers.metadata import MetadataHandlers
+from minikafka.broker.handlers.offsets import OffsetHandlers
+from minikafka.broker.handlers.produce import ProduceHandlers
+from minikafka.broker.handlers.producer_ids import ProducerIdBlocks, ProducerIdHandlers
+from minikafka.broker.handlers.raft import RaftHandlers
+from minikafka.broker.handlers.topics import TopicHandlers
+from minikafka.broker.hosts.controller import ControllerHost
+from minikafka.broker.hosts.group import GroupHost
+from minikafka.broker.hosts.lifecycle import BrokerLifecycle
+from minikafka.broker.hosts.metadata import MetadataHost
+from minikafka.broker.hosts.raft import RaftHost
+from minikafka.broker.hosts.replicas import ReplicaManager
+from minikafka.broker.topic_config import log_config
+from minikafka.core.controller.config import SUPPORTED_FEATURES
+from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
+from storage.errors import StorageError
+from storage.log_dir import LogDirectory
+from wire.records.metadata_records import FeatureLevelRecord
+
+logger = logging.getLogger("minikafka.node")
+CONTROLLED_SHUTDOWN_MS = 15_000
+
+
+class StartError(Exception):
+    """The node cannot start; the message says why and what to do."""
+
+
+class BrokerParts:
+    """What a broker has on top of the metadata."""
+
+    def __init__(self, node: Node) -> None:
+        config, environment, metadata = node.config, node.environment, node.metadata
+        self.controller_channel = ControllerChannel(node.raft, environment, f"broker-{config.node_id}-to-controller")
+        self.forwarder = Forwarder(self.controller_channel, metadata)
+        self.lifecycle = BrokerLifecycle(
+            config,
+            environment,
+            metadata,
+            self.controller_channel,
+            cluster_id=node.cluster_id,
+            listeners=node.registered_listeners,
+            log_dirs=lambda: [d.directory_id for d in node.directories if not d.is_offline],
+            offline_log_dirs=lambda: [d.directory_id for d in node.directories if d.is_offline],
+            previous_broker_epoch=min((d.previous_broker_epoch for d in node.directories), default=-1),
+        )
+        self.replicas = ReplicaManager(
+            config, environment, node.directories, metadata, self.controller_channel, lambda: self.lifecycle.broker_epoch
+        )
+        self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
+        self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
+        self.dispatcher = Dispatcher("broker", environment.clock, node.features)
+        self.produce = ProduceHandlers(self.replicas, metadata, environment)
+        self.fetch = FetchHandlers(config, self.replicas, metadata, environment)
+        for handlers in (
+            self.produce,
+            self.fetch,
+            OffsetHandlers(self.replicas, metadata, environment),
+            LogDirHandlers(self.replicas),
+            MetadataHandlers(config, metadata, self.forwarder, node.cluster_id),
+            TopicHandlers(self.forwarder),
+            ConfigHandlers(config, metadata, self.forwarder),
+            ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
+            GroupHandlers(self.groups, metadata, environment),
+            ProducerIdHandlers(self.producer_ids, config.transaction_max_timeout_ms),
+        ):
+            handlers.register(self.dispatcher)  # type: ignore[attr-defined]
+
+
+class Node:
+    """A node of the cluster.
+
+    Life: `await start()` returns when the node is in service; `await stop()` leaves the cluster in order. `failed` is set to the reason when
+    the node cannot go on.
+    """
+
+    def __init__(self, config: BrokerConfig, environment: Environment) -> None:
+        self.config = config
+        self.environment = environment
+        self.ready = asyncio.Event()
+        self.failed: asyncio.Future[BaseException] = environment.loop.create_future()
+        self.listeners: dict[str, Listener] = {}
+        self.directories: list[LogDirectory] = []
+        self.cluster_id = ""
+        self.broker: BrokerParts | None = None
+        self.controller: ControllerHost | None = None
+        self._metadata_directory: LogDirectory | None = None
+        self._controller_dispatcher: Dispatcher | None = None
+        self._stopping = False
+        self.raft: RaftHost
+        self.metadata: MetadataHost
+
+    # -- start -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Come into service. Raises StartError, StorageError, OSError."""
+        config = self.config
+        try:
+            self._open_directories()
+            self._build_control_plane()
+            if config.is_controller:
+                await self._listen(config.controller_listeners, lambda: cast(Dispatcher, self._controller_dispatcher))
+                self.raft.set_listeners([(e.name, *self._advertised_address(e)) for e in config.controller_listeners])
+            if config.is_broker:
+                await self._prepare_broker()
+            await self.raft.start()
+            for endpoint in config.controller_listeners if config.is_controller else []:
+                self.listeners[endpoint.name].accept()
+            if self.broker is not None:
+                await self._start_broker(self.broker)
+        except BaseException:
+            await self._abandon()
+            raise
+        gc.collect()
+        gc.freeze()
+        self.ready.set()
+
+    def _open_directories(self) -> None:
+        config = self.config
+        for path in config.directories:
+            directory = LogDirectory(
+                self.environment.filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter
+            )
+            meta = directory.open()
+            self.directories.append(directory)
+            if meta.node_id != config.node_id:
+                raise StartError(f"{path} belongs to node {meta.node_id}, this is node {config.node_id}: check node.id and log.dirs")
+            if self.cluster_id and meta.cluster_id != self.cluster_id:
+                raise StartError(f"{path} belongs to cluster {meta.cluster_id}, the other log directories to {self.cluster_id}")
+            self.cluster_id = meta.cluster_id
+        path = config.metadata_directory.rstrip("/")
+        found = next((d for d in self.directories if d.path == path), None)
+        if found is None:
+            found = LogDirectory(self.environment.filesystem, path, on_failure=self._directory_failed)
+            found.open()
+        self._metadata_directory = found
+
+    def _jitter(self, jitter_ms: int) -> int:
+        return self.environment.random.randrange(jitter_ms) if jitter_ms > 0 else 0
+
+    def _build_control_plane(self) -> None:
+        config, environment = self.config, self.environment
+        assert self._metadata_directory is not None
+        self.raft = RaftHost(
+            config.node_id,
+            config,
+            environment,
+            self._metadata_directory,
+            cluster_id=self.cluster_id,
+            is_controller=config.is_controller,
+            on_failure=self._fail,
+        )
+        self.metadata = MetadataHost(self.raft)
+        if not config.is_controller:
+            return
+        self.controller = ControllerHost(
+            config,
+            environment,
+            self.raft,
+            self.metadata,
+            cluster_id=self.cluster_id,
+            features=self._bootstrap_features(),
+            listeners=lambda: {
+                e.name: (*self._advertised_address(e), e.security_protocol) for e in config.controller_listeners
+            },
+        )
+        dispatcher = Dispatcher("controller", environment.clock, self.features)
+        clock = environment.clock
+        RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(dispatcher)
+        ControllerHandlers(self.controller).register(dispatcher)
+        ControllerClusterHandlers(self.metadata, self.raft, self.cluster_id).register(dispatcher)
+        self._controller_dispatcher = dispatcher
+
+    def _bootstrap_features(self) -> Mapping[str, int] | None:
+        """Feature levels that `storage format` chose; they count only while the metadata log is empty."""
+        assert self._metadata_directory is not None
+        records = read_bootstrap(self.environment.filesystem, self._metadata_directory.path)
+        return {r.name: r.feature_level for r in records if isinstance(r, FeatureLevelRecord)} or None
+
+    async def _listen(self, endpoints: list[Endpoint], dispatcher: Callable[[], Dispatcher]) -> None:
+        """Bind, because real ports are registered; connections wait until the node is in service and accepts them."""
+        config = self.config
+        limits = ConnectionLimits(
+            frame_bytes_max=config.socket_request_max_bytes,
+            connections_max=config.max_connections,
+            connections_per_ip_max=config.max_connections_per_ip,
+            idle_ms=config.connections_max_idle_ms,
+        )
+        for endpoint in endpoints:
+            session = partial(_session, dispatcher, endpoint.name)
+            self.listeners[endpoint.name] = await self.environment.network.listen(endpoint.host, endpoint.port, session, limits)
+
+    def _advertised_address(self, endpoint: Endpoint) -> tuple[str, int]:
+        """What others connect to: the advertised address, the real port for 0, this machine's name for every address."""
+        advertised = self.config.advertised.get(endpoint.name, endpoint)
+        host = advertised.host if advertised.host not in ("", "0.0.0.0", "::") else socket.gethostname()
+        return host, advertised.port or self.listeners[endpoint.name].port
+
+    @property
+    def registered_listeners(self) -> dict[str, tuple[str, int, int]]:
+        """The broker's listeners as it registers them: name -> (host, port, security protocol)."""
+        return {e.name: (*self._advertised_address(e), e.security_protocol) for e in self.config.broker_listeners}
+
+    async def _prepare_broker(self) -> None:
+        await self._listen(self.config.broker_listeners, lambda: cast(BrokerParts, self.broker).dispatcher)
+        await self._load_logs()
+        self.broker = BrokerParts(self)
+
+    async def _load_logs(self) -> None:
+        def config_of(topic: str, partition: int, topic_id: bytes) -> Any:
+            return defaults
+
+        defaults = log_config(self.config, {})
+        clock = self.environment.clock
+        started_ms = clock.now_ms()
+        count = 0
+        for directory in self.directories:
+            try:
+                await self.environment.run_blocking(directory.load, config_of, clock.wall_ms())
+            except StorageError as error:
+                directory.fail(error)
+            count += len(directory.logs)
+        if all(directory.is_offline for directory in self.directories):
+            raise StartError("every log directory has failed: " + "; ".join(str(d.failure) for d in self.directories))
+        if count:
+            clean = all(directory.is_clean for directory in self.directories)
+            logger.info(
+                "loaded %d logs in %d ms (%s)", count, clock.now_ms() - started_ms, "clean shutdown" if clean else "recovered after a crash"
+            )
+
+    async def _start_broker(self, broker: BrokerParts) -> None:
+        await broker.replicas.start()
+        await broker.groups.start()
+        await broker.lifecycle.start()
+        waiting = asyncio.ensure_future(broker.lifecycle.ready.wait())
+        done, _ = await asyncio.wait([waiting, broker.lifecycle.failed, self.failed], return_when=asyncio.FIRST_COMPLETED)
+        if waiting not in done:
+            waiting.cancel()
+            if self.failed in done:
+                raise StartError(f"the node failed while starting: {self.failed.result()}")
+            broker.lifecycle.failed.result()
+        for endpoint in self.config.broker_listeners:
+            self.listeners[endpoint.name].accept()
+
+    # -- facts -----------------------------------------------------------------------------------------------------
+
+    def features(self) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]:
+        """Supported and finalized features for ApiVersions, and the epoch of the finalized ones."""
+        supported = [(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()]
+        image = self.metadata.image
+        finalized = [(name, level) for name, level in image.features.items() if level > 0]
+        return supported, finalized, image.offset
+
+    # -- failure ---------------------------------------------------------------------------------------------------
+
+    def _fail(self, reason: BaseException) -> None:
+        if not self.failed.done():
+            self.failed.set_result(reason)
+
+    def _directory_failed(self, directory: LogDirectory, failure: StorageError) -> None:
+        logger.error("log directory %s is offline: %s", directory.path, failure)
+        if directory is self._metadata_directory or all(d.is_offline for d in self.directories):
+            self.environment.loop.call_soon_threadsafe(self._fail, failure)
+        elif self.broker is not None:
+            self.environment.loop.call_soon_threadsafe(self.broker.lifecycle.directory_failed)
+
+    # -- stop ------------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Move leaderships away, answer what waits, write checkpoints, leave the quorum."""
+        if self._stopping:
+            return
+        self._stopping = True
+        broker = self.broker
+        if broker is not None:
+            if self.config.controlled_shutdown_enable and not self.failed.done():
+                await broker.lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_MS)
+            await broker.groups.stop()
+            await broker.replicas.stop(broker_epoch=broker.lifecycle.broker_epoch)
+            await broker.lifecycle.stop()
+            await broker.producer_ids.close()
+            await broker.dispatcher.close()
+            await broker.controller_channel.close()
+        if self.controller is not None:
+            await self.controller.stop()
+        await self.raft.stop()
+        for listener in self.listeners.values():
+            listener.close()
+        if self._controller_dispatcher is not None:
+            await self._controller_dispatcher.close()
+        if broker is None:
+            for directory in self.directories:
+                directory.abandon()
+        logger.info("node %d has stopped", self.config.node_id)
+
+    async def _abandon(self) -> None:
+        for listener in self.listeners.values():
+            listener.close()
+        for directory in self.directories:
+            directory.abandon()
+
+
+def _session(dispatcher: Callable[[], Dispatcher], listener: str, connection: Connection) -> ConnectionHandler:
+    return dispatcher().session(listener)

@@ -1,0 +1,142 @@
+"""`minikafka start`: run a node until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import click
+
+from minikafka.broker.config import BrokerConfig, ConfigurationError, load_properties, properties_from_environment
+
+EXIT_CONFIGURATION = 2
+EXIT_FAILED = 1
+BLOCKING_THREADS = 2
+LOG_FORMAT = "%(asctime)s %(levelname)-5s %(name)s: %(message)s"
+logger = logging.getLogger("minikafka.node")
+
+
+@click.command("start")
+@click.argument("config_argument", required=False, metavar="[CONFIG]")
+@click.option("--config", "-c", "config_path", help="server.properties; KAFKA_* variables override it, and do without it.")
+@click.option("--override", multiple=True, metavar="NAME=VALUE", help="Set one property; may be repeated.")
+@click.option("--log-level", default=None, help="debug, info, warning or error (KAFKA_LOG4J_ROOT_LOGLEVEL).")
+@click.option("--traceback", is_flag=True, help="Show tracebacks of errors.")
+def start(config_argument: str | None, config_path: str | None, override: tuple[str, ...], log_level: str | None, traceback: bool) -> None:
+    """Run a broker, a controller, or both, as process.roles says. Storage must be formatted (minikafka storage format)."""
+    level = (log_level or os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or "info").upper()
+    logging.basicConfig(level={"WARN": "WARNING", "TRACE": "DEBUG"}.get(level, level), format=LOG_FORMAT, stream=sys.stdout)
+    try:
+        config = BrokerConfig.from_properties(read_configuration(config_path or config_argument, override))
+    except ConfigurationError as error:
+        for problem in error.problems:
+            click.echo(f"error: {problem}", err=True)
+        sys.exit(EXIT_CONFIGURATION)
+    for warning in config.warnings:
+        logger.warning("%s", warning)
+    try:
+        status = run(config)
+    except Exception as error:
+        if traceback:
+            raise
+        click.echo(f"error: node {config.node_id} cannot run: {error or type(error).__name__}", err=True)
+        logger.debug("the traceback", exc_info=True)
+        sys.exit(EXIT_FAILED)
+    sys.exit(status)
+
+
+def read_configuration(path: str | None, overrides: tuple[str, ...] = ()) -> dict[str, str]:
+    """The file, over it the environment, over it the overrides. Raises ConfigurationError."""
+    properties = load_properties(path) if path else {}
+    properties |= properties_from_environment()
+    for override in overrides:
+        name, separator, value = override.partition("=")
+        if not separator:
+            raise ConfigurationError([f"--override {override}: must be NAME=VALUE"])
+        properties[name.strip()] = value.strip()
+    if not properties:
+        raise ConfigurationError(["no configuration: give --config server.properties or set KAFKA_* variables"])
+    return properties
+
+
+def run(config: BrokerConfig) -> int:
+    """Run until told to stop; the exit status."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(_run(config))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(config))
+
+
+async def _run(config: BrokerConfig) -> int:
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.node import Node
+    from minikafka.net.clock import SystemClock
+    from minikafka.net.server import SocketNetwork
+    from storage.filesystem import OsFileSystem
+
+    loop = asyncio.get_running_loop()
+    executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="blocking")
+
+    async def run_blocking(function: Any, *arguments: Any) -> Any:
+        return await loop.run_in_executor(executor, function, *arguments)
+
+    environment = Environment(
+        network=SocketNetwork(loop, config.minikafka_tcp_congestion),
+        filesystem=OsFileSystem(),
+        clock=SystemClock(),
+        random=random.SystemRandom(),
+        loop=loop,
+        run_blocking=run_blocking,
+    )
+    node = Node(config, environment)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    http = None
+    if config.minikafka_http_port >= 0:
+        from minikafka.broker.http import HttpServer
+
+        http = HttpServer(node)
+        await http.start(config.minikafka_http_host, config.minikafka_http_port)
+        logger.info("metrics and probes on port %d", http.port)
+    starting = asyncio.ensure_future(node.start())
+    stop_wanted = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([starting, stop_wanted], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return 0
+    await starting
+    _announce(node)
+    await asyncio.wait([stop_wanted, node.failed], return_when=asyncio.FIRST_COMPLETED)
+    status = 0
+    if node.failed.done():
+        logger.error("the node cannot go on: %s", node.failed.result())
+        status = EXIT_FAILED
+    else:
+        logger.info("stopping: leaderships are moved to other brokers first")
+    await node.stop()
+    if http is not None:
+        await http.stop()
+    executor.shutdown(wait=False)
+    return status
+
+
+def _announce(node: Any) -> None:
+    """Which listener is where, so that a wrong advertised address is seen at once."""
+    config = node.config
+    roles = " and ".join(config.process_roles)
+    logger.info("node %d is in service as %s of cluster %s", config.node_id, roles, node.cluster_id)
+    advertised = node.registered_listeners if config.is_broker else {}
+    for name, listener in node.listeners.items():
+        told = advertised.get(name)
+        where = f", clients are told {told[0]}:{told[1]}" if told is not None else ""
+        logger.info("listener %s: bound to %s:%d%s", name, listener.host, listener.port, where)
