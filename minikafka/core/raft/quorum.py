@@ -313,6 +313,8 @@ class Quorum:
         self.back_off(entry.node_id, now_ms)
         if isinstance(entry.request, (m.FetchRequest, m.FetchSnapshotRequest)):
             following.on_fetch_failed(self, entry.node_id, is_refused, now_ms)
+        elif is_refused and isinstance(entry.request, m.EndQuorumEpochRequest):
+            voting.on_end_failed(self, entry.node_id)
 
     def _on_batch(self, event: BatchAppended, now_ms: int) -> None:
         self.log.appended(event.epoch, event.base_offset, event.end_offset)

@@ -68,6 +68,10 @@ def poll_resigned(quorum: Quorum, role: Resigned, now_ms: int) -> None:
     if now_ms >= role.election_deadline_ms:
         quorum.become_unattached(role.epoch + 1, now_ms)
         return
+    if not quorum.is_voter and not role.unacknowledged:
+        # Removed from the voters: everybody knows, so look for the next leader.
+        quorum.become_unattached(role.epoch, now_ms)
+        return
     send_end_quorum_epoch(quorum, role, now_ms)
 
 
@@ -119,6 +123,13 @@ def on_vote_reply(quorum: Quorum, node_id: int, request: m.VoteRequest, reply: m
     if reply.error is not ErrorCode.NONE or reply.epoch > role.epoch:
         return
     role.record(node_id, reply.granted)
+
+
+def on_end_failed(quorum: Quorum, node_id: int) -> None:
+    """A voter whose process is not there needs no goodbye."""
+    role = quorum.role
+    if isinstance(role, Resigned) and node_id in role.unacknowledged:
+        role.unacknowledged.remove(node_id)
 
 
 def on_end_reply(quorum: Quorum, node_id: int, request: m.EndQuorumEpochRequest, reply: m.Reply, now_ms: int) -> None:
