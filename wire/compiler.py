@@ -194,13 +194,14 @@ class _Decoder:
         kind = declared.type
         if kind is None:
             assert declared.struct is not None
-            self.single(declared.struct, target, nullable, depth)
+            self.single(declared.struct, target, nullable, self.version in declared.tagged, depth)
         elif isinstance(kind, Variable):
             self.variable(kind, target, nullable, depth, declared.name)
         elif isinstance(kind, Array):
             self.array(kind, target, nullable, depth, declared.name)
 
-    def single(self, owner: type[Struct], target: str, nullable: bool, depth: int) -> None:
+    def single(self, owner: type[Struct], target: str, nullable: bool, tagged: bool, depth: int) -> None:
+        """A nullable struct begins with a byte: -1 null, 1 present; in a tagged field with a varint: 0 null, 1 present."""
         source = self.source
         if not nullable:
             value = self.struct(owner, depth)
@@ -209,7 +210,7 @@ class _Decoder:
         mark = source.name("n")
         source.add(depth, f"{mark} = b[p]")
         source.add(depth, "p += 1")
-        source.add(depth, f"if {mark} > 127:")
+        source.add(depth, f"if {mark} == 0:" if tagged else f"if {mark} > 127:")
         source.add(depth + 1, f"{target} = None")
         source.add(depth, "else:")
         value = self.struct(owner, depth + 1)
@@ -327,6 +328,9 @@ class _Encoder:
         value = declared.default_value()
         if isinstance(value, list):
             return target
+        if value is None and declared.struct is not None and self.version in declared.tagged:
+            # Kafka's generated code compares with an empty struct whatever the default, so null is written.
+            return f"{target} != {self.source.bind('fresh', declared.struct)}()"
         if value is None:
             return f"{target} is not None"
         if isinstance(value, Struct):
@@ -383,7 +387,8 @@ class _Encoder:
             source.add(depth, f"{local} = {target}")
             if nullable:
                 source.add(depth, f"if {local} is None:")
-                source.add(depth + 1, f"{self.out}(b'\\xff')")
+                null = b"\0" if self.version in declared.tagged else b"\xff"
+                source.add(depth + 1, f"{self.out}({null!r})")
                 source.add(depth, "else:")
                 source.add(depth + 1, f"{self.out}(b'\\x01')")
                 depth += 1
