@@ -269,7 +269,7 @@ def _one_record(data: np.ndarray[Any, Any], position: np.ndarray[Any, Any], ends
     bad |= (value_length < -1) | (value_length > ends - value_start)
     cursor.skip(np.where(bad, 0, value_length))
     count = cursor.varint()
-    headers_start = cursor.position
+    headers_start = cursor.position.copy()
     bad |= (count < 0) | (count > ends - headers_start)
     _skip_headers(data, cursor, np.where(bad, 0, count), ends, bad)
     bad |= cursor.position != record_end
