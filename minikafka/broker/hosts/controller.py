@@ -55,7 +55,8 @@ class ControllerHost:
     """Holds the core while this node leads the metadata quorum; on other nodes it answers NOT_CONTROLLER.
 
     Requests see everything appended so far; each is answered when the log is committed up to what it saw, so that
-    nothing is ever told that a fail-over could take back.
+    nothing is ever told that a fail-over could take back. The MetadataHost subscribed to the quorum before this host did:
+    when this host hears that it leads, the image holds all that is committed.
     """
 
     def __init__(
@@ -192,8 +193,6 @@ class ControllerHost:
     def _activate(self, epoch: int) -> None:
         self._epoch = epoch
         now_ms = self._environment.clock.now_ms()
-        # Whatever the order in which listeners are called: the image has to hold all that is committed.
-        self._metadata.on_high_watermark(self._raft.high_watermark)
         image = self._metadata.image
         core = Controller(self._config, self._rules, self._environment.random, image, self._raft.log_end_offset, now_ms)
         self._core = core

@@ -7,14 +7,21 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.hosts.raft import SnapshotId
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage, empty_image
+from minikafka.core.metadata.records import image_records
 from wire.records.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 if TYPE_CHECKING:
     from minikafka.broker.hosts.raft import RaftHost
+    from minikafka.net.network import Clock
 
 log = logging.getLogger(__name__)
+
+#: Defaults of Kafka's MetadataLogConfig.
+SNAPSHOT_BYTES = 20 * 1024 * 1024
+SNAPSHOT_INTERVAL_MS = 3_600_000
 
 Subscriber = Callable[[MetadataDelta, MetadataImage], None]
 
@@ -27,7 +34,17 @@ class MetadataHost:
     first delta therefore starts from the empty image. Records of a metadata transaction are held back until it ends.
     """
 
-    def __init__(self, raft: RaftHost) -> None:
+    def __init__(
+        self,
+        raft: RaftHost,
+        clock: Clock | None = None,
+        *,
+        snapshot_bytes: int = SNAPSHOT_BYTES,
+        snapshot_interval_ms: int = SNAPSHOT_INTERVAL_MS,
+    ) -> None:
+        """With a clock, snapshots of the metadata log are written: after `snapshot_bytes` of log
+        (metadata.log.max.record.bytes.between.snapshots), or when the last one is `snapshot_interval_ms` old and something
+        was written since (metadata.log.max.snapshot.interval.ms; 0 = never)."""
         self.image: MetadataImage = empty_image()
         self._raft = raft
         self._subscribers: list[Subscriber] = []
@@ -35,13 +52,18 @@ class MetadataHost:
         self._transaction: list[tuple[int, Any]] | None = None
         self._caught_up = False
         self._offset = -1
+        self._clock = clock
+        self._snapshot_bytes = snapshot_bytes
+        self._snapshot_interval_ms = snapshot_interval_ms
+        self._snapshot_log_size = 0
+        self._snapshot_ms: int | None = None
         self._waiters: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         raft.subscribe(self)
 
     @property
     def offset(self) -> int:
-        """Offset of the last record that was seen, published or not: what heartbeats report as CurrentMetadataOffset."""
-        return self._offset
+        """Offset up to which subscribers know the log, -1 before the first image: what heartbeats report as CurrentMetadataOffset."""
+        return self._offset if self._caught_up else -1
 
     @property
     def is_caught_up(self) -> bool:
@@ -76,13 +98,14 @@ class MetadataHost:
             self._take(offset, record)
         self._offset = max(self._offset, records[-1][0] if records else base_offset)
         self._publish(epoch)
+        if self._caught_up and self._transaction is None:
+            self._maybe_write_snapshot(epoch)
 
     def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> None:
         """A snapshot that replaces everything before its end offset (exclusive)."""
         end_offset, epoch = snapshot_id[0], snapshot_id[1]
         self._transaction = None
-        values = (record[1] if isinstance(record, tuple) else record for record in records)
-        self._pending = MetadataDelta.from_snapshot(self.image, values, end_offset - 1, epoch)
+        self._pending = MetadataDelta.from_snapshot(self.image, records, end_offset - 1, epoch)
         self._offset = max(self._offset, end_offset - 1)
         self._publish(epoch)
 
@@ -111,9 +134,21 @@ class MetadataHost:
             self._delta().apply(record, offset)
 
     def _delta(self) -> MetadataDelta:
-        if self._pending is None or (self._pending.is_snapshot and self._pending.image().offset <= self.image.offset):
+        if self._pending is None:
             self._pending = MetadataDelta(self.image)
         return self._pending
+
+    def _maybe_write_snapshot(self, epoch: int) -> None:
+        if self._clock is None:
+            return
+        size, now_ms = self._raft.metadata_log.log.size, self._clock.now_ms()
+        if self._snapshot_ms is None or size < self._snapshot_log_size:
+            self._snapshot_ms, self._snapshot_log_size = now_ms, min(size, self._snapshot_log_size)
+        is_old = 0 < self._snapshot_interval_ms <= now_ms - self._snapshot_ms and size > self._snapshot_log_size
+        if size - self._snapshot_log_size < self._snapshot_bytes and not is_old:
+            return
+        self._snapshot_ms, self._snapshot_log_size = now_ms, size
+        self._raft.write_snapshot(SnapshotId(self._offset + 1, epoch), image_records(self.image), self._clock.wall_ms())
 
     def _publish(self, epoch: int) -> None:
         if not self._caught_up:
