@@ -230,7 +230,7 @@ _TEXTS = {
     ErrorCode.UNKNOWN_MEMBER_ID: "The coordinator does not know this member.",
     ErrorCode.ILLEGAL_GENERATION: "The generation is not the group's current one.",
     ErrorCode.REBALANCE_IN_PROGRESS: "The group is rebalancing: join again.",
-    ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic id.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "This server does not host this topic ID.",
     ErrorCode.STALE_BROKER_EPOCH: "The broker epoch is not the current one.",
     ErrorCode.DUPLICATE_BROKER_REGISTRATION: "Another live broker is registered under this id.",
     ErrorCode.INCONSISTENT_CLUSTER_ID: "The cluster id is another cluster's.",

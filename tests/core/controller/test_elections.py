@@ -217,7 +217,9 @@ def test_preferred_election_by_request() -> None:
     driver.fence(1)
     driver.register(1, incarnation=2)
     driver.heartbeat(1)
-    wanted = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0, 9]), ElectLeadersRequest.TopicPartitions(topic="no", partitions=[0])]
+    wanted = [
+        ElectLeadersRequest.TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in (("t", [0, 9]), ("no", [0]))
+    ]
     results = driver.do(ElectLeadersRequest(topic_partitions=wanted)).replica_election_results
     assert results[0].partition_result[0].error_code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     assert results[0].partition_result[1].error_message == "No such partition as t-9"

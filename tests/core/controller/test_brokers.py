@@ -1,0 +1,181 @@
+"""Registration, broker epochs, incarnations, sessions (KIP-631, KIP-841, KIP-903)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.controller_core import ControllerDriver, directory_of
+
+from wire.errors import ApiError, ErrorCode
+from wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from wire.messages.broker_registration import BrokerRegistrationRequest
+from wire.messages.unregister_broker import UnregisterBrokerRequest
+
+
+def code_of(action: Any, *arguments: Any, **keywords: Any) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        action(*arguments, **keywords)
+    return caught.value.code
+
+
+def test_the_broker_epoch_is_the_offset_of_the_registration() -> None:
+    driver = ControllerDriver()
+    assert driver.register(1) == len(driver.log) - 1
+    assert driver.register(2) == len(driver.log) - 1
+    assert driver.image.brokers[1].fenced
+
+
+def test_a_broker_is_unfenced_when_it_has_seen_its_own_registration() -> None:
+    driver = ControllerDriver()
+    epoch = driver.register(1)
+    behind = driver.heartbeat(1, offset=epoch - 1)
+    assert (behind.is_caught_up, behind.is_fenced) == (False, True)
+    wants = driver.heartbeat(1, offset=epoch, want_fence=True)
+    assert (wants.is_caught_up, wants.is_fenced) == (True, True)
+    there = driver.heartbeat(1, offset=epoch)
+    assert (there.is_caught_up, there.is_fenced) == (True, False)
+    assert len(driver.last_records) == 1
+    driver.heartbeat(1)
+    assert driver.last_records == []
+
+
+def test_heartbeats_with_another_epoch_are_stale() -> None:
+    driver = ControllerDriver()
+    epoch = driver.register(1)
+    assert code_of(driver.heartbeat, 1, broker_epoch=epoch - 1) is ErrorCode.STALE_BROKER_EPOCH
+    driver.register(2)
+    assert code_of(driver.heartbeat, 2, broker_epoch=epoch) is ErrorCode.STALE_BROKER_EPOCH
+    request = AllocateProducerIdsRequest(broker_id=7, broker_epoch=epoch)
+    assert code_of(driver.do, request) is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_the_same_incarnation_keeps_its_epoch() -> None:
+    """KAFKA-16952."""
+    driver = ControllerDriver()
+    driver.start(1)
+    epoch = driver.image.brokers[1].epoch
+    assert driver.register(1) == epoch
+    assert not driver.image.brokers[1].fenced
+
+
+def test_another_incarnation_waits_until_the_session_has_ended() -> None:
+    driver = ControllerDriver()
+    driver.start(1, 2)
+    assert code_of(driver.register, 1, incarnation=2) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    driver.stay_alive(10_000, 2)
+    assert driver.register(1, incarnation=2) == driver.image.brokers[1].epoch
+
+
+def test_a_restarted_broker_need_not_wait_when_it_holds_the_directory_of_a_disconnected_one() -> None:
+    driver = ControllerDriver()
+    driver.start(1)
+    epoch = driver.image.brokers[1].epoch
+    driver.core.broker_disconnected(1, epoch - 1)
+    assert code_of(driver.register, 1, incarnation=2) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    driver.core.broker_disconnected(1, epoch)
+    stranger = {"incarnation": 2, "log_dirs": [directory_of(77)]}
+    assert code_of(driver.register, 1, **stranger) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    driver.heartbeat(1)
+    assert code_of(driver.register, 1, incarnation=2) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    driver.core.broker_disconnected(1, epoch)
+    assert driver.register(1, incarnation=2) > epoch
+
+
+def test_registrations_that_are_refused() -> None:
+    driver = ControllerDriver()
+    driver.register(1)
+    assert code_of(driver.register, 2, cluster_id="another") is ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert code_of(driver.register, 2, log_dirs=[]) is ErrorCode.INVALID_REGISTRATION
+    assert code_of(driver.register, 2, log_dirs=[bytes(16)]) is ErrorCode.INVALID_REGISTRATION
+    assert code_of(driver.register, 2, log_dirs=[directory_of(2)] * 2) is ErrorCode.INVALID_REGISTRATION
+    assert code_of(driver.register, 2, log_dirs=[directory_of(1)]) is ErrorCode.INVALID_REGISTRATION
+    feature = BrokerRegistrationRequest.Feature(name="metadata.version", min_supported_version=7, max_supported_version=20)
+    assert code_of(driver.register, 2, features=[feature]) is ErrorCode.UNSUPPORTED_VERSION
+    assert list(driver.image.brokers) == [1]
+
+
+def test_sessions_end_after_their_time_and_not_before() -> None:
+    driver = ControllerDriver(broker_session_timeout_ms=500)
+    driver.start(1)
+    driver.advance(499)
+    assert not driver.image.brokers[1].fenced
+    driver.advance(1)
+    assert driver.image.brokers[1].fenced
+    driver.heartbeat(1)
+    assert not driver.image.brokers[1].fenced
+
+
+def test_a_controller_that_slept_fences_nobody_for_it() -> None:
+    """KAFKA-15019."""
+    driver = ControllerDriver()
+    driver.start(1, 2)
+    driver.now_ms += 60_000
+    assert list(driver.core.on_deadline(driver.now_ms)) == []
+    driver.heartbeat(1)
+    driver.stay_alive(12_000, 1)
+    assert not driver.image.brokers[1].fenced
+    assert driver.image.brokers[2].fenced
+
+
+def test_a_new_controller_gives_everybody_a_whole_session() -> None:
+    driver = ControllerDriver()
+    driver.start(1)
+    driver.advance(8000)
+    driver.fail_over()
+    driver.advance(8999)
+    assert not driver.image.brokers[1].fenced
+    driver.advance(1)
+    assert driver.image.brokers[1].fenced
+
+
+def test_unregistering_takes_the_broker_out_of_isrs() -> None:
+    driver = ControllerDriver()
+    driver.start(1, 2)
+    driver.create("t", [[1, 2]])
+    with pytest.raises(ApiError, match="Broker ID 77 is not currently registered"):
+        driver.do(UnregisterBrokerRequest(broker_id=77))
+    driver.do(UnregisterBrokerRequest(broker_id=1))
+    assert list(driver.image.brokers) == [2]
+    assert (driver.partition("t").leader, driver.partition("t").isr) == (2, (2,))
+
+
+def test_producer_ids_come_in_blocks_that_never_repeat() -> None:
+    driver = ControllerDriver()
+    driver.start(1)
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=driver.image.brokers[1].epoch)
+    starts = [(answer.producer_id_start, answer.producer_id_len) for answer in (driver.do(request) for _ in range(3))]
+    driver.fail_over()
+    starts.append((driver.do(request).producer_id_start, 1000))
+    assert starts == [(0, 1000), (1000, 1000), (2000, 1000), (3000, 1000)]
+
+
+def test_an_offline_directory_fails_over_its_partitions_only() -> None:
+    driver = ControllerDriver()
+    good, bad = directory_of(1), directory_of(101)
+    driver.register(1, log_dirs=[good, bad])
+    driver.heartbeat(1)
+    driver.start(2)
+    driver.create("t", [[1, 2], [1, 2]])
+    epoch = driver.image.brokers[1].epoch
+    topic_id = driver.image.topics_by_name["t"].topic_id
+    for index, directory in enumerate((good, bad)):
+        partitions = [AssignReplicasToDirsRequest.PartitionData(partition_index=index)]
+        topics = [AssignReplicasToDirsRequest.TopicData(topic_id=topic_id, partitions=partitions)]
+        directories = [AssignReplicasToDirsRequest.DirectoryData(id=directory, topics=topics)]
+        driver.do(AssignReplicasToDirsRequest(broker_id=1, broker_epoch=epoch, directories=directories))
+    assert driver.partition("t", 1).directories[0] == bad
+
+    driver.heartbeat(1, offline_log_dirs=[bad])
+    assert (driver.partition("t", 0).leader, driver.partition("t", 0).isr) == (1, (1, 2))
+    assert (driver.partition("t", 1).leader, driver.partition("t", 1).isr) == (2, (2,))
+    assert driver.image.brokers[1].log_dirs == (good,)
+    driver.heartbeat(1, offline_log_dirs=[bad])
+    assert driver.last_records == []
+
+
+def test_features_a_broker_lacks_cannot_be_finalized_over_it() -> None:
+    driver = ControllerDriver()
+    driver.register(1)
+    assert driver.image.brokers[1].features["transaction.version"] == (0, 2)
