@@ -88,7 +88,10 @@ class ConfigHandlers:
             try:
                 result.configs = self._describe_one(resource.resource_type, resource.resource_name, keys, request)
             except ApiError as error:
-                result.error_code, result.error_message = error.code, error.message
+                result.error_code = error.code
+                # Of a topic that does not exist Kafka says the code alone here.
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    result.error_message = error.message
             response.results.append(result)
         return response
 
@@ -116,7 +119,7 @@ class ConfigHandlers:
         if fault is not None:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
         if name not in image.topics_by_name:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         overrides = image.config(RESOURCE_TOPIC, name)
         own = image.config(RESOURCE_BROKER, str(self._config.node_id))
         cluster = image.config(RESOURCE_BROKER, "")

@@ -261,7 +261,8 @@ class TopicControl:
             try:
                 records += self._add_partitions(topic)
             except ApiError as error:
-                code, message = error.code, error.message or None
+                # Of a topic that does not exist Kafka says the code alone here.
+                code, message = error.code, None if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
             response.results.append(
                 CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
             )
@@ -270,7 +271,7 @@ class TopicControl:
     def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic) -> list[Any]:
         topic = self._state.image.topics_by_name.get(request.name)
         if topic is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         present = len(topic.partitions)
         if request.count == present:
             raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partition(s).")
