@@ -173,7 +173,12 @@ class Node:
             is_controller=config.is_controller,
             on_failure=self._fail,
         )
-        self.metadata = MetadataHost(self.raft)
+        self.metadata = MetadataHost(
+            self.raft,
+            environment.clock,
+            snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+            snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        )
         if not config.is_controller:
             return
         self.controller = ControllerHost(
