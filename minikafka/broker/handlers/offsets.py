@@ -22,6 +22,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 #: First version of ListOffsets that knows each special timestamp (KIP-734, KIP-405, KIP-1005, KIP-1023).
 SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 OFFSET_NOT_AVAILABLE_VERSION_MIN = 5
+LEADER_EPOCH_VERSION_MIN = 4
 CONSUMER = -1
 DEBUG_CONSUMER = -2
 TO_HIGH_WATERMARK = -1
@@ -109,6 +110,8 @@ class OffsetHandlers:
                     answer.error_code = _for_version(error.code, context.api_version)
                 except StorageError:
                     answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                if context.api_version < LEADER_EPOCH_VERSION_MIN:
+                    answer.leader_epoch = -1
             response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
         return response
 
