@@ -176,7 +176,7 @@ class GroupHost:
             self._topic_known.set()
         else:
             self._topic_known.clear()
-        deleted = [topic.name for topic in delta.deleted_topics_images] if delta.deleted_topics else []
+        deleted = [topic.name for topic in delta.deleted_topics.values()]
         if deleted:
             for index, shard in list(self._shards.items()):
                 shard.partitions_deleted(deleted)

@@ -162,7 +162,11 @@ class MetadataHost:
         image = self.image = delta.image(self._offset, epoch)
         if not delta.is_empty:
             for subscriber in self._subscribers:
-                subscriber(delta, image)
+                try:
+                    subscriber(delta, image)
+                except Exception:
+                    # The others must not miss a step because of it (Kafka's metadata publishing fault handler logs, too).
+                    log.exception("the step to offset %d failed in %s", image.offset, subscriber)
         if self._waiters:
             for condition, future in list(self._waiters):
                 if not future.done() and condition(image):
