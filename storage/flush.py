@@ -31,6 +31,8 @@ class FlushTask:
                 self._paths.extend((segment.offset_index.path, segment.time_index.path, segment.txn_index.path))
             if segment.base_offset <= log.recovery_point:
                 break
+        # Oldest first: a power cut in between must not leave a hole.
+        self._slices.reverse()
         self._snapshots = log.unsynced_snapshots
         log.unsynced_snapshots = []
 

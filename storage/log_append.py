@@ -12,7 +12,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from storage.batch_scan import CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header, prepare_producer
-from storage.errors import UnexpectedAppendOffset
+from storage.errors import StorageError, UnexpectedAppendOffset
 from storage.log_state import LogState
 from storage.producer_state import ProducerEntry, ProducerUpdate
 from storage.types import AppendInfo
@@ -269,3 +269,5 @@ class LogAppends(LogState):
         self._active.discard_after(self._active.size)
         if isinstance(error, OSError):
             raise self.fail("append to the log", error) from error
+        # A bug of ours between write and publish: what is in memory may not be true any more.
+        self.failure = StorageError(f"an append to {self.name} failed half-way", path=self.directory, cause=error)

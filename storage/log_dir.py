@@ -303,7 +303,11 @@ class LogDirectory:
     # -- the end
 
     def close(self, broker_epoch: int = -1) -> None:
-        """Close all logs, write the checkpoints and, if everything went well, the clean-shutdown mark."""
+        """Close all logs, write the checkpoints and, if everything went well, the clean-shutdown mark. A directory that
+        is offline is only let go of. Raises StorageError if the disk fails now."""
+        if self.failure is not None:
+            self.abandon()
+            return
         try:
             for log in self.logs.values():
                 log.close()

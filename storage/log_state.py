@@ -186,6 +186,8 @@ class LogState:
             self._restart_at(offset, wall_ms)
 
     def _restart_at(self, offset: int, wall_ms: int) -> None:
+        # What was cut must not come back after a power cut, mixed with what is appended next.
+        self.filesystem.fsync_dir(self.directory)
         # Producers and the first unstable offset go back before the end offset is published (KAFKA-12153).
         retention.rebuild_producers(self, self.segments, offset, wall_ms)
         self.set_segments(self.segments, offset)

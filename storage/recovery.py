@@ -114,7 +114,8 @@ def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
 
 
 def _recover(log: Log, segments: list[Segment], unflushed_from: int | None, wall_ms: int) -> list[Segment]:
-    """The segments that are left. In what was not flushed everything after the first bad batch goes; a flushed segment
+    """The segments that are left. In what was not flushed everything after the first bad batch goes, and everything
+    after a hole between two segments, as a power cut leaves it (compaction alone makes lawful ones). A flushed segment
     whose index had to be rebuilt loses only its own end, as in Kafka."""
     for index, segment in enumerate(segments):
         after = segments[index + 1].base_offset if index + 1 < len(segments) else None
@@ -123,7 +124,7 @@ def _recover(log: Log, segments: list[Segment], unflushed_from: int | None, wall
             continue
         log.producer_state.reset()
         rebuild_producers(log, segments, segment.base_offset, wall_ms)
-        if not segment.is_indexed:
+        if not is_unflushed:
             _log.warning("%s: an index of segment %d is missing or wrong, rebuilding it", log.name, segment.base_offset)
         cut = segment.recover(log.producer_state, log.epochs)
         if cut:
@@ -131,7 +132,8 @@ def _recover(log: Log, segments: list[Segment], unflushed_from: int | None, wall
         log.producer_state.take_snapshot()
         if index + 1 < len(segments):
             segment.become_inactive()
-        if cut and is_unflushed:
+        has_hole = after is not None and not log.config.is_compacted and segment.next_offset() < after
+        if is_unflushed and (cut or has_hole):
             for lost in segments[index + 1 :]:
                 _remove(log.filesystem, lost)
             return segments[: index + 1]

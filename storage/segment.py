@@ -113,7 +113,7 @@ class Segment:
             segment.offset_index.open_at_rest()
             segment.time_index.open_at_rest()
             segment._check_indexes()
-        except (CorruptFile, FileNotFoundError):
+        except (CorruptFile, FileNotFoundError, ApiError):
             segment.is_indexed = False
         else:
             segment.max_timestamp = segment.time_index.last_timestamp
@@ -355,7 +355,7 @@ class Segment:
             producers.complete(completed)
 
     def truncate_to(self, offset: int, wall_ms: int) -> int:
-        """Drop the batches that reach `offset` or beyond; returns the number of bytes cut. A file with slices in
+        """Drop the batches that reach `offset` or beyond, durably; returns the number of bytes cut. A file with slices in
         flight is replaced by a copy of what stays, never cut under them."""
         found = self.translate(offset)
         self.offset_index.truncate_to(offset)
@@ -385,6 +385,7 @@ class Segment:
         shared = self._open_shared()
         if shared.pins == 0:
             shared.file.truncate(size)
+            shared.file.fsync()
             return
         path = self.log_path + CLEANED
         copy = self._filesystem.open(path, create=True)
@@ -441,7 +442,7 @@ class Segment:
         self._recent_floor = floor
 
     def _check_indexes(self) -> None:
-        """O(1): the last entries must agree with the log. Raises CorruptFile."""
+        """Cheap: the last entries must agree with the log (KAFKA-7283). Raises CorruptFile."""
         index = self.offset_index
         if index.entries:
             relative, position = index.entry(index.entries - 1)
@@ -457,6 +458,9 @@ class Segment:
             ascends = times.entries == 1 or timestamp > times.entry(0)[0]
             if not ascends or relative < 0 or self.size == 0:
                 raise CorruptFile(f"{times.path}: the entries do not ascend")
+            found = self.translate(times.last_offset)
+            if found is None or RecordBatch(self.file.pread(61, found[0])).max_timestamp != timestamp:
+                raise CorruptFile(f"{times.path}: the last entry does not fit its batch")
         elif self.size > 0 and self.load_first_timestamp() >= 0:
             # A cleanly closed segment has an entry unless no record has a timestamp.
             raise CorruptFile(f"{times.path}: the entries are missing")

@@ -17,6 +17,7 @@ from storage.segment import Segment
 
 WALL_MS = 1_795_230_600_000
 SOUND = [name for name in golden_logs.log_directories() if "ALTERED" not in name]
+CLEAN = ("single-stopped", "replicas/authentic", "compaction/after", "kraft-static/stopped", "kraft-standalone/stopped")
 NO_EXPIRY = 1 << 62
 
 
@@ -71,7 +72,7 @@ def test_offsets_and_epochs_agree_with_the_facts(name: str, tmp_path: Path) -> N
     assert [f"{epoch} {start}" for epoch, start in log.epochs.entries] == kept
 
 
-@pytest.mark.parametrize("name", [name for name in SOUND if name.startswith(("single-stopped", "replicas/authentic"))])
+@pytest.mark.parametrize("name", [name for name in SOUND if name.startswith(CLEAN)])
 def test_a_clean_directory_is_opened_without_rebuilding_its_indexes(name: str, tmp_path: Path) -> None:
     directory = golden_logs.install(name, tmp_path / "log-0")
     for path in directory.glob("*.log"):

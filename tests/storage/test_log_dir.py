@@ -1,0 +1,284 @@
+"""A log directory: identity, lock, checkpoints, clean and unclean starts, deletion, going offline."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers import golden_logs
+from helpers.batches import T0, batch
+from helpers.memory_filesystem import MemoryFileSystem
+
+from storage import checkpoint
+from storage.checkpoint import read_properties, uuid_bytes, uuid_text
+from storage.config import LogConfig
+from storage.errors import CorruptFile, DirectoryLocked, NotFormatted, StorageError
+from storage.filesystem import OsFileSystem
+from storage.log import Log
+from storage.log_dir import LogDirectory, MetaProperties, format_directory, parse_directory_name, read_meta_properties
+from wire.errors import ApiError, ErrorCode
+
+META = MetaProperties("golden-static-quorum-A", 1, uuid_bytes("ToPOSeJf2aXZc_Mg0b-Pug"))
+TOPIC_ID = bytes(range(16))
+CONFIG = LogConfig(segment_bytes=600, segment_index_bytes=1200, file_delete_delay_ms=1000)
+
+
+def config_of(topic: str, partition: int, topic_id: bytes) -> LogConfig:
+    return CONFIG
+
+
+def opened(disk: MemoryFileSystem | OsFileSystem, path: str = "/data") -> LogDirectory:
+    directory = LogDirectory(disk, path)
+    directory.open()
+    directory.load(config_of, T0)
+    return directory
+
+
+def append(log: Log, count: int = 1) -> None:
+    for _ in range(count):
+        log.append_as_leader(memoryview(batch(b"%020d" % log.log_end_offset)), 0, T0)
+
+
+@pytest.fixture
+def formatted(disk: MemoryFileSystem) -> MemoryFileSystem:
+    format_directory(disk, "/data", META, T0)
+    return disk
+
+
+def test_meta_properties_are_kafkas(disk: MemoryFileSystem) -> None:
+    golden = (golden_logs.ROOT / "single-stopped/root/meta.properties").read_bytes()
+    format_directory(disk, "/data", META, 1795230476000)
+    lines, expected = disk.read("/data/meta.properties").splitlines(), golden.splitlines()
+    assert [lines[0], *lines[2:]] == [expected[0], *expected[2:]]
+    assert len(lines[1]) == len(expected[1])
+    assert read_meta_properties(disk, "/data") == META
+    disk.write("/k/meta.properties", golden)
+    assert read_meta_properties(disk, "/k") == META
+
+
+def test_what_is_not_formatted_is_said_so(disk: MemoryFileSystem) -> None:
+    with pytest.raises(NotFormatted, match="does not exist"):
+        LogDirectory(disk, "/data").open()
+    disk.mkdir("/data")
+    with pytest.raises(NotFormatted, match="not formatted"):
+        LogDirectory(disk, "/data").open()
+    for text in (b"version=1\n", b"version=0\nbroker.id=1\n", b"version=1\ncluster.id=a\nnode.id=x\ndirectory.id=b\n"):
+        other = MemoryFileSystem()
+        other.write("/data/meta.properties", text)
+        with pytest.raises(NotFormatted):
+            LogDirectory(other, "/data").open()
+
+
+def test_the_lock_keeps_others_out(tmp_path: Path) -> None:
+    disk = OsFileSystem()
+    format_directory(disk, str(tmp_path), META, T0)
+    first = opened(disk, str(tmp_path))
+    with pytest.raises(DirectoryLocked, match="already running"):
+        LogDirectory(disk, str(tmp_path)).open()
+    first.close()
+    opened(disk, str(tmp_path)).close()
+
+
+def test_a_clean_stop_is_seen_once(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    assert not directory.is_clean
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 3)
+    directory.close(broker_epoch=42)
+    assert formatted.read("/data/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
+    again = LogDirectory(formatted, "/data")
+    again.open()
+    assert (again.is_clean, again.previous_broker_epoch) == (True, 42)
+    again.abandon()
+    assert not formatted.exists("/data/.kafka_cleanshutdown"), "a crash while loading is not clean"
+
+
+def test_logs_come_back_with_their_watermarks(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    for partition in range(3):
+        log = directory.create_log("with-dash.and_dot", partition, TOPIC_ID, CONFIG, T0)
+        append(log, 10 * partition)
+        log.update_high_watermark(9 * partition)
+    directory.logs["with-dash.and_dot", 2].increment_log_start_offset(3)
+    directory.close()
+    assert formatted.read("/data/log-start-offset-checkpoint") == b"0\n1\nwith-dash.and_dot 2 3\n"
+    again = opened(formatted)
+    found = {key: (log.log_start_offset, log.log_end_offset, log.high_watermark) for key, log in again.logs.items()}
+    name = "with-dash.and_dot"
+    assert found == {(name, 0): (0, 0, 0), (name, 1): (0, 10, 9), (name, 2): (3, 20, 18)}
+    assert again.logs[name, 1].topic_id == TOPIC_ID
+    assert again.logs[name, 1].recovery_point == 10
+
+
+def test_kafkas_directory_is_opened_and_written_back(tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    shutil.copytree(golden_logs.ROOT / "single-stopped/root", root)
+    for path in sorted((golden_logs.ROOT / "single-stopped").glob("*-[0-9]")):
+        shutil.copytree(path, root / path.name)
+    wanted = {name: (root / name).read_text() for name in ("log-start-offset-checkpoint",)}
+    offsets = checkpoint.read_offset_checkpoint(OsFileSystem(), str(root / "recovery-point-offset-checkpoint"))
+    directory = LogDirectory(OsFileSystem(), str(root))
+    assert directory.open() == META
+    assert directory.is_clean and directory.previous_broker_epoch > 0
+    directory.load(lambda *_: LogConfig(), 1_795_230_600_000)
+    assert len(directory.logs) == 24
+    assert {key: log.log_end_offset for key, log in directory.logs.items()} == {key: offsets[key] for key in directory.logs}
+    assert {key: log.high_watermark for key, log in directory.logs.items()} == {key: offsets[key] for key in directory.logs}
+    directory.close()
+    assert {name: (root / name).read_text() for name in wanted} == wanted
+
+
+def test_deletion_renames_at_once_and_unlinks_later(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 3)
+    directory.remove("t", 0, T0)
+    assert [name for name in formatted.list("/data") if name.endswith("-delete")] == [f"t-0.{TOPIC_ID.hex()}-delete"]
+    append(directory.create_log("t", 0, bytes(16), CONFIG, T0), 1)
+    directory.maintain(T0 + 999)
+    assert any(name.endswith("-delete") for name in formatted.list("/data"))
+    directory.maintain(T0 + 1000)
+    assert not any(name.endswith("-delete") for name in formatted.list("/data"))
+    assert directory.logs["t", 0].log_end_offset == 1
+
+
+def test_a_deletion_cut_short_is_finished_after_the_restart(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 3)
+    directory.remove("t", 0, T0)
+    directory.abandon()
+    again = opened(formatted.kill())
+    again.maintain(T0)
+    assert again.logs == {}
+    assert not any(name.startswith("t-0") for name in again.filesystem.list("/data"))
+
+
+def test_strays_are_kept_but_not_loaded(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    append(directory.create_log("t" * 249, 0, TOPIC_ID, CONFIG, T0), 3)
+    directory.set_aside("t" * 249, 0)
+    names = [name for name in formatted.list("/data") if name.endswith("-stray")]
+    assert len(names) == 1 and len(names[0]) <= 255
+    directory.close()
+    assert opened(formatted).logs == {}
+
+
+def test_a_topic_created_anew_is_not_mixed_up_with_the_old(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    directory.create_log("t", 0, TOPIC_ID, CONFIG, T0)
+    assert directory.create_log("t", 0, TOPIC_ID, CONFIG, T0) is directory.logs["t", 0]
+    with pytest.raises(ApiError) as error:
+        directory.create_log("t", 0, bytes(15) + b"x", CONFIG, T0)
+    assert error.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_the_metadata_log_and_other_directories_are_left_alone(formatted: MemoryFileSystem) -> None:
+    for name in ("__cluster_metadata-0", "lost+found", "t-0-future", "no-number", "-1"):
+        formatted.mkdir(f"/data/{name}")
+    directory = opened(formatted)
+    assert directory.logs == {}
+    directory.close()
+    assert formatted.is_dir("/data/lost+found")
+
+
+def test_names_split_at_the_last_dash() -> None:
+    assert parse_directory_name("a-0-1") == ("a-0", 1)
+    assert parse_directory_name("t-12") == ("t", 12)
+    assert [parse_directory_name(name) for name in ("t", "-1", "t-", "t-x", "t--1x", "t-\u0664")] == [None] * 6
+
+
+def test_a_failing_log_takes_its_directory_offline_and_leaves_no_clean_mark(formatted: MemoryFileSystem) -> None:
+    told: list[StorageError] = []
+    directory = LogDirectory(formatted, "/data", on_failure=lambda _, error: told.append(error))
+    directory.open()
+    directory.load(config_of, T0)
+    one = directory.create_log("t", 0, TOPIC_ID, CONFIG, T0)
+    other = directory.create_log("t", 1, TOPIC_ID, CONFIG, T0)
+    append(one)
+    formatted.fail("write", errno.EIO, "t-0/")
+    with pytest.raises(StorageError):
+        append(one)
+    assert directory.is_offline and told == [directory.failure]
+    for refused in (lambda: append(other), directory.checkpoint_all, lambda: directory.maintain(T0)):
+        with pytest.raises(StorageError):
+            refused()
+    with pytest.raises(StorageError):
+        directory.create_log("u", 0, TOPIC_ID, CONFIG, T0)
+    directory.close()
+    formatted.heal()
+    assert not formatted.exists("/data/.kafka_cleanshutdown")
+    again = opened(formatted.kill())
+    assert again.logs["t", 0].log_end_offset == 1
+
+
+def test_a_failure_while_loading_leaves_no_clean_mark(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 3)
+    directory.close()
+    before = formatted.read("/data/recovery-point-offset-checkpoint")
+    formatted.fail("truncate", errno.ENOSPC)
+    failing = LogDirectory(formatted, "/data")
+    failing.open()
+    with pytest.raises(StorageError):
+        failing.load(config_of, T0)
+    failing.close()
+    formatted.heal()
+    assert not formatted.exists("/data/.kafka_cleanshutdown")
+    assert formatted.read("/data/recovery-point-offset-checkpoint") == before
+
+
+def test_a_checkpoint_that_is_not_valid_is_done_without(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 3)
+    directory.close()
+    for name in ("recovery-point", "replication", "log-start"):
+        formatted.write(f"/data/{name}-offset-checkpoint", b"garbage\n")
+    again = opened(formatted)
+    assert again.logs["t", 0].log_end_offset == 3
+    assert not again.is_clean
+
+
+@pytest.mark.parametrize(
+    "data", [b"1\n0\n", b"0\n", b"0\nx\n", b"0\n2\nt 0 1\n", b"0\n1\nt 0\n", b"0\n1\nt 0 x\n", b"\xff"]
+)
+def test_checkpoints_that_are_not_valid(data: bytes, disk: MemoryFileSystem) -> None:
+    disk.write("/c", data)
+    with pytest.raises(CorruptFile):
+        checkpoint.read_offset_checkpoint(disk, "/c")
+
+
+def test_checkpoints_are_read_with_any_white_space_and_written_atomically(disk: MemoryFileSystem) -> None:
+    disk.write("/d/c", b"0\n2\na  1\t5\nb 2 6\n\n")
+    assert checkpoint.read_offset_checkpoint(disk, "/d/c") == {("a", 1): 5, ("b", 2): 6}
+    disk.fail("rename")
+    with pytest.raises(OSError, match="injected"):
+        checkpoint.write_offset_checkpoint(disk, "/d/c", {("z", 0): 1})
+    assert checkpoint.read_offset_checkpoint(disk, "/d/c") == {("a", 1): 5, ("b", 2): 6}
+    disk.heal()
+    checkpoint.write_offset_checkpoint(disk, "/d/c", {("z", 0): 1})
+    assert disk.durable_names["/d/c"].durable == b"0\n1\nz 0 1\n"
+
+
+def test_partition_metadata_and_properties(disk: MemoryFileSystem) -> None:
+    golden = (golden_logs.ROOT / "single-stopped/plain-0/partition.metadata").read_bytes()
+    disk.write("/d/p", golden)
+    topic_id = checkpoint.read_partition_metadata(disk, "/d/p")
+    assert topic_id is not None and uuid_text(topic_id) == "S1y-lWQaQJ6_5sLpuSRUUQ"
+    checkpoint.write_partition_metadata(disk, "/d/q", topic_id)
+    assert disk.read("/d/q") == golden
+    for text in (b"", b"version: 1\ntopic_id: " + golden[-22:], b"version: 0\n", b"version: 0\ntopic_id: short", b"x"):
+        disk.write("/d/p", text)
+        with pytest.raises(CorruptFile):
+            checkpoint.read_partition_metadata(disk, "/d/p")
+    disk.write("/d/x", b"# c\n! d\n\na=b\nc : d=e\nk\\=1=v\\:w\n")
+    assert read_properties(disk, "/d/x") == {"a": "b", "c": "d=e", "k=1": "v:w"}
+
+
+def test_a_disk_that_fails_while_closing_leaves_no_clean_mark(formatted: MemoryFileSystem) -> None:
+    directory = opened(formatted)
+    append(directory.create_log("t", 0, TOPIC_ID, CONFIG, T0), 3)
+    formatted.fail("fsync", errno.EIO, "t-0/")
+    with pytest.raises(StorageError):
+        directory.close()
+    assert not formatted.exists("/data/.kafka_cleanshutdown")
+    assert formatted.locks == set()

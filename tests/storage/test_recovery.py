@@ -1,0 +1,175 @@
+"""What a start finds after a crash: the longest valid prefix, whatever else is missing or wrong."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from helpers.batches import T0, batch
+from helpers.memory_filesystem import MemoryFileSystem
+
+from storage.log import Log
+
+LOG = "/data/t-0/00000000000000000000.log"
+
+
+def fill(log: Log, count: int, epoch: int = 0) -> None:
+    for _ in range(count):
+        data = batch(b"%020d" % log.log_end_offset, timestamp=T0 + log.log_end_offset)
+        log.append_as_leader(memoryview(data), epoch, T0)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def contents(log: Log) -> list[bytes]:
+    found, offset = [], log.log_start_offset
+    while offset < log.log_end_offset:
+        data = log.read(offset, 1, end_offset=log.log_end_offset).slice.read()
+        found.append(data)
+        offset = int.from_bytes(data[:8], "big") + int.from_bytes(data[23:27], "big") + 1
+    return found
+
+
+def test_every_flipped_bit_cuts_at_its_batch(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log()
+    fill(log, 10)
+    expected, size = contents(log), log.size // 10
+    for position in range(log.size):
+        damaged = disk.kill()
+        damaged.names[LOG].data[position] ^= 1 << (position % 8)
+        again = open_log(damaged, is_clean=False)
+        whole = position // size
+        if 12 <= position % size < 16:
+            assert again.log_end_offset == 10, "the epoch is not covered by the CRC"
+        elif position % size < 8 and again.log_end_offset > whole:
+            assert contents(again)[:whole] == expected[:whole], "a base offset that still ascends is not covered either"
+        else:
+            assert contents(again) == expected[:whole]
+
+
+def test_every_cut_leaves_the_whole_batches(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log()
+    fill(log, 5)
+    expected, size = contents(log), log.size // 5
+    for length in range(log.size):
+        cut = disk.kill()
+        del cut.names[LOG].data[length:]
+        again = open_log(cut, is_clean=False)
+        assert contents(again) == expected[: length // size]
+        assert cut.size(LOG) == length // size * size
+
+
+def test_what_follows_a_bad_batch_goes_with_its_segments(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log(segment_bytes=500)
+    fill(log, 20, epoch=1)
+    damaged = disk.kill()
+    damaged.names[f"/data/t-0/{log.bases[1]:020d}.log"].data[70] ^= 1
+    again = open_log(damaged, is_clean=False, segment_bytes=500)
+    assert again.log_end_offset == log.bases[1]
+    assert again.bases == log.bases[:2]
+    fill(again, 3, epoch=2)
+    assert again.epochs.entries == [(1, 0), (2, log.bases[1])]
+
+
+def test_segments_below_the_recovery_point_are_not_read_again(
+    open_log: Callable[..., Log], disk: MemoryFileSystem
+) -> None:
+    log = open_log(segment_bytes=500)
+    fill(log, 20)
+    log.flush()
+    damaged = disk.kill()
+    damaged.names[LOG].data[70] ^= 1
+    again = open_log(damaged, is_clean=False, recovery_point=log.bases[-1], segment_bytes=500)
+    assert again.log_end_offset == 20
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("damage", ["missing", "odd size", "zeros", "wrong positions", "empty", "foreign"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_indexes_are_rebuilt(
+    suffix: str, damage: str, is_clean: bool, open_log: Callable[..., Log], disk: MemoryFileSystem
+) -> None:
+    log = open_log(segment_bytes=1500, index_interval_bytes=200)
+    fill(log, 40)
+    expected = [contents(log), [log.lookup_offset_for_timestamp(T0 + i) for i in range(40)]]
+    log.close()
+    for name in [name for name in disk.names if name.endswith(suffix)]:
+        data = disk.names[name].data
+        if damage == "missing":
+            disk.unlink(name)
+        elif damage == "odd size":
+            data += b"abc"
+        elif damage == "zeros":
+            data += bytes(240)
+        elif damage == "wrong positions":
+            data[-5] ^= 0x55
+        elif damage == "empty":
+            del data[:]
+        else:
+            data[:] = random.Random(1).randbytes(len(data))
+    again = open_log(is_clean=is_clean, segment_bytes=1500, index_interval_bytes=200)
+    assert again.log_end_offset == 40
+    assert [contents(again), [again.lookup_offset_for_timestamp(T0 + i) for i in range(40)]] == expected
+
+
+def test_a_missing_or_wrong_epoch_checkpoint_is_rebuilt(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log()
+    for epoch in (0, 3, 4):
+        fill(log, 2, epoch)
+    log.close()
+    for content in (None, b"", b"0\n9\n0 0\n", b"1\n0\n", b"\xff\xfe", b"0\n2\n3 5\n1 2\n", b"0\n1\nx y\n"):
+        copy = disk.kill()
+        copy.unlink("/data/t-0/leader-epoch-checkpoint")
+        if content is not None:
+            copy.write("/data/t-0/leader-epoch-checkpoint", content)
+        assert open_log(copy).epochs.entries == [(0, 0), (3, 2), (4, 4)]
+        assert copy.read("/data/t-0/leader-epoch-checkpoint") == b"0\n3\n0 0\n3 2\n4 4\n"
+
+
+def test_leftovers_go_and_finished_swaps_are_completed(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log(segment_bytes=500)
+    fill(log, 10)
+    log.close()
+    second = f"/data/t-0/{log.bases[1]:020d}.log"
+    disk.rename(second, second + ".swap")
+    for name in ("00000000000000000000.log.deleted", "00000000000000000000.log.cleaned", "leader-epoch-checkpoint.tmp"):
+        disk.write(f"/data/t-0/{name}", b"left")
+    disk.write("/data/t-0/00000000000000000777.index", bytes(8))
+    again = open_log(segment_bytes=500)
+    assert again.log_end_offset == 10
+    assert not [name for name in disk.names if name.endswith((".deleted", ".cleaned", ".tmp", ".swap")) or "777" in name]
+
+
+def test_a_log_start_beyond_what_is_left_starts_an_empty_log(
+    open_log: Callable[..., Log], disk: MemoryFileSystem
+) -> None:
+    log = open_log()
+    fill(log, 5)
+    again = open_log(disk.kill(), is_clean=False, log_start_offset=50)
+    assert (again.log_start_offset, again.log_end_offset, again.bases) == (50, 50, [50])
+    assert again.epochs.entries == []
+
+
+def test_a_directory_with_nothing_in_it_is_an_empty_log(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    disk.mkdir("/data/t-0")
+    log = open_log(is_clean=False)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    log.close()
+    assert not [name for name in disk.names if name.endswith(".snapshot")]
+    again = open_log()
+    fill(again, 1)
+    assert again.log_end_offset == 1
+
+
+def test_recovery_twice_changes_nothing(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log(segment_bytes=500, index_interval_bytes=100)
+    fill(log, 20)
+    disk.names[log.segments[-1].log_path].data += b"torn"
+    states = []
+    current = disk
+    for _ in range(3):
+        current = current.kill()
+        again = open_log(current, is_clean=False, segment_bytes=500, index_interval_bytes=100)
+        again.segments[-1].write_pending()
+        states.append({name: bytes(inode.data) for name, inode in current.names.items()})
+    assert states[0] == states[1] == states[2]
