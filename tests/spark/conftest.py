@@ -1,0 +1,61 @@
+"""Clusters made of copies of real brokers' files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "logs"
+REPLICAS = GOLDEN / "replicas"
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a folder of golden files so that a test may write in it."""
+    shutil.copytree(source, target, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    for path in [target, *target.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+@pytest.fixture
+def golden() -> Path:
+    return GOLDEN
+
+
+@pytest.fixture
+def three_brokers(tmp_path: Path) -> Callable[..., list[str]]:
+    """Log directories of three brokers with the partition rep-0; broker 1 may get a damaged copy."""
+
+    def make(altered: str = "") -> list[str]:
+        paths = []
+        for broker in (1, 2, 3):
+            target = tmp_path / f"broker-{broker}"
+            copy_tree(REPLICAS / "authentic" / f"broker-{broker}" / "root", target)
+            damaged = bool(altered) and broker == 1
+            source = REPLICAS / "ALTERED" / altered if damaged else REPLICAS / "authentic" / f"broker-{broker}"
+            copy_tree(source / "rep-0", target / "rep-0")
+            paths.append(str(target))
+        if altered == "index-not-multiple":
+            # Kafka's own dump tool cut the index to whole entries when it opened it, so the stored copy lost its damage.
+            index = tmp_path / "broker-1" / "rep-0" / "00000000000000000000.index"
+            index.write_bytes(index.read_bytes() + bytes(3))
+        return paths
+
+    return make
+
+
+@pytest.fixture
+def stopped_broker(tmp_path: Path) -> Callable[[str], str]:
+    """A single broker's log directory put together from one of the golden folders (its `root` files at the top)."""
+
+    def make(folder: str) -> str:
+        target = tmp_path / folder.replace("/", "-")
+        copy_tree(GOLDEN / folder, target)
+        if (target / "root").is_dir():
+            copy_tree(target / "root", target)
+            shutil.rmtree(target / "root")
+        return str(target)
+
+    return make
