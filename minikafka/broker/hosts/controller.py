@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.raft import RaftHost
+    from minikafka.core.metadata.delta import MetadataDelta
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,21 @@ def controller_config(config: Any, cluster_id: str) -> ControllerConfig:
         leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
         unclean_leader_election_interval_ms=config.unclean_leader_election_interval_ms,
     )
+
+
+def _tell(delta: MetadataDelta) -> None:
+    """Log what became of brokers, and how many partitions changed with them."""
+    for broker_id, broker in delta.changed_brokers.items():
+        before = delta.base.brokers.get(broker_id)
+        partitions = sum(len(topic.changed) for topic in delta.changed_topics.values())
+        if broker is None:
+            log.info("broker %d is no longer registered", broker_id)
+        elif before is None or before.epoch != broker.epoch:
+            log.info("broker %d registered with broker epoch %d", broker_id, broker.epoch)
+        elif before.fenced != broker.fenced:
+            log.info("broker %d is %s; %d partitions change", broker_id, "fenced" if broker.fenced else "unfenced", partitions)
+        elif broker.in_controlled_shutdown and not before.in_controlled_shutdown:
+            log.info("broker %d shuts down; %d partitions change", broker_id, partitions)
 
 
 class ControllerHost:
@@ -156,7 +172,7 @@ class ControllerHost:
             last = self._raft.append(framed, epoch=self._epoch)
             # The log may have put a control batch in between (a change of voters).
             base = last - len(batch) + 1
-            core.replay(batch, base)
+            _tell(core.replay(batch, base))
         return core.state.next_offset - 1
 
     # -- answers ---------------------------------------------------------------------------------------------------
