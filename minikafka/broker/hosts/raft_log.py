@@ -85,9 +85,21 @@ class MetadataLog:
             snapshots = self._find_snapshots()
             content = self._latest_content(snapshots)
         latest = snapshots[-1] if snapshots else None
-        if latest is not None and (latest.offset > log.log_end_offset or latest.offset < log.log_start_offset):
-            # The crash came between taking the snapshot and letting the log begin at it.
+        if log.log_start_offset > (latest.offset if latest is not None else 0):
+            raise StorageError(
+                f"{self.directory}: the log starts at {log.log_start_offset} and no snapshot covers what was before", path=self.directory
+            )
+        if latest is not None and latest.offset > log.log_end_offset:
+            # The crash came between taking the snapshot and letting the log begin at it, or the log lost what the snapshot holds.
             log.truncate_fully_and_start_at(latest.offset, wall_ms)
+        if snapshots and log.log_start_offset > 0:
+            with self._disk("load"):
+                for old in [entry for entry in snapshots if entry.offset < log.log_start_offset]:
+                    self._unlink_snapshot(old)
+                    snapshots.remove(old)
+            # The log directory remembers no start within a segment; the oldest snapshot does.
+            log.update_high_watermark(snapshots[0].offset)
+            log.increment_log_start_offset(snapshots[0].offset)
         if log.recovery_point < log.log_end_offset:
             # After a crash of the process alone the last batches may be in the page cache only.
             log.flush()

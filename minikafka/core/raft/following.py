@@ -36,7 +36,7 @@ def is_waiting_for_disk(quorum: Quorum) -> bool:
 
 def poll(quorum: Quorum, role: Follower, now_ms: int) -> None:
     if now_ms >= role.fetch_deadline_ms:
-        if quorum.is_voter:
+        if quorum.may_stand:
             quorum.become_prospective(now_ms)
         else:
             quorum.become_unattached(role.epoch, now_ms)
@@ -61,7 +61,7 @@ def on_fetch_failed(quorum: Quorum, node_id: int, is_refused: bool, now_ms: int)
         role.failures += 1
         if is_refused:
             role.has_fetched = False
-            if quorum.is_voter:
+            if quorum.may_stand:
                 soon = now_ms + quorum.random_ms(0, quorum.config.unreachable_jitter_ms)
                 role.fetch_deadline_ms = min(role.fetch_deadline_ms, soon)
 
@@ -95,7 +95,7 @@ def on_fetch_reply(quorum: Quorum, node_id: int, request: m.FetchRequest, reply:
 def _cut(quorum: Quorum, diverging: OffsetAndEpoch) -> None:
     offset = quorum.log.truncation_offset(diverging)
     if offset < quorum.high_watermark:
-        # Only a leader that lost committed records says so; what is committed here stays.
+        # Only a leader that lost committed records says so; what is committed here stays, and this node stops.
         quorum.truncate_to(offset)
     if offset < quorum.log.end_offset:
         quorum.truncate_to(offset)
@@ -197,7 +197,7 @@ def on_end_quorum_epoch(quorum: Quorum, token: Any, request: m.EndQuorumEpochReq
         else:
             quorum.become_follower(request.epoch, request.leader_id, endpoint, now_ms)
     role = quorum.role
-    if isinstance(role, Follower) and quorum.is_voter:
+    if isinstance(role, Follower) and quorum.may_stand:
         role.has_fetched = False
         position = next(
             (index for index, key in enumerate(request.candidates) if key.node_id == quorum.local.node_id), len(quorum.voters)

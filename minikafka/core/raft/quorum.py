@@ -124,6 +124,17 @@ class Quorum:
         return self.can_be_voter and self.voters.is_voter(self.local)
 
     @property
+    def may_stand(self) -> bool:
+        """Whether to stand for election: a voter, or one whose removal may not be committed yet. The others may need the latter's log, which
+        can be the only one with that removal (Ongaro's thesis 4.2.2); its own vote does not count."""
+        if not self.can_be_voter:
+            return False
+        history = self.history
+        if history.latest.is_voter(self.local):
+            return True
+        return len(history.latest) > 0 and history.latest_offset >= self.high_watermark and history.was_voter(self.local)
+
+    @property
     def is_leader(self) -> bool:
         return isinstance(self.role, Leader)
 
@@ -150,7 +161,7 @@ class Quorum:
         if epoch > state.epoch:
             # The log knows of a later epoch than the file (it was lost or restored): its votes are not known.
             state = ElectionState(epoch)
-        if state.leader_id == self.local.node_id and self.is_voter and not self.voters.is_only_voter(self.local):
+        if state.leader_id == self.local.node_id and self.can_be_voter and not self.voters.is_only_voter(self.local):
             # What this leader had promised of its epoch is not known any more: it must not take it up again.
             self.role = Resigned(epoch, self.local.node_id, None, None)
             self.role.election_deadline_ms = now_ms + self.random_ms(0, self.config.election_timeout_ms // 4)
@@ -160,7 +171,7 @@ class Quorum:
         else:
             voted = state.voted if state.epoch == epoch else None
             self.role = Unattached(epoch, NO_NODE, None, voted)
-            if self.is_voter:
+            if self.may_stand:
                 # Pre-votes disturb nobody, so a starting quorum need not wait for a whole timeout.
                 self.role.election_deadline_ms = now_ms + self.random_ms(0, self.config.election_timeout_ms // 10)
         return self._finish(now_ms)
@@ -341,10 +352,10 @@ class Quorum:
         role = self.role
         if isinstance(role, Leader):
             leading.on_voters_changed(self, role, now_ms)
-        elif isinstance(role, Election) and not self.is_voter:
+        elif isinstance(role, Election) and not self.may_stand:
             self.become_unattached(role.epoch, now_ms)
         elif isinstance(role, Unattached):
-            role.election_deadline_ms = self._election_deadline(now_ms) if self.is_voter else None
+            role.election_deadline_ms = self._election_deadline(now_ms) if self.may_stand else None
 
     # -- talking
 
@@ -467,7 +478,10 @@ class Quorum:
     def become_unattached(self, epoch: int, now_ms: int) -> None:
         """Into `epoch`, or out of a role of this epoch, with no leader to follow."""
         voted = self.role.voted if epoch == self.role.epoch else None
-        deadline = self._election_deadline(now_ms) if self.is_voter else None
+        if epoch == self.role.epoch and self.role.leader_id == self.local.node_id:
+            # Led this epoch by its own vote among others: no other vote in it.
+            voted = self.local
+        deadline = self._election_deadline(now_ms) if self.may_stand else None
         if isinstance(self.role, Unattached) and self.role.election_deadline_ms is not None and deadline is not None:
             # A newer epoch does not give a stalled replica more time (KAFKA-17642).
             deadline = min(deadline, self.role.election_deadline_ms)
@@ -484,7 +498,7 @@ class Quorum:
 
     def become_prospective(self, now_ms: int, retries: int = 0) -> None:
         role = self.role
-        if not self.is_voter:
+        if not self.may_stand:
             raise InvariantViolated(f"{self.local.node_id} is not a voter and cannot stand for election")
         if self.voters.is_only_voter(self.local):
             self.become_candidate(now_ms)
@@ -495,8 +509,11 @@ class Quorum:
         is_leader_worth_keeping = isinstance(role, Follower)
         leader_id = role.leader_id if is_leader_worth_keeping else NO_NODE
         self._move(
-            Prospective(role.epoch, leader_id, endpoint, role.voted, keys, [self.local.node_id], [], deadline, None, retries), now_ms
+            Prospective(role.epoch, leader_id, endpoint, role.voted, keys, self._own_vote(), [], deadline, None, retries), now_ms
         )
+
+    def _own_vote(self) -> list[int]:
+        return [self.local.node_id] if self.is_voter else []
 
     def become_candidate(self, now_ms: int) -> None:
         """A new epoch, with our own vote in it."""
@@ -504,7 +521,7 @@ class Quorum:
         retries = role.retries if isinstance(role, Election) else 0
         keys = tuple(voter.key for voter in self.voters.voters())
         deadline = now_ms + self.random_ms(self.config.election_timeout_ms // 2, self.config.election_timeout_ms)
-        candidate = Candidate(role.epoch + 1, NO_NODE, None, self.local, keys, [self.local.node_id], [], deadline, None, retries)
+        candidate = Candidate(role.epoch + 1, NO_NODE, None, self.local, keys, self._own_vote(), [], deadline, None, retries)
         if self.voters.is_only_voter(self.local):
             # One write for the vote and the victory.
             self.role = candidate

@@ -102,6 +102,10 @@ class VoterHistory:
     def kraft_version(self) -> int:
         return self._versions[-1][1]
 
+    def was_voter(self, key: ReplicaKey) -> bool:
+        """Whether any set that is known here has the replica."""
+        return any(voters.is_voter(key) for _, voters in self._sets)
+
     def at(self, end_offset: int) -> tuple[VoterSet, int]:
         """(voters, kraft version) in force before `end_offset`."""
         sets = self._sets[max(bisect_left(self._sets, end_offset, key=_offset_of) - 1, 0)][1]

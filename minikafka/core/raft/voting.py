@@ -17,18 +17,20 @@ BACKOFF_BASE_MS = 50
 
 
 def poll_unattached(quorum: Quorum, role: Unattached, now_ms: int) -> None:
-    if quorum.is_voter:
+    if quorum.may_stand:
         if quorum.voters.is_only_voter(quorum.local):
             quorum.become_candidate(now_ms)
             return
         if role.election_deadline_ms is not None and now_ms >= role.election_deadline_ms:
             quorum.become_prospective(now_ms)
             return
+    else:
+        role.election_deadline_ms = None
     quorum.discover(now_ms)
 
 
 def poll_election(quorum: Quorum, role: Election, now_ms: int) -> None:
-    if not quorum.is_voter:
+    if not quorum.may_stand:
         quorum.become_unattached(role.epoch, now_ms)
         return
     if role.backoff_deadline_ms is not None:
@@ -68,7 +70,7 @@ def poll_resigned(quorum: Quorum, role: Resigned, now_ms: int) -> None:
     if now_ms >= role.election_deadline_ms:
         quorum.become_unattached(role.epoch + 1, now_ms)
         return
-    if not quorum.is_voter and not role.unacknowledged:
+    if not quorum.may_stand and not role.unacknowledged:
         # Removed from the voters: everybody knows, so look for the next leader.
         quorum.become_unattached(role.epoch, now_ms)
         return
