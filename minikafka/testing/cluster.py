@@ -39,6 +39,7 @@ EMBEDDED_PROPERTIES: Mapping[str, str] = {
 }
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.02
+STOP_TIMEOUT_S = 10.0
 
 
 class ClusterError(Exception):
@@ -190,20 +191,26 @@ class ProcessCluster:
 
     def close(self) -> None:
         """Stop every node, gracefully and then not, and remove the directory if it is ours."""
-        for node in self.nodes.values():
+        # Controllers last: a broker asks the controller to take its leaderships before it goes.
+        for is_controller in (False, True):
+            self._stop([node for node in self.nodes.values() if (node.controller_port is not None) == is_controller])
+        if self._owned:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    @staticmethod
+    def _stop(nodes: list[ClusterNode]) -> None:
+        for node in nodes:
             if node.process is not None and node.running:
                 node.process.send_signal(signal.SIGCONT)
                 node.process.terminate()
-        deadline = time.monotonic() + 10
-        for node in self.nodes.values():
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for node in nodes:
             if node.process is not None:
                 try:
                     node.process.wait(max(deadline - time.monotonic(), 0.1))
                 except subprocess.TimeoutExpired:
                     node.process.kill()
                     node.process.wait()
-        if self._owned:
-            shutil.rmtree(self.directory, ignore_errors=True)
 
     # -- breaking --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,395 @@
+"""Administration: topics, configurations, offsets, groups, leaders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self, cast
+
+from minikafka.client.assignors import decode_assignment
+from minikafka.client.cluster import BrokerInfo, Cluster, PartitionInfo
+from minikafka.client.errors import BrokerError, ClientError, refusal
+from minikafka.client.group import find_coordinator
+from minikafka.net.channel import UnsupportedVersion
+from wire.errors import ErrorCode, WireError
+from wire.messages.create_partitions import CreatePartitionsRequest
+from wire.messages.create_topics import CreateTopicsRequest
+from wire.messages.delete_records import DeleteRecordsRequest
+from wire.messages.delete_topics import DeleteTopicsRequest
+from wire.messages.describe_configs import DescribeConfigsRequest
+from wire.messages.describe_groups import DescribeGroupsRequest
+from wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from wire.messages.elect_leaders import ElectLeadersRequest
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wire.messages.list_groups import ListGroupsRequest
+from wire.messages.list_offsets import ListOffsetsRequest
+from wire.messages.offset_fetch import OffsetFetchRequest
+
+TOPIC, BROKER = 2, 4
+OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
+SPECIAL_TIMESTAMPS = {"latest": -1, "earliest": -2, "max-timestamp": -3}
+DELETE_TOPICS_VERSION_MAX = 5
+OFFSET_FETCH_VERSION_MAX = 7
+TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition; `elr` and `last_known_elr` are empty where the cluster does not tell (KIP-966)."""
+
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    elr: list[int] = field(default_factory=list)
+    last_known_elr: list[int] = field(default_factory=list)
+    offline: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic, partitions in order of index."""
+
+    name: str
+    topic_id: bytes
+    is_internal: bool
+    partitions: list[PartitionDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: list[BrokerInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One property; `source` is Kafka's number (1 topic, 2 broker, 3 cluster default, 4 static, 5 default)."""
+
+    name: str
+    value: str | None
+    source: int
+    is_read_only: bool
+    is_sensitive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOffset:
+    """An answer of ListOffsets; timestamp -1 where it has none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A classic group; `members` are (member id, client id, host, assignment)."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: BrokerInfo
+    members: list[tuple[str, str, str, dict[str, list[int]]]]
+
+
+class Admin:
+    """Asks and orders. Use as `async with Admin(bootstrap)`."""
+
+    def __init__(self, bootstrap: str, *, client_id: str = "minikafka-admin", timeout_ms: int = TIMEOUT_MS) -> None:
+        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=timeout_ms)
+        self._timeout_ms = timeout_ms
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect. Raises NoBrokers."""
+        await self.cluster.refresh([])
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self.cluster.close()
+
+    async def _ask(self, request: Any, version_max: int | None = None, node_id: int | None = None) -> Any:
+        channel = await (self.cluster.any_channel() if node_id is None else self.cluster.channel_to(node_id))
+        try:
+            return await channel.request(request, channel.version_for(request, version_max), self._timeout_ms)
+        except UnsupportedVersion as error:
+            raise ClientError(str(error)) from error
+        except WireError as error:
+            raise ClientError(f"{channel.host}:{channel.port} cannot take the request: {error}") from error
+
+    # -- cluster and topics ----------------------------------------------------------------------------------------
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Id, controller and brokers."""
+        await self.cluster.refresh([])
+        brokers = sorted(self.cluster.brokers.values(), key=lambda broker: broker.node_id)
+        return ClusterDescription(self.cluster.cluster_id or "", self.cluster.controller_id, brokers)
+
+    async def list_topics(self, *, with_internal: bool = True) -> list[str]:
+        """Names in order."""
+        response = await self.cluster.refresh(None)
+        return sorted(t.name or "" for t in response.topics if with_internal or not t.is_internal)
+
+    async def describe_topics(self, names: Iterable[str] | None = None) -> list[TopicDescription]:
+        """Topics in order of name; all of them for None. Raises BrokerError for a name that does not exist."""
+        channel = await self.cluster.any_channel()
+        if names is not None and not list(names):
+            return []
+        if not channel.supports(DescribeTopicPartitionsRequest.API_KEY):
+            return await self._describe_by_metadata(names)
+        found: dict[str, TopicDescription] = {}
+        wanted = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in names] if names is not None else []
+        if names is None:
+            wanted = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in await self.list_topics()]
+            if not wanted:
+                return []
+        cursor: DescribeTopicPartitionsRequest.Cursor | None = None
+        while True:
+            response = await self._ask(DescribeTopicPartitionsRequest(topics=wanted, response_partition_limit=2000, cursor=cursor))
+            for topic in response.topics:
+                if topic.error_code:
+                    raise refusal(topic.error_code, f"topic {topic.name}")
+                partitions = [
+                    PartitionDescription(
+                        p.partition_index, p.leader_id, p.leader_epoch, list(p.replica_nodes), list(p.isr_nodes),
+                        list(p.eligible_leader_replicas or []), list(p.last_known_elr or []), list(p.offline_replicas),
+                    )
+                    for p in topic.partitions
+                ]  # fmt: skip
+                known = found.get(topic.name)
+                if known is not None:
+                    known.partitions.extend(partitions)
+                else:
+                    found[topic.name] = TopicDescription(topic.name, topic.topic_id, topic.is_internal, partitions)
+            if response.next_cursor is None:
+                break
+            cursor = DescribeTopicPartitionsRequest.Cursor(
+                topic_name=response.next_cursor.topic_name, partition_index=response.next_cursor.partition_index
+            )
+        for entry in found.values():
+            entry.partitions.sort(key=lambda p: p.index)
+        return [found[name] for name in sorted(found)]
+
+    async def _describe_by_metadata(self, names: Iterable[str] | None) -> list[TopicDescription]:
+        wanted = None if names is None else list(names)
+        response = await self.cluster.refresh(wanted)
+        described = []
+        for topic in sorted(response.topics, key=lambda t: t.name or ""):
+            if topic.error_code and topic.error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+                raise refusal(topic.error_code, f"topic {topic.name}")
+            partitions = [
+                PartitionDescription(
+                    p.partition_index, p.leader_id, p.leader_epoch, list(p.replica_nodes), list(p.isr_nodes), offline=list(p.offline_replicas)
+                )
+                for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+            ]
+            described.append(TopicDescription(topic.name or "", topic.topic_id, topic.is_internal, partitions))
+        return described
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        assignments: Mapping[int, list[int]] | None = None,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+        wait: bool = True,
+    ) -> None:
+        """Create a topic; -1 takes the cluster's default. Waits until every partition has a leader unless told not to. Raises BrokerError."""
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=-1 if assignments else partitions,
+            replication_factor=-1 if assignments else replication_factor,
+            assignments=[
+                CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+                for index, brokers in sorted((assignments or {}).items())
+            ],
+            configs=[CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in (configs or {}).items()],
+        )
+        response = await self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only))
+        answer = response.topics[0]
+        if answer.error_code:
+            raise refusal(answer.error_code, f"creating topic {name}", answer.error_message)
+        if wait and not validate_only:
+            await self._wait_for_leaders(name)
+
+    async def _wait_for_leaders(self, name: str) -> None:
+        async def led() -> bool | None:
+            await self.cluster.refresh([name])
+            topic = self.cluster.topics.get(name)
+            return True if topic is not None and topic.partitions and all(p.leader >= 0 for p in topic.partitions) else None
+
+        await self.cluster.retry(led, self._timeout_ms)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic. Raises BrokerError."""
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=self._timeout_ms)
+        response = await self._ask(request, DELETE_TOPICS_VERSION_MAX)
+        answer = response.responses[0]
+        if answer.error_code:
+            raise refusal(answer.error_code, f"deleting topic {name}", answer.error_message)
+        self.cluster.topics.pop(name, None)
+
+    async def create_partitions(self, name: str, count: int) -> None:
+        """Grow a topic to `count` partitions. Raises BrokerError."""
+        topic = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
+        response = await self._ask(CreatePartitionsRequest(topics=[topic], timeout_ms=self._timeout_ms))
+        answer = response.results[0]
+        if answer.error_code:
+            raise refusal(answer.error_code, f"adding partitions to {name}", answer.error_message)
+        self.cluster.forget(name)
+
+    async def elect_leaders(self, partitions: Iterable[tuple[str, int]] | None, *, unclean: bool = False) -> dict[tuple[str, int], ErrorCode]:
+        """Elect preferred (or unclean) leaders; None = everywhere. The outcome of each partition."""
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions or []:
+            topics.setdefault(topic, []).append(index)
+        wanted = (
+            None
+            if partitions is None
+            else [ElectLeadersRequest.TopicPartitions(topic=name, partitions=indexes) for name, indexes in topics.items()]
+        )
+        response = await self._ask(
+            ElectLeadersRequest(election_type=1 if unclean else 0, topic_partitions=wanted, timeout_ms=self._timeout_ms)
+        )
+        if response.error_code:
+            raise refusal(response.error_code, "electing leaders")
+        return {
+            (t.topic, p.partition_id): ErrorCode(p.error_code) for t in response.replica_election_results for p in t.partition_result
+        }
+
+    # -- configurations --------------------------------------------------------------------------------------------
+
+    async def describe_configs(self, resource_type: int, name: str, keys: list[str] | None = None) -> list[ConfigEntry]:
+        """Properties of a topic (2) or broker (4). Raises BrokerError."""
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=resource_type, resource_name=name, configuration_keys=keys
+        )
+        node_id = int(name) if resource_type == BROKER and name.isdigit() else None
+        response = await self._ask(DescribeConfigsRequest(resources=[resource]), node_id=node_id)
+        answer = response.results[0]
+        if answer.error_code:
+            raise refusal(answer.error_code, f"configuration of {name}", answer.error_message)
+        return [ConfigEntry(c.name, c.value, c.config_source, c.read_only, c.is_sensitive) for c in answer.configs]
+
+    async def alter_configs(self, resource_type: int, name: str, changes: Iterable[tuple[str, str, str | None]]) -> None:
+        """Apply (operation, property, value) changes; operations are set, delete, append, subtract. Raises BrokerError."""
+        configs = [
+            IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=OPERATIONS[operation], value=value)
+            for operation, key, value in changes
+        ]
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
+        response = await self._ask(IncrementalAlterConfigsRequest(resources=[resource]))
+        answer = response.responses[0]
+        if answer.error_code:
+            raise refusal(answer.error_code, f"changing the configuration of {name}", answer.error_message)
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    async def list_offsets(self, wanted: Mapping[tuple[str, int], str | int]) -> dict[tuple[str, int], ListedOffset]:
+        """Offsets at "latest", "earliest", "max-timestamp" or at milliseconds since 1970. Raises BrokerError, TimeoutError."""
+        keys = list(wanted)
+        answers = await asyncio.gather(*(self._list_offset(topic, index, wanted[(topic, index)]) for topic, index in keys))
+        return dict(zip(keys, answers, strict=True))
+
+    async def _list_offset(self, topic: str, index: int, when: str | int) -> ListedOffset:
+        timestamp = SPECIAL_TIMESTAMPS[when] if isinstance(when, str) else when
+
+        async def ask() -> ListedOffset | None:
+            leader: PartitionInfo = await self.cluster.leader(topic, index)
+            partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+            request = ListOffsetsRequest(
+                replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])]
+            )
+            response = await self._ask(request, node_id=leader.leader)
+            answer = response.topics[0].partitions[0]
+            code = ErrorCode(answer.error_code)
+            if code is ErrorCode.NONE:
+                return ListedOffset(answer.offset, answer.timestamp, answer.leader_epoch)
+            if not code.retriable:
+                raise refusal(code, f"offsets of {topic}-{index}")
+            self.cluster.forget(topic)
+            return None
+
+        return cast(ListedOffset, await self.cluster.retry(ask))
+
+    async def delete_records(self, wanted: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """Delete records before an offset (-1 = the high watermark); the new low watermarks. Raises BrokerError."""
+        low: dict[tuple[str, int], int] = {}
+        for (topic, index), offset in wanted.items():
+            leader = await self.cluster.leader(topic, index)
+            partition = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=index, offset=offset)
+            request = DeleteRecordsRequest(
+                topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[partition])], timeout_ms=self._timeout_ms
+            )
+            answer = (await self._ask(request, node_id=leader.leader)).topics[0].partitions[0]
+            if answer.error_code:
+                raise refusal(answer.error_code, f"deleting records of {topic}-{index}")
+            low[(topic, index)] = answer.low_watermark
+        return low
+
+    async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> dict[int, Any]:
+        """DescribeLogDirs of each broker."""
+        await self.cluster.refresh([])
+        chosen = list(brokers) if brokers is not None else sorted(self.cluster.brokers)
+        return {node_id: await self._ask(DescribeLogDirsRequest(topics=None), node_id=node_id) for node_id in chosen}
+
+    # -- groups ----------------------------------------------------------------------------------------------------
+
+    async def list_groups(self) -> list[tuple[str, str, str]]:
+        """(group id, protocol type, state) of every group, in order. Raises BrokerError."""
+        await self.cluster.refresh([])
+        found: dict[str, tuple[str, str, str]] = {}
+        for node_id in sorted(self.cluster.brokers):
+            response = await self._ask(ListGroupsRequest(), node_id=node_id)
+            if response.error_code:
+                raise refusal(response.error_code, f"groups of broker {node_id}")
+            for group in response.groups:
+                found[group.group_id] = (group.group_id, group.protocol_type, group.group_state)
+        return [found[name] for name in sorted(found)]
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """A classic group with its members. Raises BrokerError."""
+        coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
+        response = await self._ask(DescribeGroupsRequest(groups=[group_id]), node_id=coordinator.node_id)
+        group = response.groups[0]
+        if group.error_code:
+            raise refusal(group.error_code, f"group {group_id}", group.error_message)
+        members = []
+        for member in group.members:
+            try:
+                assignment = decode_assignment(member.member_assignment)
+            except WireError:
+                assignment = {}
+            members.append((member.member_id, member.client_id, member.client_host, assignment))
+        return GroupDescription(group_id, group.group_state, group.protocol_type, group.protocol_data, coordinator, members)
+
+    async def group_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
+        """Everything that a group has committed. Raises BrokerError."""
+        coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
+        response = await self._ask(OffsetFetchRequest(group_id=group_id, topics=None), OFFSET_FETCH_VERSION_MAX, coordinator.node_id)
+        if response.error_code:
+            raise BrokerError(ErrorCode(response.error_code), f"offsets of group {group_id}")
+        return {
+            (topic.name, p.partition_index): p.committed_offset
+            for topic in response.topics
+            for p in topic.partitions
+            if p.committed_offset >= 0
+        }

@@ -1,0 +1,494 @@
+"""A consumer: partitions assigned by hand or by a group, records prefetched from their leaders or from a replica near by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, NamedTuple, Self, cast
+
+from minikafka.client.assignors import Assignment
+from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
+from minikafka.client.errors import BrokerError, ClientError, refusal
+from minikafka.client.group import GroupMember, find_coordinator
+from wire.batch import iterate_batches
+from wire.control import ControlType, control_type
+from wire.errors import ErrorCode, WireError
+from wire.messages.fetch import FetchRequest, FetchResponse
+from wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from wire.record import Header
+
+LATEST, EARLIEST = -1, -2
+FETCH_VERSION_MAX = 12
+OFFSET_FETCH_VERSION_MAX = 7
+OFFSET_COMMIT_VERSION_MAX = 9
+PREFETCH_RECORDS_MAX = 20_000
+IDLE_S = 0.02
+TopicPartition = tuple[str, int]
+
+
+class ConsumedRecord(NamedTuple):
+    """A record and where it came from; timestamp in milliseconds since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+    leader_epoch: int
+
+
+@dataclass(slots=True)
+class _Position:
+    offset: int | None = None
+    fetch_offset: int = -1
+    last_epoch: int = -1
+    preferred: int = -1
+    buffered: deque[ConsumedRecord] = field(default_factory=deque)
+    high_watermark: int = -1
+    generation: int = 0
+    paused_until_s: float = 0.0
+
+
+class Consumer:
+    """Reads records. Use as `async with Consumer(...)` or with `start` and `close`."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        group_id: str | None = None,
+        auto_offset_reset: str = "latest",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5000,
+        isolation_level: str = "read_uncommitted",
+        fetch_wait_ms_max: int = 500,
+        fetch_bytes_min: int = 1,
+        fetch_bytes_max: int = 50 << 20,
+        partition_fetch_bytes_max: int = 1 << 20,
+        session_timeout_ms: int = 45_000,
+        rebalance_timeout_ms: int = 60_000,
+        heartbeat_interval_ms: int = 3000,
+        group_instance_id: str | None = None,
+        client_rack: str = "",
+        partition_assignors: tuple[str, ...] = ("range", "roundrobin"),
+        client_id: str = "minikafka-consumer",
+    ) -> None:
+        """Kafka's settings under Kafka's names, but for units that stand last. `auto_offset_reset`: earliest, latest or none."""
+        if auto_offset_reset not in ("earliest", "latest", "none"):
+            raise ClientError(f"auto_offset_reset={auto_offset_reset}: must be earliest, latest or none")
+        if isolation_level not in ("read_uncommitted", "read_committed"):
+            raise ClientError(f"isolation_level={isolation_level}: must be read_uncommitted or read_committed")
+        self.cluster = Cluster(bootstrap, client_id=client_id)
+        self.group_id = group_id
+        self._reset = auto_offset_reset
+        self._auto_commit_s = auto_commit_interval_ms / 1000 if enable_auto_commit and group_id is not None else None
+        self._read_committed = isolation_level == "read_committed"
+        self._fetch_wait_ms_max = fetch_wait_ms_max
+        self._fetch_bytes_min = fetch_bytes_min
+        self._fetch_bytes_max = fetch_bytes_max
+        self._partition_fetch_bytes_max = partition_fetch_bytes_max
+        self._rack = client_rack
+        self._positions: dict[TopicPartition, _Position] = {}
+        self._fetchers: dict[int, asyncio.Task[None]] = {}
+        self._supervisor: asyncio.Task[None] | None = None
+        self._committer: asyncio.Task[None] | None = None
+        self._arrived = asyncio.Event()
+        self._generation = 0
+        self._failure: ClientError | None = None
+        self._member: GroupMember | None = None
+        if group_id is not None:
+            self._member = GroupMember(
+                self.cluster,
+                group_id,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+                group_instance_id=group_instance_id,
+                assignors=partition_assignors,
+                on_assigned=self._assigned,
+                on_lost=self._lost,
+            )
+        self._subscribed = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect. Raises NoBrokers."""
+        await self.cluster.retry(lambda: self.cluster.refresh([]))
+        self._supervisor = asyncio.ensure_future(self._supervise())
+        if self._auto_commit_s is not None:
+            self._committer = asyncio.ensure_future(self._commit_regularly())
+
+    async def close(self) -> None:
+        """Commit when committing automatically, leave the group, disconnect."""
+        for task in (self._supervisor, self._committer, *self._fetchers.values()):
+            if task is not None:
+                task.cancel()
+        if self._auto_commit_s is not None and self._positions:
+            try:
+                await asyncio.wait_for(self.commit(), 5)
+            except (ClientError, *TRANSPORT_ERRORS):
+                pass
+        if self._member is not None and self._subscribed:
+            await self._member.stop()
+        await self.cluster.close()
+
+    # -- assignment ------------------------------------------------------------------------------------------------
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        """Take part in the group; partitions come with the first rebalance. Raises ClientError without a group id."""
+        if self._member is None:
+            raise ClientError("subscribe needs a group_id; without a group use assign")
+        self._subscribed = True
+        self._member.start(list(topics))
+
+    async def assign(self, partitions: Iterable[TopicPartition], offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Read these partitions, from `offsets`, else from the group's commits, else as auto_offset_reset says."""
+        wanted = list(partitions)
+        self._generation += 1
+        self._positions = {key: _Position(generation=self._generation) for key in wanted}
+        known = dict(offsets or {})
+        missing = [key for key in wanted if key not in known]
+        if missing and self.group_id is not None:
+            known |= {key: offset for key, offset in (await self.committed(missing)).items() if offset is not None}
+        unknown = [key for key in wanted if key not in known]
+        if unknown:
+            known |= await self._reset_offsets(unknown)
+        for key, offset in known.items():
+            if key in self._positions:
+                self._positions[key].offset = self._positions[key].fetch_offset = offset
+
+    async def _assigned(self, assignment: Assignment) -> None:
+        await self.assign([(topic, index) for topic, indexes in assignment.items() for index in indexes])
+
+    async def _lost(self) -> None:
+        self._generation += 1
+        self._positions = {}
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are being read."""
+        return list(self._positions)
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Offset of the next record that `poll` hands out."""
+        found = self._positions.get(partition)
+        return None if found is None else found.offset
+
+    def high_watermark(self, partition: TopicPartition) -> int:
+        """As the last fetch told; -1 before it."""
+        found = self._positions.get(partition)
+        return -1 if found is None else found.high_watermark
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from `offset`."""
+        found = self._positions.get(partition)
+        if found is None:
+            raise ClientError(f"{partition[0]}-{partition[1]} is not assigned")
+        self._generation += 1
+        self._positions[partition] = _Position(offset=offset, fetch_offset=offset, generation=self._generation)
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    async def offsets_for(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The offset at a timestamp, or at LATEST (-1) or EARLIEST (-2), for each partition. Raises BrokerError, TimeoutError."""
+        found: dict[TopicPartition, int] = {}
+        for (topic, index), timestamp in wanted.items():
+            found[(topic, index)] = await self._offset_for(topic, index, timestamp)
+        return found
+
+    async def _offset_for(self, topic: str, index: int, timestamp: int) -> int:
+        async def ask() -> int | None:
+            leader = await self.cluster.leader(topic, index)
+            request = ListOffsetsRequest(
+                replica_id=-1,
+                isolation_level=1 if self._read_committed else 0,
+                topics=[
+                    ListOffsetsRequest.ListOffsetsTopic(
+                        name=topic,
+                        partitions=[
+                            ListOffsetsRequest.ListOffsetsPartition(
+                                partition_index=index, current_leader_epoch=leader.leader_epoch, timestamp=timestamp
+                            )
+                        ],
+                    )
+                ],
+            )
+            response = cast(ListOffsetsResponse, await self.cluster.request(request, leader.leader))
+            answer = response.topics[0].partitions[0]
+            code = ErrorCode(answer.error_code)
+            if code is ErrorCode.NONE:
+                return answer.offset
+            if not code.retriable:
+                raise refusal(code, f"offsets of {topic}-{index}")
+            self.cluster.forget(topic)
+            return None
+
+        return cast(int, await self.cluster.retry(ask))
+
+    async def _reset_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if self._reset == "none":
+            names = ", ".join(f"{topic}-{index}" for topic, index in partitions)
+            raise ClientError(f"no committed offset for {names}, and auto_offset_reset is none")
+        return await self.offsets_for(dict.fromkeys(partitions, EARLIEST if self._reset == "earliest" else LATEST))
+
+    async def _ask_coordinator(self, request: Any, version_max: int) -> Any:
+        assert self.group_id is not None
+        coordinator = await find_coordinator(self.cluster, self.group_id)
+        channel = await self.cluster.channel_at(coordinator.host, coordinator.port)
+        return await channel.request(request, channel.version_for(request, version_max))
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+        """What the group has committed; None for nothing. Raises ClientError, TimeoutError."""
+        if self.group_id is None:
+            raise ClientError("committed offsets need a group_id")
+        topics: dict[str, list[int]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(index)
+        request = OffsetFetchRequest(
+            group_id=self.group_id,
+            topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+        )
+
+        async def ask() -> dict[TopicPartition, int | None] | None:
+            response = cast(OffsetFetchResponse, await self._ask_coordinator(request, OFFSET_FETCH_VERSION_MAX))
+            answers = [(topic.name, p) for topic in response.topics for p in topic.partitions]
+            codes = {ErrorCode(response.error_code), *(ErrorCode(p.error_code) for _, p in answers)} - {ErrorCode.NONE}
+            for code in codes:
+                if code.retriable:
+                    return None
+                raise refusal(code, f"committed offsets of group {self.group_id}")
+            return {(name, p.partition_index): p.committed_offset if p.committed_offset >= 0 else None for name, p in answers}
+
+        return cast("dict[TopicPartition, int | None]", await self.cluster.retry(ask))
+
+    async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
+        """Commit `offsets`, or the positions of everything assigned. Raises BrokerError (a rebalance among them), TimeoutError."""
+        if self.group_id is None:
+            raise ClientError("commit needs a group_id")
+        chosen = dict(offsets) if offsets is not None else {k: p.offset for k, p in self._positions.items() if p.offset is not None}
+        if not chosen:
+            return
+        topics: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+        for (topic, index), offset in chosen.items():
+            topics.setdefault(topic, []).append(
+                OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+            )
+        member = self._member if self._subscribed else None
+        request = OffsetCommitRequest(
+            group_id=self.group_id,
+            generation_id_or_member_epoch=member.generation if member is not None else -1,
+            member_id=member.member_id if member is not None else "",
+            topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+        )
+
+        async def ask() -> bool | None:
+            response = cast(OffsetCommitResponse, await self._ask_coordinator(request, OFFSET_COMMIT_VERSION_MAX))
+            codes = {ErrorCode(p.error_code) for topic in response.topics for p in topic.partitions} - {ErrorCode.NONE}
+            for code in codes:
+                if code.retriable:
+                    return None
+                raise refusal(code, f"committing offsets of group {self.group_id}")
+            return True
+
+        await self.cluster.retry(ask)
+
+    async def _commit_regularly(self) -> None:
+        assert self._auto_commit_s is not None
+        while True:
+            await asyncio.sleep(self._auto_commit_s)
+            try:
+                await self.commit()
+            except (ClientError, *TRANSPORT_ERRORS):
+                continue  # the next round, or the rebalance that made it fail, puts it right
+
+    # -- records ---------------------------------------------------------------------------------------------------
+
+    async def poll(self, timeout_ms: int = 1000, records_max: int = 500) -> list[ConsumedRecord]:
+        """Up to `records_max` records; waits at most `timeout_ms` for the first. Raises ClientError for what cannot heal."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while True:
+            self._check()
+            records = self._take(records_max)
+            left = deadline - loop.time()
+            if records or left <= 0:
+                return records
+            self._arrived.clear()
+            try:
+                await asyncio.wait_for(self._arrived.wait(), left)
+            except TimeoutError:
+                self._check()
+                return self._take(records_max)
+
+    def _check(self) -> None:
+        failure = self._failure or (self._member.failure if self._member is not None else None)
+        if failure is not None:
+            self._failure = None
+            raise failure
+
+    def _take(self, records_max: int) -> list[ConsumedRecord]:
+        records: list[ConsumedRecord] = []
+        for position in self._positions.values():
+            while position.buffered and len(records) < records_max:
+                record = position.buffered.popleft()
+                position.offset = record.offset + 1
+                records.append(record)
+            if not position.buffered and position.offset is not None and len(records) < records_max:
+                position.offset = max(position.offset, position.fetch_offset)
+        return records
+
+    async def _supervise(self) -> None:
+        """Keep one fetcher for every broker that leads something assigned."""
+        while True:
+            wanted: set[int] = set()
+            for (topic, index), position in list(self._positions.items()):
+                try:
+                    leader = await self.cluster.leader(topic, index, timeout_ms=5000)
+                    wanted.add(position.preferred if position.preferred in self.cluster.brokers else leader.leader)
+                except BrokerError as error:
+                    self._failure = error
+                except (ClientError, *TRANSPORT_ERRORS):
+                    continue
+            for node_id in wanted:
+                task = self._fetchers.get(node_id)
+                if task is None or task.done():
+                    self._fetchers[node_id] = asyncio.ensure_future(self._fetch_from(node_id))
+            await asyncio.sleep(IDLE_S)
+
+    def _readable_at(self, node_id: int) -> list[tuple[TopicPartition, _Position, int]]:
+        now = asyncio.get_running_loop().time()
+        found = []
+        for (topic, index), position in self._positions.items():
+            if position.fetch_offset < 0 or len(position.buffered) > PREFETCH_RECORDS_MAX or position.paused_until_s > now:
+                continue
+            known = self.cluster.topics.get(topic)
+            if known is None or index >= len(known.partitions):
+                continue
+            partition = known.partitions[index]
+            source = position.preferred if position.preferred in self.cluster.brokers else partition.leader
+            if source == node_id:
+                found.append(((topic, index), position, partition.leader_epoch))
+        return found
+
+    async def _fetch_from(self, node_id: int) -> None:
+        while True:
+            readable = self._readable_at(node_id)
+            if not readable:
+                await asyncio.sleep(IDLE_S)
+                continue
+            try:
+                await self._fetch_once(node_id, readable)
+            except (ClientError, *TRANSPORT_ERRORS):
+                for (topic, _), position, _ in readable:
+                    position.preferred = -1
+                    self.cluster.forget(topic)
+                await asyncio.sleep(IDLE_S)
+
+    async def _fetch_once(self, node_id: int, readable: list[tuple[TopicPartition, _Position, int]]) -> None:
+        topics: dict[str, list[FetchRequest.FetchPartition]] = {}
+        asked: dict[TopicPartition, tuple[_Position, int]] = {}
+        for (topic, index), position, leader_epoch in readable:
+            asked[(topic, index)] = (position, position.fetch_offset)
+            topics.setdefault(topic, []).append(
+                FetchRequest.FetchPartition(
+                    partition=index,
+                    current_leader_epoch=leader_epoch,
+                    fetch_offset=position.fetch_offset,
+                    partition_max_bytes=self._partition_fetch_bytes_max,
+                )
+            )
+        request = FetchRequest(
+            max_wait_ms=self._fetch_wait_ms_max,
+            min_bytes=self._fetch_bytes_min,
+            max_bytes=self._fetch_bytes_max,
+            isolation_level=1 if self._read_committed else 0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[FetchRequest.FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
+            rack_id=self._rack,
+        )
+        channel = await self.cluster.channel_to(node_id)
+        version = channel.version_for(request, FETCH_VERSION_MAX)
+        response = cast(FetchResponse, await channel.request(request, version, self._fetch_wait_ms_max + 30_000))
+        for topic in response.responses:
+            for data in topic.partitions:
+                entry = asked.get((topic.topic, data.partition_index))
+                if entry is None:
+                    continue
+                position, offset = entry
+                if self._positions.get((topic.topic, data.partition_index)) is position and position.fetch_offset == offset:
+                    await self._accept(topic.topic, data, position)
+
+    async def _accept(self, topic: str, data: FetchResponse.PartitionData, position: _Position) -> None:
+        code = ErrorCode(data.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            if position.preferred >= 0:
+                position.preferred = -1
+                return
+            await self._out_of_range(topic, data.partition_index, position)
+            return
+        if code is not ErrorCode.NONE:
+            position.preferred = -1
+            position.paused_until_s = asyncio.get_running_loop().time() + IDLE_S
+            if not code.retriable:
+                self._failure = refusal(code, f"fetching {topic}-{data.partition_index}")
+                self._arrived.set()
+            self.cluster.forget(topic)
+            return
+        position.high_watermark = data.high_watermark
+        if data.preferred_read_replica >= 0:
+            position.preferred = data.preferred_read_replica
+            return
+        if data.records:
+            try:
+                self._decode(topic, data, position)
+            except WireError as error:
+                self._failure = ClientError(f"{topic}-{data.partition_index} holds records that cannot be read: {error}")
+            self._arrived.set()
+
+    async def _out_of_range(self, topic: str, index: int, position: _Position) -> None:
+        try:
+            offsets = await self._reset_offsets([(topic, index)])
+        except ClientError:
+            self._failure = ClientError(
+                f"offset {position.fetch_offset} of {topic}-{index} is not in the log any more, and auto_offset_reset is none"
+            )
+            position.paused_until_s = float("inf")
+            self._arrived.set()
+            return
+        position.fetch_offset = position.offset = offsets[(topic, index)]
+
+    def _decode(self, topic: str, data: FetchResponse.PartitionData, position: _Position) -> None:
+        aborted = sorted(((a.first_offset, a.producer_id) for a in data.aborted_transactions or []), reverse=True)
+        aborting: set[int] = set()
+        records = cast(memoryview, data.records)
+        for batch in iterate_batches(records):
+            batch.check()
+            while aborted and aborted[-1][0] <= batch.last_offset:
+                aborting.add(aborted.pop()[1])
+            if batch.is_control:
+                for marker in batch.records():
+                    if control_type(marker) is ControlType.ABORT:
+                        aborting.discard(batch.producer_id)
+            elif not (self._read_committed and batch.is_transactional and batch.producer_id in aborting):
+                epoch = batch.partition_leader_epoch
+                for record in batch.records():
+                    if record.offset >= position.fetch_offset:
+                        position.buffered.append(
+                            ConsumedRecord(topic, data.partition_index, record.offset, record.timestamp, record.key, record.value, record.headers, epoch)
+                        )
+            position.last_epoch = batch.partition_leader_epoch
+            position.fetch_offset = max(position.fetch_offset, batch.next_offset)

@@ -1,0 +1,31 @@
+"""What can go wrong for a user of the client, in sentences for people."""
+
+from __future__ import annotations
+
+from wire.errors import ErrorCode
+
+
+class ClientError(Exception):
+    """Something that the caller has to know; the text says what, why and what to do."""
+
+
+class NoBrokers(ClientError):
+    """No broker of the bootstrap list answers."""
+
+
+class BrokerError(ClientError):
+    """A broker refused; `code` is the protocol's."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class DeliveryFailed(BrokerError):
+    """A record was not acknowledged within delivery.timeout.ms, or can never be; whether it was stored is not known after a timeout."""
+
+
+def refusal(code: int, what: str, message: str | None = None) -> BrokerError:
+    """A BrokerError that says what was refused."""
+    error = ErrorCode(code)
+    return BrokerError(error, f"{what}: {message or error.text} ({error.name})")

@@ -1,0 +1,193 @@
+"""Membership in a classic consumer group: find the coordinator, join, sync, heartbeat, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from minikafka.client.assignors import ASSIGNORS, Assignment, decode_assignment, decode_subscription, encode_assignment, encode_subscription
+from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster
+from minikafka.client.errors import BrokerError, ClientError, refusal
+from wire.errors import ErrorCode
+from wire.message import Request, Response
+from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from wire.messages.heartbeat import HeartbeatRequest
+from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from wire.messages.leave_group import LeaveGroupRequest
+from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+COORDINATOR_VERSION_MAX = 3
+_LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+_REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+
+
+async def find_coordinator(cluster: Cluster, group_id: str, timeout_ms: int | None = None) -> BrokerInfo:
+    """The broker that coordinates a group. Raises BrokerError, TimeoutError."""
+
+    async def ask() -> BrokerInfo | None:
+        channel = await cluster.any_channel()
+        request = FindCoordinatorRequest(key=group_id)
+        version = channel.version_for(request, COORDINATOR_VERSION_MAX)
+        response = cast(FindCoordinatorResponse, await channel.request(request, version))
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.NONE:
+            return BrokerInfo(response.node_id, response.host, response.port)
+        if code.retriable:
+            return None
+        raise refusal(code, f"the coordinator of group {group_id}", response.error_message)
+
+    return cast(BrokerInfo, await cluster.retry(ask, timeout_ms))
+
+
+class GroupMember:
+    """One member. `on_assigned` is awaited with each new assignment, `on_lost` before a rebalance."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        *,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        heartbeat_interval_ms: int,
+        group_instance_id: str | None,
+        assignors: tuple[str, ...],
+        on_assigned: Callable[[Assignment], Awaitable[None]],
+        on_lost: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.group_id = group_id
+        self.member_id = ""
+        self.generation = -1
+        self._cluster = cluster
+        self._session_timeout_ms = session_timeout_ms
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+        self._heartbeat_interval_s = heartbeat_interval_ms / 1000
+        self._group_instance_id = group_instance_id
+        self._assignors = assignors
+        self._on_assigned = on_assigned
+        self._on_lost = on_lost
+        self._topics: list[str] = []
+        self._coordinator: BrokerInfo | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.joined = asyncio.Event()
+        self.failure: ClientError | None = None
+
+    def start(self, topics: list[str]) -> None:
+        """Join with these topics."""
+        self._topics = topics
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Leave the group."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self.member_id and self._coordinator is not None and self._group_instance_id is None:
+            request = LeaveGroupRequest(
+                group_id=self.group_id,
+                members=[LeaveGroupRequest.MemberIdentity(member_id=self.member_id)],
+            )
+            with contextlib.suppress(*TRANSPORT_ERRORS, ClientError):
+                await asyncio.wait_for(self.ask(request), 2)
+
+    async def ask(self, request: Request) -> Response:
+        """Send a request to the group's coordinator. Raises transport errors and BrokerError."""
+        if self._coordinator is None:
+            self._coordinator = await find_coordinator(self._cluster, self.group_id)
+        try:
+            channel = await self._cluster.channel_at(self._coordinator.host, self._coordinator.port)
+            return await channel.request(request, None, max(self._rebalance_timeout_ms, 30_000) + 5000)
+        except TRANSPORT_ERRORS:
+            self._coordinator = None
+            raise
+
+    def coordinator_lost(self) -> None:
+        """The broker says that it is not the coordinator."""
+        self._coordinator = None
+
+    async def _run(self) -> None:
+        backoff = 0.02
+        while True:
+            try:
+                assignment = await self._join()
+                await self._on_assigned(assignment)
+                self.joined.set()
+                backoff = 0.02
+                await self._heartbeats()
+            except BrokerError as error:
+                if not error.code.retriable and error.code not in _REJOIN:
+                    self.failure = error
+                    self.joined.set()
+                    return
+                if error.code in _LOST_COORDINATOR:
+                    self._coordinator = None
+                if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
+                    self.member_id, self.generation = "", -1
+            except TRANSPORT_ERRORS:
+                self._coordinator = None
+            self.joined.clear()
+            await self._on_lost()
+            await asyncio.sleep(backoff)
+            backoff = min(backoff * 2, 1.0)
+
+    async def _join(self) -> Assignment:
+        protocols = [
+            JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=encode_subscription(self._topics)) for name in self._assignors
+        ]
+        while True:
+            request = JoinGroupRequest(
+                group_id=self.group_id,
+                session_timeout_ms=self._session_timeout_ms,
+                rebalance_timeout_ms=self._rebalance_timeout_ms,
+                member_id=self.member_id,
+                group_instance_id=self._group_instance_id,
+                protocol_type="consumer",
+                protocols=protocols,
+            )
+            response = cast(JoinGroupResponse, await self.ask(request))
+            if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = response.member_id
+                continue
+            if response.error_code:
+                raise refusal(response.error_code, f"joining group {self.group_id}")
+            break
+        self.member_id, self.generation = response.member_id, response.generation_id
+        assignments = await self._assign(response) if response.leader == response.member_id else {}
+        sync = SyncGroupRequest(
+            group_id=self.group_id,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self._group_instance_id,
+            protocol_type="consumer",
+            protocol_name=response.protocol_name,
+            assignments=[
+                SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(assignment))
+                for member, assignment in assignments.items()
+            ],
+        )
+        synced = cast(SyncGroupResponse, await self.ask(sync))
+        if synced.error_code:
+            raise refusal(synced.error_code, f"syncing group {self.group_id}")
+        return decode_assignment(synced.assignment)
+
+    async def _assign(self, joined: JoinGroupResponse) -> dict[str, Assignment]:
+        members = {member.member_id: decode_subscription(member.metadata) for member in joined.members}
+        counts: dict[str, int] = {}
+        for topic in {topic for topics in members.values() for topic in topics}:
+            with contextlib.suppress(ClientError, TimeoutError):
+                counts[topic] = len((await self._cluster.fresh_topic(topic)).partitions)
+        return ASSIGNORS[joined.protocol_name or self._assignors[0]](members, counts)
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat_interval_s)
+            request = HeartbeatRequest(
+                group_id=self.group_id, generation_id=self.generation, member_id=self.member_id, group_instance_id=self._group_instance_id
+            )
+            response: Any = await self.ask(request)
+            if response.error_code:
+                raise refusal(response.error_code, f"heartbeat of group {self.group_id}")
