@@ -1,0 +1,370 @@
+"""A small synchronous, idempotent producer for load tasks: finished batches go to the partitions' leaders over blocking sockets.
+
+Order and exactly-once within a task come from one producer id (KIP-98) with a sequence a partition: batches that were not
+acknowledged are sent again in order, and a broker that has them already answers success or DUPLICATE_SEQUENCE_NUMBER.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from minikafka.spark.encode import EncodedBatch, stamp_producer
+from wire.errors import ErrorCode, WireError
+from wire.frame import encode_request
+from wire.header import decode_response_header
+from wire.message import Request, Response
+from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.metadata import MetadataRequest, MetadataResponse
+from wire.messages.produce import ProduceRequest, ProduceResponse
+from wire.registry import api
+
+CLIENT_ID = "minikafka-load"
+FRAME_BYTES_MAX = 256 << 20
+#: The newest versions that speak of topics by name.
+VERSIONS_MAX = {ProduceRequest.API_KEY: 12, MetadataRequest.API_KEY: 12, InitProducerIdRequest.API_KEY: 4, CreateTopicsRequest.API_KEY: 7}
+REQUEST_BYTES_MAX = 16 << 20
+IN_FLIGHT_MAX = 5
+BACKOFF_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
+DONE = {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}
+RETRY_ALSO = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
+
+
+class ProduceFailed(Exception):
+    """Records could not be written; the text names the partition, the broker's error and how long it was tried."""
+
+
+class _Link:
+    """One blocking connection with pipelined requests, answered in order."""
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self.socket = socket.create_connection((host, port), timeout=timeout_s)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.pending: deque[tuple[int, Request, int, Any]] = deque()
+        self.versions: dict[int, int] = {}
+        self.correlation = 0
+        self._negotiate()
+
+    def _negotiate(self) -> None:
+        answer = cast(ApiVersionsResponse, self.exchange(ApiVersionsRequest(), 0))
+        offered = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        for key, newest in VERSIONS_MAX.items():
+            entry = api(key)
+            if key in offered and entry is not None:
+                version = min(newest, entry.max_version, offered[key][1])
+                if version >= max(entry.min_version, offered[key][0]):
+                    self.versions[key] = version
+
+    def send(self, request: Request, tag: Any = None, version: int | None = None) -> None:
+        if version is None:
+            if request.API_KEY not in self.versions:
+                raise ConnectionError(f"the broker does not offer {request.NAME}")
+            version = self.versions[request.API_KEY]
+        self.correlation = (self.correlation + 1) & 0x7FFFFFFF
+        self.pending.append((self.correlation, request, version, tag))
+        pieces = [memoryview(cast(bytes, piece)) for piece in encode_request(request, version, self.correlation, CLIENT_ID)]
+        while pieces:
+            sent = self.socket.sendmsg(pieces[:512])
+            while pieces and sent >= len(pieces[0]):
+                sent -= len(pieces.pop(0))
+            if pieces and sent:
+                pieces[0] = pieces[0][sent:]
+
+    def receive(self) -> tuple[Response, Any]:
+        """The answer to the oldest request, and that request's tag. Raises OSError, WireError."""
+        correlation, request, version, tag = self.pending[0]
+        size = int.from_bytes(self._exactly(4), "big", signed=True)
+        if not 0 < size <= FRAME_BYTES_MAX:
+            raise ConnectionError(f"an answer of {size} bytes: not a Kafka broker?")
+        frame = memoryview(self._exactly(size))
+        found, position = decode_response_header(frame, request.API_KEY, version, 0)
+        if found != correlation:
+            raise ConnectionError(f"an answer to request {found}, expected {correlation}")
+        self.pending.popleft()
+        entry = api(request.API_KEY)
+        assert entry is not None
+        return cast(Response, entry.response.decode(version, frame, position)), tag
+
+    def exchange(self, request: Request, version: int | None = None) -> Response:
+        self.send(request, None, version)
+        return self.receive()[0]
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray(size)
+        view = memoryview(data)
+        while len(view):
+            got = self.socket.recv_into(view)
+            if got == 0:
+                raise ConnectionError("the broker closed the connection")
+            view = view[got:]
+        return bytes(data)
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+@dataclass(slots=True)
+class _PartitionState:
+    """`waiting`: stamped batches not yet acknowledged, in order; the first `sent` of them are on their way."""
+
+    next_sequence: int = 0
+    waiting: deque[EncodedBatch] = field(default_factory=deque)
+    sent: int = 0
+    first_offset: int = -1
+    next_offset: int = -1
+    records: int = 0
+    error: str = ""
+    trouble_since: float = 0.0
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """`host:port,host:port`. Raises ValueError."""
+    result = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        host, _, port = part.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"{part!r} is not host:port")
+        result.append((host.strip("[]"), int(port)))
+    if not result:
+        raise ValueError("no bootstrap server given")
+    return result
+
+
+class LoadProducer:
+    """Writes EncodedBatches to one topic with acks=all. Not for several threads."""
+
+    def __init__(self, bootstrap: str, topic: str, *, timeout_ms: int = 30_000, delivery_ms: int = 120_000, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+        self.bootstrap, self.topic = parse_bootstrap(bootstrap), topic
+        self.timeout_ms, self.delivery_s, self.in_flight_max = timeout_ms, delivery_ms / 1000, in_flight_max
+        self.links: dict[int, _Link] = {}
+        self.addresses: dict[int, tuple[str, int]] = {}
+        self.leaders: dict[int, int] = {}
+        self.partitions: dict[int, _PartitionState] = {}
+        self.producer_id, self.producer_epoch = -1, -1
+        self.queued_bytes = 0
+        self.retries = 0
+
+    # ---- cluster ----
+
+    def partition_count(self) -> int:
+        """Partitions of the topic; 0 when it does not exist."""
+        return len(self.leaders) if self.leaders or self._refresh() else 0
+
+    def create_topic(self, partitions: int, replication_factor: int = -1) -> None:
+        """Create the topic; fine when it exists. Raises ProduceFailed."""
+        topic = CreateTopicsRequest.CreatableTopic(name=self.topic, num_partitions=partitions, replication_factor=replication_factor)
+        answer = cast(CreateTopicsResponse, self._anyone(CreateTopicsRequest(topics=[topic], timeout_ms=self.timeout_ms)))
+        for one in answer.topics:
+            if one.error_code not in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+                raise ProduceFailed(f"topic {self.topic} cannot be created: {_name(one.error_code)} {one.error_message or ''}".rstrip())
+        deadline = time.monotonic() + self.timeout_ms / 1000
+        while not (self._refresh() and len(self.leaders) >= partitions and all(leader >= 0 for leader in self.leaders.values())):
+            if time.monotonic() > deadline:
+                raise ProduceFailed(f"topic {self.topic} was created, but its partitions have no leaders after {self.timeout_ms} ms")
+            time.sleep(0.05)
+
+    def start(self) -> None:
+        """Get a producer id. Raises ProduceFailed."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
+        deadline = time.monotonic() + self.delivery_s
+        while True:
+            answer = cast(InitProducerIdResponse, self._anyone(request))
+            if answer.error_code == ErrorCode.NONE:
+                self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
+                return
+            if not _retriable(answer.error_code) or time.monotonic() > deadline:
+                raise ProduceFailed(f"no producer id: {_name(answer.error_code)}")
+            time.sleep(0.1)
+
+    def _anyone(self, request: Request) -> Response:
+        """Ask any broker that answers. Raises ProduceFailed when none does."""
+        places = list(self.addresses.values())
+        random.shuffle(places)
+        failure = "no broker"
+        for host, port in [*places, *self.bootstrap]:
+            try:
+                link = _Link(host, port, self.timeout_ms / 1000)
+                try:
+                    return link.exchange(request)
+                finally:
+                    link.close()
+            except (OSError, WireError) as error:
+                failure = f"{host}:{port}: {error}"
+        raise ProduceFailed(f"no broker answers ({failure})")
+
+    def _refresh(self) -> bool:
+        """Leaders and addresses of the topic's partitions; False when the topic is not known."""
+        wanted = [MetadataRequest.MetadataRequestTopic(name=self.topic)]
+        answer = cast(MetadataResponse, self._anyone(MetadataRequest(topics=wanted, allow_auto_topic_creation=False)))
+        self.addresses = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        topic = next((one for one in answer.topics if one.name == self.topic), None)
+        if topic is None or topic.error_code != ErrorCode.NONE:
+            return False
+        self.leaders = {one.partition_index: one.leader_id for one in topic.partitions}
+        return True
+
+    # ---- produce ----
+
+    def send(self, batches: Iterable[EncodedBatch], queue_bytes_max: int = 64 << 20) -> None:
+        """Queue batches and send what fits; blocks while more than `queue_bytes_max` wait for their acknowledgement."""
+        for batch in batches:
+            state = self.partitions.setdefault(batch.partition, _PartitionState())
+            stamp_producer(batch.data, self.producer_id, self.producer_epoch, state.next_sequence)
+            state.next_sequence = (state.next_sequence + batch.records) & 0x7FFFFFFF
+            state.waiting.append(batch)
+            self.queued_bytes += len(batch.data)
+            if self.queued_bytes > queue_bytes_max:
+                self._work(queue_bytes_max // 2)
+
+    def flush(self) -> None:
+        """Wait until everything is acknowledged. Raises ProduceFailed."""
+        self._work(0)
+
+    def close(self) -> None:
+        for link in self.links.values():
+            link.close()
+        self.links.clear()
+
+    def _work(self, until_bytes: int) -> None:
+        attempt = 0
+        while self.queued_bytes > until_bytes:
+            before = self.queued_bytes
+            trouble = self._round(until_bytes)
+            if not trouble:
+                continue
+            self._give_up_if_late()
+            attempt = 0 if self.queued_bytes < before else attempt + 1
+            self.retries += 1
+            time.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+            try:
+                self._refresh()
+            except ProduceFailed:
+                if attempt > 100:
+                    raise
+
+    def _round(self, until_bytes: int) -> bool:
+        """Send and receive until enough is acknowledged or something fails. True: trouble, nothing is in flight any more."""
+        trouble = False
+        while self.queued_bytes > until_bytes and not trouble:
+            trouble = self._send_some()
+            busy = [(leader, link) for leader, link in self.links.items() if link.pending]
+            trouble |= not busy
+            for leader, link in busy:
+                trouble |= self._receive_one(leader, link)
+        if trouble or until_bytes == 0:
+            for leader, link in list(self.links.items()):
+                while link.pending and leader in self.links:
+                    trouble |= self._receive_one(leader, link)
+        if trouble:
+            for state in self.partitions.values():
+                state.sent = 0
+        return trouble
+
+    def _send_some(self) -> bool:
+        """One request to every leader that may take one more."""
+        by_leader: dict[int, list[int]] = {}
+        for partition, state in self.partitions.items():
+            if state.sent < len(state.waiting):
+                by_leader.setdefault(self.leaders.get(partition, -1), []).append(partition)
+        trouble = False
+        for leader, partitions in by_leader.items():
+            try:
+                link = self._link(leader)
+                while len(link.pending) < self.in_flight_max:
+                    chosen = self._choose(partitions)
+                    if not chosen:
+                        break
+                    link.send(self._request(chosen), chosen)
+            except (OSError, WireError) as error:
+                self._lost(leader, partitions, f"broker {leader}: {error}")
+                trouble = True
+        return trouble
+
+    def _link(self, leader: int) -> _Link:
+        link = self.links.get(leader)
+        if link is None:
+            if leader not in self.addresses:
+                raise ConnectionError("no leader is known")
+            link = self.links[leader] = _Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000 + 5)
+        return link
+
+    def _choose(self, partitions: list[int]) -> list[tuple[int, EncodedBatch]]:
+        chosen, total = [], 0
+        for partition in partitions:
+            state = self.partitions[partition]
+            if state.sent < min(len(state.waiting), self.in_flight_max) and total < REQUEST_BYTES_MAX:
+                batch = state.waiting[state.sent]
+                state.sent += 1
+                chosen.append((partition, batch))
+                total += len(batch.data)
+        return chosen
+
+    def _request(self, chosen: list[tuple[int, EncodedBatch]]) -> ProduceRequest:
+        data = [ProduceRequest.PartitionProduceData(index=partition, records=batch.data) for partition, batch in chosen]
+        topic = ProduceRequest.TopicProduceData(name=self.topic, partition_data=data)
+        return ProduceRequest(transactional_id=None, acks=-1, timeout_ms=self.timeout_ms, topic_data=[topic])
+
+    def _receive_one(self, leader: int, link: _Link) -> bool:
+        try:
+            answer, chosen = link.receive()
+        except (OSError, WireError) as error:
+            self._lost(leader, [partition for partition in self.partitions if self.leaders.get(partition) == leader], f"broker {leader}: {error}")
+            return True
+        results = {one.index: one for topic in cast(ProduceResponse, answer).responses for one in topic.partition_responses}
+        trouble = False
+        for partition, batch in chosen:
+            state, result = self.partitions[partition], results.get(partition)
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if result is None else ErrorCode(result.error_code)
+            if code in DONE and state.waiting and state.waiting[0] is batch:
+                self._acknowledged(state, batch, result.base_offset if result is not None else -1)
+            else:
+                trouble = True
+                self._failed(partition, state, code)
+        return trouble
+
+    def _acknowledged(self, state: _PartitionState, batch: EncodedBatch, base_offset: int) -> None:
+        state.waiting.popleft()
+        state.sent = max(0, state.sent - 1)
+        state.records += batch.records
+        self.queued_bytes -= len(batch.data)
+        state.error, state.trouble_since = "", 0.0
+        if base_offset >= 0:
+            state.first_offset = base_offset if state.first_offset < 0 else state.first_offset
+            state.next_offset = max(state.next_offset, base_offset + batch.records)
+
+    def _failed(self, partition: int, state: _PartitionState, code: ErrorCode) -> None:
+        if code not in DONE and code not in RETRY_ALSO and not _retriable(code):
+            raise ProduceFailed(f"{self.topic}-{partition}: {code.name} ({code.text})")
+        if code not in DONE:
+            state.error = code.name
+        state.trouble_since = state.trouble_since or time.monotonic()
+
+    def _lost(self, leader: int, partitions: list[int], error: str) -> None:
+        link = self.links.pop(leader, None)
+        if link is not None:
+            link.close()
+        for partition in partitions:
+            state = self.partitions[partition]
+            if state.waiting:
+                state.error = error
+                state.trouble_since = state.trouble_since or time.monotonic()
+
+    def _give_up_if_late(self) -> None:
+        for partition, state in self.partitions.items():
+            if state.waiting and state.trouble_since and time.monotonic() - state.trouble_since > self.delivery_s:
+                raise ProduceFailed(f"{self.topic}-{partition}: not acknowledged within {self.delivery_s:.0f} s, last error {state.error or 'none'}")
+
+
+def _retriable(code: int) -> bool:
+    return ErrorCode(code).retriable
+
+
+def _name(code: int) -> str:
+    return ErrorCode(code).name

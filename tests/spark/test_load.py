@@ -1,0 +1,206 @@
+"""Bulk load: encoding against other implementations, tables into a broker with faults, the command."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+
+from click.testing import CliRunner  # noqa: E402
+from helpers.topic_server import TopicServer  # noqa: E402
+from pyarrow import csv, parquet  # noqa: E402
+
+from minikafka.cli.load import load  # noqa: E402
+from minikafka.spark import encode, tables  # noqa: E402
+from minikafka.spark.engine_local import LocalEngine  # noqa: E402
+from minikafka.spark.load import COMPRESSIONS, LoadOptions, run_load  # noqa: E402
+from wire.batch import RecordBatch  # noqa: E402
+from wire.compression import CompressionType, compress  # noqa: E402
+from wire.errors import ErrorCode  # noqa: E402
+
+
+def test_murmur2_is_kafkas() -> None:
+    # The pairs of Kafka's own UtilsTest and keys of every length up to 40.
+    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536, b"a-little-bit-longer-string": -1486304829,
+             b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, b"abc": 479470107}  # fmt: skip
+    assert encode.murmur2(pa.array(list(known), pa.binary())).astype(np.int32).tolist() == list(known.values())
+    kafka = pytest.importorskip("kafka.partitioner.default")
+    generator = random.Random(1)
+    keys = [generator.randbytes(n % 41) for n in range(400)]
+    array = pa.concat_arrays([pa.array([b"in front"], pa.binary()), pa.array(keys, pa.binary())]).slice(1)
+    assert encode.murmur2(array).tolist() == [kafka.murmur2(key) & 0xFFFFFFFF for key in keys]
+
+
+def test_rows_without_a_key_go_round() -> None:
+    keys = pa.array([None, b"a", None, b"a", None], pa.binary())
+    partition = encode.partitions_of(keys, 5, 3, first_row=7).tolist()
+    assert partition[0::2] == [7 % 3, 9 % 3, 11 % 3] and partition[1] == partition[3]
+    assert encode.partitions_of(None, 4, 2).tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("with_times", [False, True])
+def test_encoded_rows_decode_to_the_same_rows(codec: int, with_times: bool) -> None:
+    generator = random.Random(codec)
+    rows = 3000
+    keys = [None if n % 7 == 0 else generator.randbytes(generator.choice([0, 1, 5, 70, 200])) for n in range(rows)]
+    values = [None if n % 11 == 0 else generator.randbytes(generator.choice([0, 3, 64, 130, 9000])) for n in range(rows)]
+    times = np.array([1_700_000_000_000 + generator.randrange(-10**7, 10**7) for _ in range(rows)], np.int64) if with_times else None
+    partition = encode.partitions_of(pa.array(keys, pa.binary()), rows, 4)
+    batches = list(encode.encode_rows(
+        pa.array(keys, pa.binary()), pa.array(values, pa.binary()), partition, batch_bytes=50_000, now_ms=123, timestamps=times, codec=codec,
+        compress=lambda kind, data: bytes(compress(CompressionType(kind), data)),
+    ))  # fmt: skip
+    found: dict[int, list[Any]] = {n: [] for n in range(4)}
+    for batch in batches:
+        encode.stamp_producer(batch.data, 77, 3, 5)
+        read = RecordBatch(memoryview(batch.data))
+        read.check()
+        assert (read.producer_id, read.producer_epoch, read.base_sequence, read.records_count) == (77, 3, 5, batch.records)
+        records = list(read.records())
+        assert [record.offset for record in records] == list(range(batch.records))
+        assert read.max_timestamp == max(record.timestamp for record in records)
+        found[batch.partition] += [(record.key, record.value, record.timestamp) for record in records]
+    assert len(batches) > 20
+    for number in range(4):
+        chosen = np.flatnonzero(partition == number).tolist()
+        expected = [(keys[n], values[n], int(times[n]) if times is not None else 123) for n in chosen]
+        assert [(None if key is None else bytes(key), None if value is None else bytes(value), time) for key, value, time in found[number]] == expected
+
+
+def test_rows_as_json_are_json() -> None:
+    import datetime
+
+    table = pa.table({
+        "n": pa.array([1, None, 3]), "f": pa.array([1.5, float("nan"), 1e300]), "b": [True, None, False], "s": ['a"b\\c', "línea\n\t", None],
+        "t": pa.array([datetime.datetime(2024, 1, 2, 3, 4, 5)] * 3, pa.timestamp("ms")), "l": [[1, 2], [], None], "d": pa.array(["x", "y", "x"]).dictionary_encode(),
+        'odd "name"': [1, 2, 3],
+    })  # fmt: skip
+    rows = [json.loads(row) for row in tables.rows_as_json(table).to_pylist()]
+    assert rows[0] == {"n": 1, "f": 1.5, "b": True, "s": 'a"b\\c', "t": rows[0]["t"], "l": [1, 2], "d": "x", 'odd "name"': 1}
+    assert rows[1]["f"] is None and rows[1]["s"] == "línea\n\t" and rows[1]["n"] is None and rows[1]["l"] == []
+    assert rows[2]["f"] == 1e300 and rows[2]["s"] is None
+    assert rows[0]["t"].startswith("2024-01-02")
+
+
+def flights(rows: int) -> pa.Table:
+    return pa.table({
+        "flight": pa.array(range(rows)), "carrier": pa.array([["UA", "AA", "B6", "DL", None][n % 5] for n in range(rows)]),
+        "delay": pa.array([None if n % 13 == 0 else float(n % 90) for n in range(rows)]),
+    })  # fmt: skip
+
+
+def rows_in(server: TopicServer) -> Counter[Any]:
+    return Counter((None if record.key is None else bytes(record.key), bytes(record.value)) for n in range(server.partitions) for record in server.records(n))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_a_table_arrives_whole(tmp_path: Path, kind: str, compression: str) -> None:
+    table, path = flights(20_000), tmp_path / f"flights.{kind}"
+    if kind == "parquet":
+        parquet.write_table(table, path, row_group_size=3000)
+    elif kind == "csv":
+        csv.write_csv(table, path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    with TopicServer("flights", 6) as server:
+        options = LoadOptions(server.bootstrap, "flights", key="carrier", compression=compression, batch_bytes=20_000, split_bytes=100_000)
+        report = run_load(str(path), options, LocalEngine(1))
+    assert (report.rows, report.acknowledged, report.partitions) == (20_000, 20_000, 6)
+    found = rows_in(server)
+    assert sum(found.values()) == 20_000
+    by_flight = {json.loads(value)["flight"]: (key, json.loads(value)) for key, value in found}
+    assert sorted(by_flight) == list(range(20_000))
+    assert by_flight[1] == (b"AA", {"flight": 1, "carrier": "AA", "delay": 1.0})
+    assert by_flight[4][0] is None and by_flight[13][1]["delay"] is None
+    for number in range(6):
+        assert report.offsets.get(number, (0, 0))[1] == server.next_offset.get(number, 0)
+
+
+def test_a_value_column_and_a_timestamp_column(tmp_path: Path) -> None:
+    table = pa.table({"v": [b"\x00\xff", b"", None], "at": pa.array([5, None, 7])})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with TopicServer("t", 1) as server:
+        run_load(str(tmp_path), LoadOptions(server.bootstrap, "t", value="v", timestamp="at"), LocalEngine(1))
+    records = server.records(0)
+    assert [None if record.value is None else bytes(record.value) for record in records] == [b"\x00\xff", b"", None]
+    assert records[0].timestamp == 5 and records[1].timestamp > 10**12 and records[2].timestamp == 7
+
+
+def test_lost_answers_errors_and_closed_connections_give_each_row_once(tmp_path: Path) -> None:
+    parquet.write_table(flights(30_000), tmp_path / "t.parquet", row_group_size=5000)
+
+    def fault(partition: int, number: int) -> Any:
+        if number == 3:
+            return "drop"
+        if number in {5, 6}:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if number == 9 and partition == 2 else None
+
+    with TopicServer("t", 4, fault) as server:
+        options = LoadOptions(server.bootstrap, "t", key="carrier", batch_bytes=10_000)
+        report = run_load(str(tmp_path / "t.parquet"), options, LocalEngine(1))
+    assert report.acknowledged == 30_000 and report.retries >= 2
+    found = rows_in(server)
+    assert len(found) == 30_000 and set(found.values()) == {1}
+    for number in range(4):
+        ordered = [json.loads(bytes(record.value))["flight"] for record in server.records(number)]
+        assert ordered == sorted(ordered), "rows of a task keep their order"
+
+
+def test_an_error_that_no_retry_cures_fails_with_one_line(tmp_path: Path) -> None:
+    parquet.write_table(flights(100), tmp_path / "t.parquet")
+    with TopicServer("t", 2, lambda partition, number: ErrorCode.TOPIC_AUTHORIZATION_FAILED) as server:
+        result = run("--topic", "t", "--bootstrap-server", server.bootstrap, str(tmp_path / "t.parquet"))
+    assert result.exit_code == 1
+    assert "TOPIC_AUTHORIZATION_FAILED" in result.output and len(result.output.splitlines()) == 1
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(load, [*arguments, "--processes", "1"])
+
+
+def test_the_command_creates_the_topic_and_reports(tmp_path: Path) -> None:
+    csv.write_csv(flights(1000), tmp_path / "flights.csv")
+    with TopicServer("new", 0) as server:
+        missing = run(str(tmp_path / "flights.csv"), "--topic", "new", "--bootstrap-server", server.bootstrap)
+        result = run(str(tmp_path / "flights.csv"), "--topic", "new", "--bootstrap-server", server.bootstrap, "--partitions", "5", "-o", "json")
+    assert missing.exit_code == 1 and "does not exist" in missing.output
+    report = json.loads(result.output)
+    assert (result.exit_code, report["rows"], report["acknowledged"], report["partitions"]) == (0, 1000, 1000, 5)
+
+
+def test_wrong_columns_files_and_brokers_are_told_in_one_line(tmp_path: Path) -> None:
+    parquet.write_table(flights(10), tmp_path / "t.parquet")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing else")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for arguments, text, status in (
+        ((str(tmp_path / "t.parquet"), "--key", "carier"), "did you mean carrier?", 2),
+        ((str(tmp_path / "none.parquet"),), "no such file", 2),
+        ((str(tmp_path / "broken.parquet"),), "cannot be read as parquet", 2),
+        ((str(tmp_path / "t.parquet"),), "no broker answers", 1),
+        ((str(tmp_path / "t.parquet"), "--bootstrap-server", "nonsense"), "is not host:port", 2),
+    ):
+        result = run("--topic", "t", "--bootstrap-server", f"127.0.0.1:{port}", *arguments)
+        assert (result.exit_code, len(result.output.splitlines())) == (status, 1), result.output
+        assert text in result.output
+
+
+def test_a_dry_run_needs_no_broker(tmp_path: Path) -> None:
+    parquet.write_table(flights(5000), tmp_path / "t.parquet")
+    result = run(str(tmp_path / "t.parquet"), "--topic", "t", "--dry-run", "--partitions", "3")
+    assert result.exit_code == 0 and "5,000 rows" in result.output
+
+
+def test_compressions_have_kafkas_numbers() -> None:
+    assert [CompressionType[name.upper()].value for name in COMPRESSIONS] == list(range(5))
