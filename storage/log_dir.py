@@ -106,6 +106,7 @@ class LogDirectory:
         self._recovery_points: dict[tuple[str, int], int] = {}
         self._start_offsets: dict[tuple[str, int], int] = {}
         self._high_watermarks: dict[tuple[str, int], int] = {}
+        self._cleaned: dict[tuple[str, int], int] = {}
 
     @property
     def is_offline(self) -> bool:
@@ -145,12 +146,14 @@ class LogDirectory:
                 self.filesystem.fsync_dir(self.path)
             self._recovery_points = self._read_checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT)
             self._start_offsets = self._read_checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT)
+            self._cleaned = self._read_checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT)
             self._high_watermarks = self._read_checkpoint(checkpoint.REPLICATION_OFFSET_CHECKPOINT)
         self.meta = meta
         return meta
 
     def load(self, config_of: ConfigOf, wall_ms: int) -> None:
-        """Load every log. `config_of(topic, partition, topic_id)` gives its configuration. Blocks."""
+        """Load every log. `config_of(topic, partition, topic_id)` gives its configuration; after an unclean stop its
+        cleanup policy matters, see `load_log`. Blocks."""
         for _ in self.load_each(config_of, wall_ms):
             pass
 
@@ -185,6 +188,7 @@ class LogDirectory:
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._start_offsets.get(key, 0),
             high_watermark=self._high_watermarks.get(key),
+            may_have_holes=key in self._cleaned,
             on_failure=self.fail,
             jitter_ms=self._jitter_ms,
         )

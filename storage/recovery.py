@@ -21,6 +21,7 @@ from storage.segment import CLEANED, DELETED, Segment
 
 _log = logging.getLogger(__name__)
 _SWAP = ".swap"
+_INTERNAL = "__"
 _INDEXES = (".index", ".timeindex", ".txnindex")
 _TEMPORARY = ".tmp"
 
@@ -37,17 +38,19 @@ def load_log(
     recovery_point: int = 0,
     log_start_offset: int = 0,
     high_watermark: int | None = None,
+    may_have_holes: bool = False,
     on_failure: Callable[[StorageError], None] | None = None,
     jitter_ms: Callable[[int], int] | None = None,
 ) -> Log:
     """Open the log in `directory`, which is made if missing. `is_clean`: the last shutdown was; else every segment
     from `recovery_point` on is read and checked. `log_start_offset` and `high_watermark` come from the checkpoints of
-    the log directory. Raises StorageError if the disk fails."""
+    the log directory. `may_have_holes`: the log was compacted once, whatever its policy is now. Raises StorageError if
+    the disk fails."""
     log = Log(filesystem, directory, topic, partition, config, on_failure=on_failure, jitter_ms=jitter_ms)
     try:
         if not filesystem.is_dir(directory):
             filesystem.mkdir(directory)
-        _load(log, is_clean, recovery_point, log_start_offset, wall_ms)
+        _load(log, is_clean, recovery_point, log_start_offset, may_have_holes, wall_ms)
     except OSError as error:
         raise log.fail("load the log", error) from error
     log.high_watermark = log.log_start_offset
@@ -55,7 +58,9 @@ def load_log(
     return log
 
 
-def _load(log: Log, is_clean: bool, recovery_point: int, log_start_offset: int, wall_ms: int) -> None:
+def _load(
+    log: Log, is_clean: bool, recovery_point: int, log_start_offset: int, may_have_holes: bool, wall_ms: int
+) -> None:
     with contextlib.suppress(CorruptFile):
         log.topic_id = read_partition_metadata(log.filesystem, f"{log.directory}/{PARTITION_METADATA}") or bytes(16)
     bases = _clean_directory(log.filesystem, log.directory)
@@ -71,7 +76,8 @@ def _load(log: Log, is_clean: bool, recovery_point: int, log_start_offset: int, 
         _rebuild_epochs(log, segments)
     epochs_before = log.epochs.entries
     unflushed_from = None if is_clean else recovery_point
-    segments = _recover(log, segments, unflushed_from, wall_ms)
+    may_have_holes = may_have_holes or log.config.is_compacted or log.topic.startswith(_INTERNAL)
+    segments = _recover(log, segments, unflushed_from, may_have_holes, wall_ms)
     log_end = segments[-1].next_offset() if segments else log.log_start_offset
     if segments and log_end < log.log_start_offset:
         # The checkpointed start lies beyond what the crash left (KAFKA-10101).
@@ -113,7 +119,9 @@ def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
     return bases
 
 
-def _recover(log: Log, segments: list[Segment], unflushed_from: int | None, wall_ms: int) -> list[Segment]:
+def _recover(
+    log: Log, segments: list[Segment], unflushed_from: int | None, may_have_holes: bool, wall_ms: int
+) -> list[Segment]:
     """The segments that are left. In what was not flushed everything after the first bad batch goes, and everything
     after a hole between two segments, as a power cut leaves it (compaction alone makes lawful ones). A flushed segment
     whose index had to be rebuilt loses only its own end, as in Kafka."""
@@ -132,7 +140,7 @@ def _recover(log: Log, segments: list[Segment], unflushed_from: int | None, wall
         log.producer_state.take_snapshot()
         if index + 1 < len(segments):
             segment.become_inactive()
-        has_hole = after is not None and not log.config.is_compacted and segment.next_offset() < after
+        has_hole = after is not None and not may_have_holes and segment.next_offset() < after
         if is_unflushed and (cut or has_hole):
             for lost in segments[index + 1 :]:
                 _remove(log.filesystem, lost)

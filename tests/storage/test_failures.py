@@ -113,8 +113,8 @@ def test_any_failing_call_is_a_storage_error_and_the_rest_recovers(
                 log.flush()
                 log.delete_old_segments(T0)
                 log.delete_files(T0)
-                log.truncate_to(log.log_end_offset - 1)
                 acknowledged -= 1
+                log.truncate_to(log.log_end_offset - 1)
     except StorageError:
         assert log.failure is not None
     assert log.log_end_offset >= acknowledged

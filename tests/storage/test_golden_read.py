@@ -24,7 +24,8 @@ NO_EXPIRY = 1 << 62
 def load(name: str, tmp_path: Path, *, is_clean: bool = False, **config: int) -> Log:
     directory = golden_logs.install(name, tmp_path / Path(name).name)
     topic, _, partition = directory.name.rpartition("-")
-    settings = LogConfig(producer_id_expiration_ms=NO_EXPIRY, **config)
+    policy = frozenset({"compact" if topic.startswith("compact") else "delete"})
+    settings = LogConfig(producer_id_expiration_ms=NO_EXPIRY, cleanup_policy=policy, **config)
     return load_log(
         OsFileSystem(), str(directory), topic, int(partition), settings, wall_ms=WALL_MS, is_clean=is_clean
     )

@@ -173,3 +173,16 @@ def test_recovery_twice_changes_nothing(open_log: Callable[..., Log], disk: Memo
         again.segments[-1].write_pending()
         states.append({name: bytes(inode.data) for name, inode in current.names.items()})
     assert states[0] == states[1] == states[2]
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_hole_between_segments_ends_a_log_that_was_never_compacted(
+    policy: str, open_log: Callable[..., Log], disk: MemoryFileSystem
+) -> None:
+    log = open_log(segment_bytes=500)
+    fill(log, 20)
+    second, batch_size = f"/data/t-0/{log.bases[1]:020d}.log", log.size // 20
+    left = disk.kill()
+    del left.names[second].data[batch_size:]
+    again = open_log(left, is_clean=False, segment_bytes=500, cleanup_policy=frozenset({policy}))
+    assert again.log_end_offset == (log.bases[1] + 1 if policy == "delete" else 20)

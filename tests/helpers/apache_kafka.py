@@ -1,0 +1,155 @@
+"""A real Apache Kafka for round-trip tests: its jars from Maven (kept in ~/.cache/minikafka-tests), its tools, a broker."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+VERSION = "4.3.0"
+POM = Path(__file__).parents[1] / "system" / "kafka-pom.xml"
+CACHE = Path.home() / ".cache" / "minikafka-tests"
+
+
+@cache
+def missing() -> str | None:
+    """Why a real Kafka cannot run here; None if it can."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', shown.stderr + shown.stdout)
+    if found is None or int(found[1]) < 17:
+        return f"Java 17 or newer is needed, not {found[1] if found else 'unknown'}"
+    return None
+
+
+@cache
+def class_path() -> str:
+    """Downloads the jars on first use; one process at a time."""
+    target = CACHE / f"kafka-{VERSION}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / "complete").exists():
+            command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+            command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=CACHE, check=False)
+            if done.returncode:
+                raise RuntimeError(f"Maven could not fetch Apache Kafka {VERSION}:\n{done.stdout}{done.stderr}")
+            (target / "complete").touch()
+    return f"{target}/*"
+
+
+def run_tool(main_class: str, *arguments: str) -> str:
+    """Output of a Kafka tool; raises RuntimeError if it fails."""
+    command = ["java", "-Xmx256m", "-cp", class_path(), main_class, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{main_class} {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
+    return done.stdout + done.stderr
+
+
+def dump_log(files: list[Path], *options: str) -> str:
+    """Output of DumpLogSegments."""
+    names = ",".join(str(file) for file in files)
+    return run_tool("org.apache.kafka.tools.DumpLogSegments", "--files", names, *options)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
+    """Ask again, at most 10 times a second, until `condition()` is true."""
+    deadline = time.monotonic() + timeout_s
+    waiter = socket.socketpair()
+    try:
+        waiter[0].settimeout(0.1)
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what} took longer than {timeout_s} s")
+            with_timeout(waiter[0])
+    finally:
+        for end in waiter:
+            end.close()
+
+
+def with_timeout(waiter: socket.socket) -> None:
+    """Let other processes go on for the socket's timeout."""
+    try:
+        waiter.recv(1)
+    except TimeoutError:
+        return
+
+
+class KafkaBroker:
+    """One combined broker and controller on a directory of its own. `format` once, then `running` any number of times."""
+
+    def __init__(self, directory: Path) -> None:
+        self.data = directory / "data"
+        self._directory = directory
+        broker, controller = free_ports(2)
+        self.bootstrap = f"127.0.0.1:{broker}"
+        self._properties = directory / "server.properties"
+        directory.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": str(self.data),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.retention.ms": "-1",
+            "log.cleaner.dedupe.buffer.size": "10485760",
+        }
+        self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def format(self, cluster_id: str = "minikafka-round-tripAA") -> None:
+        run_tool("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties))
+
+    @contextmanager
+    def running(self) -> Iterator[subprocess.Popen[bytes]]:
+        """A broker that answers; stopped cleanly at the end."""
+        output = (self._directory / "output.txt").open("ab")
+        command = ["java", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
+        process = subprocess.Popen([*command, "kafka.Kafka", str(self._properties)], stdout=output, stderr=output)
+        try:
+            wait_until(lambda: self._answers(process), 60, "the start of Apache Kafka")
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            output.close()
+
+    def output(self) -> str:
+        return (self._directory / "output.txt").read_text(errors="replace")
+
+    def _answers(self, process: subprocess.Popen[bytes]) -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"Apache Kafka ended with status {process.returncode}:\n{self.output()[-4000:]}")
+        host, _, port = self.bootstrap.partition(":")
+        try:
+            socket.create_connection((host, int(port)), 1).close()
+        except OSError:
+            return False
+        return True
