@@ -237,10 +237,10 @@ _TEXTS = {
     ErrorCode.POLICY_VIOLATION: "The request violates a policy of the cluster.",
     ErrorCode.INVALID_RECORD: "A record was refused by the broker.",
     ErrorCode.INVALID_UPDATE_VERSION: "The partition epoch in the request is not the current one.",
-    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "No reassignment of this partition is in progress.",
-    ErrorCode.ELECTION_NOT_NEEDED: "The partition's leader is already the one asked for.",
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader is not available.",
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No eligible leader is available.",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "No partition reassignment is in progress.",
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
 }
 
 

@@ -13,8 +13,8 @@ def _p(name: str, kind: str, default: str | None, doc: str, **options: object) -
     return Property(name, kind, default, doc, **options)  # type: ignore[arg-type]
 
 
-def _accepted(name: str, kind: str, default: str | None) -> Property:
-    return Property(name, kind, default, "Known to Apache Kafka; accepted here without effect.", effect="accepted")
+def _accepted(name: str, kind: str, default: str | None, *, dynamic: bool = False) -> Property:
+    return Property(name, kind, default, "Known to Apache Kafka; accepted here without effect.", effect="accepted", dynamic=dynamic)
 
 
 BROKER_PROPERTIES = PropertyTable(
@@ -104,12 +104,12 @@ BROKER_PROPERTIES = PropertyTable(
         _p("log.cleaner.min.compaction.lag.ms", "long", "0", "How long a record stays uncompacted at least.", low=0, dynamic=True),
         _p("log.cleaner.max.compaction.lag.ms", "long", MAX_LONG, "How long a record stays uncompacted at most.", low=1, dynamic=True),
         _p("log.cleaner.delete.retention.ms", "long", "86400000", "How long tombstones stay.", low=0, dynamic=True),
-        _accepted("log.cleaner.threads", "int", "1"),
-        _accepted("log.cleaner.backoff.ms", "long", "15000"),
-        _accepted("log.cleaner.dedupe.buffer.size", "long", "134217728"),
-        _accepted("log.cleaner.io.buffer.size", "int", "524288"),
-        _accepted("log.cleaner.io.buffer.load.factor", "double", "0.9"),
-        _accepted("log.cleaner.io.max.bytes.per.second", "double", "1.7976931348623157E308"),
+        _accepted("log.cleaner.threads", "int", "1", dynamic=True),
+        _accepted("log.cleaner.backoff.ms", "long", "15000", dynamic=True),
+        _accepted("log.cleaner.dedupe.buffer.size", "long", "134217728", dynamic=True),
+        _accepted("log.cleaner.io.buffer.size", "int", "524288", dynamic=True),
+        _accepted("log.cleaner.io.buffer.load.factor", "double", "0.9", dynamic=True),
+        _accepted("log.cleaner.io.max.bytes.per.second", "double", "1.7976931348623157E308", dynamic=True),
         _p("producer.id.expiration.ms", "int", "86400000", "How long an idle producer id is remembered.", low=1, dynamic=True),
         _accepted("producer.id.expiration.check.interval.ms", "int", "600000"),
         _p("group.min.session.timeout.ms", "int", "6000", "Least session timeout of a group's member.", low=0),

@@ -118,7 +118,7 @@ class ClusterHandlers:
             return DescribeClientQuotasResponse(
                 error_code=ErrorCode.INVALID_REQUEST, error_message="Invalid client quota filter.", entries=None
             )
-        response = DescribeClientQuotasResponse(error_message=None)
+        response = DescribeClientQuotasResponse(error_message="")
         for entity, values in self._metadata.image.client_quotas.items():
             if _matches(entity, components, request.strict):
                 response.entries.append(

@@ -34,8 +34,12 @@ _TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 
 GROUP_SOURCE, CLIENT_METRICS_SOURCE = 8, 7
 
 _DYNAMIC_SOURCES = frozenset({TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE})
-#: Where Kafka shows the coarser property as the default's origin.
-_COARSE_DEFAULTS = {"retention.ms": ("log.retention.hours",)}
+#: Broker properties, and their defaults, that Kafka names as the origin though this broker inherits from others or from none.
+_DEFAULT_ORIGINS = {
+    "retention.ms": ("log.retention.hours", "168"),
+    "local.retention.ms": ("log.local.retention.ms", "-2"),
+    "local.retention.bytes": ("log.local.retention.bytes", "-2"),
+}
 
 #: (name, value or None, source)
 Synonym = tuple[str, str | None, int]
@@ -148,11 +152,13 @@ class ConfigHandlers:
                 found.append((name, cluster[name], CLUSTER_SOURCE))
         given = self._config.given
         found += [(name, given[name], STATIC_SOURCE) for name in static_names(entry) if name in given]
-        for name in (*entry.synonyms, *_COARSE_DEFAULTS.get(entry.name, ())):
+        origin = _DEFAULT_ORIGINS.get(entry.name)
+        for name in entry.synonyms:
             known = BROKER_PROPERTIES.get(name)
             if known is not None and known.default is not None:
-                found.append((name, known.default, DEFAULT_SOURCE))
-                break
+                origin = (name, known.default)
+        if origin is not None:
+            found.append((*origin, DEFAULT_SOURCE))
         return found
 
     def _describe_broker(

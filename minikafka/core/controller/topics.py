@@ -304,7 +304,7 @@ class TopicControl:
         """DeleteTopics, by name or (version 6) by id."""
         if not self._config.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
-            raise ApiError(code, code.text)
+            raise ApiError(code, "Topic deletion is disabled.")
         wanted = [(name, _ZERO_ID) for name in request.topic_names] if version < 6 else [(t.name, t.topic_id) for t in request.topics]
         response = DeleteTopicsResponse()
         records: list[Any] = []
