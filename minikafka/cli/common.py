@@ -1,0 +1,150 @@
+"""What the client commands share: the address, output formats, errors for people, exit codes.
+
+Exit codes: 0 done; 1 the cluster refused or the data are not as asked; 2 wrong usage; 3 the cluster cannot be reached or does not answer in
+time; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from minikafka.client.errors import ClientError, NoBrokers
+
+EXIT_REFUSED = 1
+EXIT_UNREACHABLE = 3
+BOOTSTRAP_VARIABLES = ("MINIKAFKA_BOOTSTRAP", "KAFKA_BOOTSTRAP_SERVERS")
+Command = Callable[..., Any]
+
+
+def bootstrap_option(command: Command) -> Command:
+    """`--bootstrap-server`, `-b`, or an environment variable."""
+    return click.option(
+        "--bootstrap-server",
+        "-b",
+        "bootstrap",
+        envvar=list(BOOTSTRAP_VARIABLES),
+        default="localhost:9092",
+        show_default=True,
+        help="host:port of one or more brokers.",
+    )(command)
+
+
+def command_config_option(command: Command) -> Command:
+    """Accept Kafka's `--command-config FILE`; only PLAINTEXT is spoken yet, and anything else is refused."""
+
+    def check(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value is None:
+            return
+        from minikafka.broker.config import ConfigurationError, load_properties
+
+        try:
+            protocol = load_properties(value).get("security.protocol", "PLAINTEXT")
+        except ConfigurationError as error:
+            raise click.BadParameter(str(error)) from error
+        if protocol != "PLAINTEXT":
+            raise click.BadParameter(f"security.protocol={protocol}: only PLAINTEXT is spoken yet")
+
+    return click.option("--command-config", expose_value=False, callback=check, help="Properties file of the client.")(command)
+
+
+def output_option(command: Command) -> Command:
+    """`-o table|json|jsonl`."""
+    return click.option("--output", "-o", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True, help="Format of the result.")(command)
+
+
+def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False) -> Any:
+    """Run a coroutine function; errors become one line on stderr and an exit code."""
+    try:
+        return _runner()(work())
+    except NoBrokers as error:
+        _fail(str(error), EXIT_UNREACHABLE, traceback)
+    except ClientError as error:
+        _fail(str(error), EXIT_REFUSED, traceback)
+    except TimeoutError as error:
+        _fail(f"no answer in time: {error}", EXIT_UNREACHABLE, traceback)
+    except ConnectionError as error:
+        _fail(f"the connection broke: {error}", EXIT_UNREACHABLE, traceback)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return functools.partial(asyncio.run) if sys.version_info < (3, 11) else _run_with(uvloop.new_event_loop)
+
+
+def _run_with(factory: Callable[[], asyncio.AbstractEventLoop]) -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    def runner(work: Coroutine[Any, Any, Any]) -> Any:
+        with asyncio.Runner(loop_factory=factory) as loop:
+            return loop.run(work)
+
+    return runner
+
+
+def _fail(text: str, status: int, traceback: bool) -> None:
+    if traceback:
+        raise  # noqa: PLE0704 - called from an except block only
+    click.echo(f"error: {text}", err=True)
+    sys.exit(status)
+
+
+def traceback_option(command: Command) -> Command:
+    """`--traceback`."""
+    return click.option("--traceback", is_flag=True, help="Show the traceback of an error.")(command)
+
+
+def emit(rows: Iterable[Mapping[str, Any]], output: str, columns: Sequence[str]) -> None:
+    """Print rows: aligned columns, one JSON array, or one JSON object a line."""
+    found = list(rows)
+    if output == "json":
+        click.echo(json.dumps(found, indent=2, default=str))
+    elif output == "jsonl":
+        for row in found:
+            click.echo(json.dumps(row, default=str))
+    else:
+        click.echo(table(found, columns), nl=False)
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Columns aligned by spaces, headings in capitals, as Kafka's tools print them."""
+    cells = [[column.upper().replace("_", "-") for column in columns]]
+    cells += [["-" if row.get(c) is None else str(row.get(c)) for c in columns] for row in rows]
+    widths = [max(len(line[number]) for line in cells) for number in range(len(columns))]
+    return "".join("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() + "\n" for line in cells)
+
+
+def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
+    """`a=1,b=[x,y]` in one or several options. Raises click.BadParameter."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        for part in _split(text):
+            name, separator, value = part.partition("=")
+            if not separator or not name.strip():
+                raise click.BadParameter(f"{part!r} is not name=value", param_hint=what)
+            value = value.strip()
+            pairs[name.strip()] = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+    return pairs
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, current = [], 0, ""
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    return [part for part in [*parts, current] if part.strip()]

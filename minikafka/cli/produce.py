@@ -1,0 +1,124 @@
+"""`minikafka produce`: records from lines of the standard input or from JSON lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import click
+
+from minikafka.cli.common import bootstrap_option, command_config_option, run, traceback_option
+from minikafka.client.errors import ClientError
+
+
+@click.command("produce")
+@bootstrap_option
+@command_config_option
+@click.argument("topic_argument", required=False, metavar="[TOPIC]")
+@click.option("--topic", "-t", help="Topic to write to.")
+@click.option("--key", "-k", help="Key of every record.")
+@click.option("--key-separator", "-K", help="Each line is key, this separator, value.")
+@click.option("--partition", "-p", type=click.IntRange(0), help="Partition of every record.")
+@click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated.")
+@click.option("--format", "-f", "line_format", type=click.Choice(["lines", "jsonl"]), default="lines", show_default=True, help="jsonl: objects with key, value, partition, timestamp, headers.")
+@click.option("--null-marker", help="A key or value of this text is null.")
+@click.option("--acks", type=click.Choice(["all", "-1", "0", "1"]), default="all", show_default=True, help="Who must have a record before it counts.")
+@click.option("--compression", "-z", "--compression-codec", "compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True, help="Codec.")
+@click.option("--linger-ms", type=click.FloatRange(0), default=5.0, show_default=True, help="How long a batch gathers records.")
+@click.option("-o", "--output", type=click.Choice(["none", "table", "json", "jsonl"]), default="none", show_default=True, help="Where each record went.")
+@traceback_option
+def produce(bootstrap: str, topic_argument: str | None, topic: str | None, traceback: bool, **options: Any) -> None:
+    """Write one record for each line of the standard input. Exit status 0 means that every record was acknowledged."""
+    name = topic or topic_argument
+    if not name:
+        raise click.UsageError("which topic? Give --topic")
+
+    async def go() -> None:
+        await _produce(bootstrap, name, options)
+
+    run(go, traceback=traceback)
+
+
+async def _produce(bootstrap: str, topic: str, options: dict[str, Any]) -> None:
+    from minikafka.client.producer import Producer
+
+    headers = [_header(text) for text in options["headers"]]
+    loop = asyncio.get_running_loop()
+    if sys.stdin.isatty():
+        click.echo("one record a line; end with Ctrl-D", err=True)
+    async with Producer(
+        bootstrap, acks=options["acks"], compression=options["compression"], linger_ms=options["linger_ms"], enable_idempotence=options["acks"] in ("all", "-1")
+    ) as producer:
+        futures = []
+        number = 0
+        while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
+            number += 1
+            record = _parse(line.rstrip(b"\r\n"), number, options)
+            futures.append(
+                await producer.send(
+                    topic,
+                    record["value"],
+                    key=record["key"],
+                    partition=record.get("partition", options["partition"]),
+                    headers=record.get("headers") or headers,
+                    timestamp_ms=record.get("timestamp"),
+                )
+            )
+        await producer.flush()
+        stored = [future.result() for future in futures]
+    _report([{"topic": m.topic, "partition": m.partition, "offset": m.offset, "timestamp": m.timestamp} for m in stored], options["output"])
+
+
+def _report(rows: list[dict[str, Any]], output: str) -> None:
+    from minikafka.cli.common import emit
+
+    if output != "none":
+        emit(rows, output, ["topic", "partition", "offset", "timestamp"])
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    name, separator, value = text.partition("=")
+    return name, value.encode() if separator else None
+
+
+def _parse(line: bytes, number: int, options: dict[str, Any]) -> dict[str, Any]:
+    if options["line_format"] == "jsonl":
+        return _parse_json(line, number)
+    marker = options["null_marker"].encode() if options["null_marker"] is not None else None
+    key: bytes | None = options["key"].encode() if options["key"] is not None else None
+    value: bytes | None = line
+    if options["key_separator"]:
+        head, separator, tail = line.partition(options["key_separator"].encode())
+        if not separator:
+            raise ClientError(f"line {number} has no key separator {options['key_separator']!r}")
+        key, value = head, tail
+    return {"key": None if key == marker and marker is not None else key, "value": None if marker is not None and value == marker else value}
+
+
+def _parse_json(line: bytes, number: int) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise ClientError(f"line {number} is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise ClientError(f"line {number} is not a JSON object")
+    unknown = set(record) - {"key", "value", "partition", "timestamp", "headers", "topic", "offset", "leader_epoch"}
+    if unknown:
+        raise ClientError(f"line {number} has unknown fields: {', '.join(sorted(unknown))}")
+    parsed: dict[str, Any] = {"key": _bytes(record.get("key")), "value": _bytes(record.get("value"))}
+    if "timestamp" in record:
+        parsed["timestamp"] = int(record["timestamp"])
+    if record.get("partition") is not None:
+        parsed["partition"] = int(record["partition"])
+    headers = record.get("headers") or {}
+    pairs = headers.items() if isinstance(headers, dict) else [(h["key"], h["value"]) for h in headers]
+    parsed["headers"] = [(name, _bytes(value)) for name, value in pairs]
+    return parsed
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
