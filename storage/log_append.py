@@ -78,20 +78,11 @@ class LogAppends(LogState):
                 append_time = wall_ms
         first = self.log_end_offset
         last = first + delta
-        update: ProducerUpdate | None = None
-        producer: ProducerEntry | None = None
+        admitted: ProducerEntry | ProducerUpdate | AppendInfo | None = None
         if producer_id >= 0:
-            producer = self.producer_state.entries.get(producer_id)
-            if producer is not None and not (
-                producer.is_next(header[10], sequence) and not attributes & TRANSACTIONAL_BIT
-            ):
-                producer = None
-        if producer_id >= 0 and producer is None:
-            duplicate = self._duplicate(header, timestamp)
-            if duplicate is not None:
-                return duplicate
-            update = ProducerUpdate()
-            self._prepare_client_batch(update, header, first, last, requires_sequence_checks)
+            admitted = self._admit(header, first, last, requires_sequence_checks)
+            if isinstance(admitted, AppendInfo):
+                return admitted
         _PLACE.pack_into(records, 0, first, size - LOG_OVERHEAD, leader_epoch)
         try:
             if leader_epoch != self.epochs.latest:
@@ -105,11 +96,11 @@ class LogAppends(LogState):
             raise
         self.size += size
         self.log_end_offset = last + 1
-        if producer is not None:
+        if isinstance(admitted, ProducerEntry):
             last_sequence = (sequence + delta) & 0x7FFFFFFF
-            producer.add_batch(producer.epoch, last_sequence, last, delta, timestamp)
-        elif update is not None:
-            self.producer_state.publish(update)
+            admitted.add_batch(admitted.epoch, last_sequence, last, delta, timestamp)
+        elif isinstance(admitted, ProducerUpdate):
+            self.producer_state.publish(admitted)
         self.producer_state.advance(last + 1)
         if last - self.recovery_point >= self._flush_messages:
             self.flush()
@@ -129,31 +120,36 @@ class LogAppends(LogState):
             f"configured segment size of {config.segment_bytes}.",
         )
 
-    def _duplicate(self, header: Header, timestamp: int) -> AppendInfo | None:
-        delta, producer_id, epoch, sequence = header[6], header[9], header[10], header[11]
-        last_sequence = (sequence + delta) & 0x7FFFFFFF
-        found = self.producer_state.find_duplicate(producer_id, epoch, sequence, last_sequence)
-        if found is None:
-            return None
-        first, last, first_timestamp = found
-        append_time = first_timestamp if self.config.is_log_append_time else -1
-        return AppendInfo(first, last, timestamp, append_time, self.log_start_offset, True, 1, header[2])
-
-    def _prepare_client_batch(
-        self, update: ProducerUpdate, header: Header, first: int, last: int, requires_sequence_checks: bool
-    ) -> None:
-        self.producer_state.prepare_batch(
+    def _admit(
+        self, header: Header, first: int, last: int, requires_sequence_checks: bool
+    ) -> ProducerEntry | ProducerUpdate | AppendInfo:
+        """What a batch with a producer id means: the entry it simply continues, an update to publish after the write, or
+        the answer of the time it was appended before. Raises ApiError."""
+        _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
+        producers = self.producer_state
+        entry = producers.entries.get(producer_id)
+        is_transactional = bool(attributes & TRANSACTIONAL_BIT)
+        if entry is not None:
+            if not is_transactional and entry.is_next(epoch, sequence):
+                return entry
+            found = entry.duplicate_of(epoch, sequence, (sequence + delta) & 0x7FFFFFFF)
+            if found is not None:
+                append_time = found[2] if self.config.is_log_append_time else -1
+                return AppendInfo(found[0], found[1], timestamp, append_time, self.log_start_offset, True, 1, -1)
+        update = ProducerUpdate()
+        producers.prepare_batch(
             update,
-            header[9],
-            header[10],
-            header[11],
+            producer_id,
+            epoch,
+            sequence,
             first,
             last,
-            header[8],
-            bool(header[5] & TRANSACTIONAL_BIT),
+            timestamp,
+            is_transactional,
             check_epoch=True,
             check_sequence=requires_sequence_checks,
         )
+        return update
 
     def _append_internal(self, records: memoryview, leader_epoch: int, wall_ms: int) -> AppendInfo:
         """Batches of a coordinator or of the raft leader: control batches and any sequence may be there. Offsets

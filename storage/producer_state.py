@@ -143,12 +143,6 @@ class ProducerStateManager:
 
     # -- checking and publishing batches
 
-    def find_duplicate(
-        self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int
-    ) -> tuple[int, int, int] | None:
-        entry = self.entries.get(producer_id)
-        return None if entry is None else entry.duplicate_of(epoch, first_sequence, last_sequence)
-
     def prepare_batch(
         self,
         update: ProducerUpdate,

@@ -21,7 +21,6 @@ from storage.segment import CLEANED, DELETED, Segment
 
 _log = logging.getLogger(__name__)
 _SWAP = ".swap"
-_INTERNAL = "__"
 _INDEXES = (".index", ".timeindex", ".txnindex")
 _TEMPORARY = ".tmp"
 
@@ -76,7 +75,7 @@ def _load(
         _rebuild_epochs(log, segments)
     epochs_before = log.epochs.entries
     unflushed_from = None if is_clean else recovery_point
-    may_have_holes = may_have_holes or log.config.is_compacted or log.topic.startswith(_INTERNAL)
+    may_have_holes = may_have_holes or log.config.is_compacted or _is_compacted_by_name(log.topic)
     segments = _recover(log, segments, unflushed_from, may_have_holes, wall_ms)
     log_end = segments[-1].next_offset() if segments else log.log_start_offset
     if segments and log_end < log.log_start_offset:
@@ -117,6 +116,11 @@ def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
         if dot + suffix in _INDEXES and stem.isdigit() and int(stem) not in bases:
             filesystem.unlink(f"{directory}/{name}")
     return bases
+
+
+def _is_compacted_by_name(topic: str) -> bool:
+    """Internal topics are, also while their configuration is not known yet; the metadata log never is."""
+    return topic.startswith("__") and topic != "__cluster_metadata"
 
 
 def _recover(

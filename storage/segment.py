@@ -186,7 +186,9 @@ class Segment:
 
     def _waited_ms(self, timestamp: int, now: int) -> int:
         first = self.load_first_timestamp()
-        return timestamp - first if first >= 0 else now - self.created_ms
+        if first >= 0:
+            return timestamp - first
+        return now - self.created_ms if self.created_ms > 0 else 0
 
     def load_first_timestamp(self) -> int:
         """Largest timestamp of the first batch, -1 if there is none."""
