@@ -184,7 +184,7 @@ def on_end_quorum_epoch(quorum: Quorum, token: Any, request: m.EndQuorumEpochReq
     if request.epoch < role.epoch:
         quorum.respond(token, quorum.reply_to(request, ErrorCode.FENCED_LEADER_EPOCH))
         return
-    if request.leader_id < 0 or request.leader_id == quorum.local.node_id or isinstance(role, Leader) and request.epoch == role.epoch:
+    if request.leader_id < 0 or request.leader_id == quorum.local.node_id or (isinstance(role, Leader) and request.epoch == role.epoch):
         quorum.respond(token, quorum.reply_to(request, ErrorCode.INVALID_REQUEST))
         return
     if request.epoch == role.epoch and role.leader_id not in (NO_NODE, request.leader_id):

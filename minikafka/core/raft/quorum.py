@@ -15,8 +15,8 @@ from typing import Any
 from minikafka.core.raft import following, leading, membership, voting
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.events import (
-    AppendLeaderChange,
     Answered,
+    AppendLeaderChange,
     BatchAppended,
     Disconnected,
     Effect,

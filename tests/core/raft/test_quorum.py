@@ -1,0 +1,308 @@
+"""Single rules of the quorum, by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from minikafka.core.raft import events as ev
+from minikafka.core.raft import messages as m
+from minikafka.core.raft.log_state import LogState, Validity
+from minikafka.core.raft.quorum import Quorum
+from minikafka.core.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
+from minikafka.core.raft.types import ElectionState, Endpoint, InvariantViolated, OffsetAndEpoch, QuorumConfig, ReplicaKey
+from minikafka.core.raft.voters import Voter, VoterHistory, VoterSet
+from wire.errors import ErrorCode
+
+
+def key(node_id: int) -> ReplicaKey:
+    return ReplicaKey(node_id, bytes([node_id] * 16))
+
+
+def voters(*node_ids: int) -> VoterSet:
+    return VoterSet(Voter(key(node_id), (Endpoint("C", "h", node_id),)) for node_id in node_ids)
+
+
+class Replica:
+    """A quorum and the effects that it asked for; the disk is instantaneous unless `slow`."""
+
+    def __init__(self, node_id: int, members: VoterSet, *, log: LogState | None = None, state: ElectionState | None = None) -> None:
+        self.quorum = Quorum(
+            key(node_id), QuorumConfig(), random.Random(1), log or LogState(), VoterHistory(members, 1), state or ElectionState(),
+            endpoints=[Endpoint("C", "h", node_id)],
+        )  # fmt: skip
+        self.now = 0
+        self.slow = False
+        self.effects: list = []
+
+    def run(self, effects: list) -> list:
+        done = []
+        queue: list = []
+        while True:
+            for effect in effects:
+                done.append(effect)
+                end = self.quorum.log.end_offset
+                if isinstance(effect, ev.AppendLeaderChange):
+                    count = 1 if effect.kraft_version is None else 3
+                    found = [(end + 2, effect.voter_set)] if effect.voter_set else []
+                    queue.append(ev.BatchAppended(effect.epoch, end, end + count, found, []))
+                    if not self.slow:
+                        queue.append(ev.Flushed(end + count))
+            if not queue:
+                self.effects += done
+                return done
+            effects = self.quorum.step(queue.pop(0), self.now)
+
+    def start(self) -> list:
+        return self.run(self.quorum.start(self.now))
+
+    def feed(self, event) -> list:
+        return self.run(self.quorum.step(event, self.now))
+
+    def ask(self, request) -> m.Reply | None:
+        replies = [e.reply for e in self.feed(ev.Received("t", request)) if isinstance(e, ev.Respond)]
+        return replies[0] if replies else None
+
+    def until_deadline(self) -> list:
+        self.now = max(self.quorum.next_deadline(), self.now)
+        return self.run(self.quorum.on_deadline(self.now))
+
+    def sent(self, kind) -> list:
+        return [effect for effect in self.effects if isinstance(effect, ev.Send) and isinstance(effect.request, kind)]
+
+
+def elected(node_id: int = 1, members: VoterSet | None = None) -> Replica:
+    """The leader of epoch 1 of three."""
+    replica = Replica(node_id, members or voters(1, 2, 3))
+    replica.start()
+    while not replica.sent(m.VoteRequest):
+        replica.until_deadline()
+    for is_pre_vote in (True, False):
+        for effect in [entry for entry in replica.sent(m.VoteRequest) if entry.request.pre_vote is is_pre_vote]:
+            reply = m.VoteReply(ErrorCode.NONE, -1, effect.request.epoch, None, None, True)
+            replica.feed(ev.Answered(effect.request_id, reply))
+    return replica
+
+
+def fetch(node_id: int, epoch: int, offset: int, last_epoch: int, high_watermark: int | None = -1, wait: int = 500) -> m.FetchRequest:
+    return m.FetchRequest(epoch, key(node_id), offset, last_epoch, high_watermark, wait, 1000)
+
+
+def test_a_lone_voter_leads_at_once_with_one_write() -> None:
+    replica = Replica(1, voters(1))
+    done = replica.start()
+    assert [type(effect) for effect in done[:2]] == [ev.Persist, ev.AppendLeaderChange]
+    assert done[0].state == ElectionState(1, 1, None)
+    assert replica.quorum.high_watermark == 3
+
+
+def test_pre_vote_then_vote_then_leader() -> None:
+    replica = Replica(1, voters(1, 2, 3))
+    replica.start()
+    while not isinstance(replica.quorum.role, Prospective):
+        replica.until_deadline()
+    pre = [effect for effect in replica.sent(m.VoteRequest) if effect.request.pre_vote]
+    assert {effect.node_id for effect in pre} == {2, 3} and replica.quorum.epoch == 0
+    replica.feed(ev.Answered(pre[0].request_id, m.VoteReply(ErrorCode.NONE, -1, 0, None, None, True)))
+    assert isinstance(replica.quorum.role, Candidate) and replica.quorum.election == ElectionState(1, -1, key(1))
+    real = [effect for effect in replica.sent(m.VoteRequest) if not effect.request.pre_vote]
+    # The late answer to the pre-vote is none to the vote.
+    replica.feed(ev.Answered(pre[1].request_id, m.VoteReply(ErrorCode.NONE, -1, 0, None, None, True)))
+    assert isinstance(replica.quorum.role, Candidate)
+    replica.feed(ev.Answered(real[0].request_id, m.VoteReply(ErrorCode.NONE, -1, 1, None, None, True)))
+    assert isinstance(replica.quorum.role, Leader)
+    # Committed only when a majority has it.
+    assert replica.quorum.high_watermark == -1
+    replica.ask(fetch(2, 1, 3, 1))
+    assert replica.quorum.high_watermark == 3
+
+
+def test_a_granted_vote_of_a_later_epoch_counts_as_refused() -> None:
+    replica = Replica(1, voters(1, 2, 3))
+    replica.start()
+    while not replica.sent(m.VoteRequest):
+        replica.until_deadline()
+    first = replica.sent(m.VoteRequest)[0]
+    replica.feed(ev.Answered(first.request_id, m.VoteReply(ErrorCode.NONE, -1, 9, None, None, True)))
+    assert isinstance(replica.quorum.role, Unattached) and replica.quorum.epoch == 9
+
+
+def test_one_vote_an_epoch_and_it_is_persisted_before_the_answer() -> None:
+    replica = Replica(1, voters(1, 2, 3))
+    replica.start()
+    request = m.VoteRequest(5, key(2), key(1), OffsetAndEpoch(0, 0))
+    done = replica.feed(ev.Received("t", request))
+    kinds = [type(effect) for effect in done]
+    assert kinds.index(ev.Respond) > max(index for index, kind in enumerate(kinds) if kind is ev.Persist)
+    assert replica.quorum.election == ElectionState(5, -1, key(2))
+    assert replica.ask(request).granted
+    assert not replica.ask(m.VoteRequest(5, key(3), key(1), OffsetAndEpoch(99, 4))).granted
+    assert replica.ask(m.VoteRequest(4, key(3), key(1), OffsetAndEpoch(99, 3))).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert replica.ask(m.VoteRequest(6, key(3), ReplicaKey(1, key(8).directory_id), OffsetAndEpoch(0, 0))).error is ErrorCode.INVALID_VOTER_KEY
+    again = Replica(1, voters(1, 2, 3), state=ElectionState(5, -1, key(2)))
+    again.start()
+    assert not again.ask(m.VoteRequest(5, key(3), key(1), OffsetAndEpoch(99, 4))).granted
+
+
+def test_a_log_that_ends_earlier_gets_no_vote() -> None:
+    replica = Replica(1, voters(1, 2, 3), log=LogState(0, 10, [(1, 0), (3, 5)]))
+    replica.start()
+    assert not replica.ask(m.VoteRequest(7, key(2), key(1), OffsetAndEpoch(50, 2))).granted
+    assert not replica.ask(m.VoteRequest(8, key(2), key(1), OffsetAndEpoch(9, 3))).granted
+    assert replica.ask(m.VoteRequest(9, key(2), key(1), OffsetAndEpoch(10, 3))).granted
+
+
+def test_a_follower_that_hears_its_leader_refuses_pre_votes() -> None:
+    replica = Replica(1, voters(1, 2, 3))
+    replica.start()
+    replica.ask(m.BeginQuorumEpochRequest(1, 2, key(1), (Endpoint("C", "h", 2),)))
+    pre = m.VoteRequest(1, key(3), key(1), OffsetAndEpoch(0, 0), True)
+    assert replica.ask(pre).granted
+    sent = replica.sent(m.FetchRequest)[-1]
+    replica.feed(ev.Answered(sent.request_id, m.FetchReply(ErrorCode.NONE, 2, 1, high_watermark=-1)))
+    assert not replica.ask(pre).granted
+    # Its process is gone: the pre-vote is granted and the own timeout is short.
+    sent = replica.sent(m.FetchRequest)[-1]
+    replica.feed(ev.Failed(sent.request_id, is_refused=True))
+    assert replica.ask(pre).granted
+    assert replica.quorum.role.fetch_deadline_ms - replica.now <= QuorumConfig().unreachable_jitter_ms
+
+
+def test_the_high_watermark_needs_the_leaders_own_disk_and_its_own_epoch() -> None:
+    leader = elected()
+    quorum = leader.quorum
+    leader.ask(fetch(2, 1, 3, 1))
+    assert quorum.high_watermark == 3
+    leader.slow = True
+    leader.feed(ev.BatchAppended(1, 3, 5, [], []))
+    leader.ask(fetch(2, 1, 5, 1))
+    assert quorum.high_watermark == 3
+    leader.feed(ev.Flushed(5))
+    assert quorum.high_watermark == 5
+
+
+def test_records_of_an_earlier_epoch_are_not_committed_by_counting() -> None:
+    leader = elected()
+    quorum = leader.quorum
+    assert quorum.role.epoch_start == 0
+    late = Replica(1, voters(1, 2, 3), log=LogState(0, 10, [(1, 0)]))
+    late.quorum.role = Leader(2, 1, None, None, 10)
+    late.quorum.log.appended(2, 10, 11)
+    late.quorum.log.flushed_offset = 11
+    late.quorum._is_started = True
+    late.feed(ev.Received("t", fetch(2, 2, 10, 1)))
+    assert late.quorum.high_watermark == -1
+    late.feed(ev.Received("t", fetch(2, 2, 11, 2)))
+    assert late.quorum.high_watermark == 11
+
+
+def test_parked_fetches_wake_for_records_high_watermark_time_and_resignation() -> None:
+    leader = elected()
+    leader.ask(fetch(2, 1, 3, 1, high_watermark=3))
+    assert leader.ask(fetch(3, 1, 3, 1, high_watermark=3)) is None
+    done = leader.feed(ev.BatchAppended(1, 3, 4, [], []))
+    assert [(e.reply.read_from, e.reply.read_to) for e in done if isinstance(e, ev.Respond)] == [(3, 4), (3, 4)]
+    assert leader.ask(fetch(9, 1, 4, 1, high_watermark=3)) is None
+    leader.feed(ev.Flushed(4))
+    done = leader.feed(ev.Received("t", fetch(2, 1, 4, 1, high_watermark=4)))
+    assert [e.reply.high_watermark for e in done if isinstance(e, ev.Respond)] == [4]
+    assert leader.ask(fetch(3, 1, 4, 1, high_watermark=None)) is None
+    done = leader.run(leader.quorum.resign(1, leader.now))
+    errors = [e.reply.error for e in done if isinstance(e, ev.Respond)]
+    assert errors == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    assert isinstance(leader.quorum.role, Resigned)
+
+
+def test_a_leader_that_a_majority_does_not_hear_resigns() -> None:
+    leader = elected()
+    leader.ask(fetch(2, 1, 3, 1, wait=0))
+    while isinstance(leader.quorum.role, Leader):
+        leader.until_deadline()
+    assert leader.now <= 3 * QuorumConfig().fetch_timeout_ms
+    ends = leader.sent(m.EndQuorumEpochRequest)
+    assert ends[0].request.candidates == (key(2), key(3))
+
+
+def test_errors_of_a_fetch() -> None:
+    leader = elected()
+    assert leader.ask(fetch(2, 0, 0, 0)).error is ErrorCode.FENCED_LEADER_EPOCH
+    assert leader.ask(fetch(2, 7, 0, 0)).error is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert leader.ask(fetch(2, 1, -1, 0)).error is ErrorCode.INVALID_REQUEST
+    assert leader.ask(fetch(2, 1, 8, 1)).diverging == OffsetAndEpoch(3, 1)
+    follower = Replica(2, voters(1, 2, 3))
+    follower.start()
+    reply = follower.ask(fetch(3, 0, 0, 0))
+    assert reply.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and reply.leader_id == -1
+
+
+def test_a_follower_cuts_what_diverges_but_never_what_is_committed() -> None:
+    replica = Replica(1, voters(1, 2, 3), log=LogState(0, 10, [(1, 0), (2, 6)]))
+    replica.start()
+    replica.ask(m.BeginQuorumEpochRequest(3, 2, key(1), (Endpoint("C", "h", 2),)))
+    sent = replica.sent(m.FetchRequest)[-1]
+    assert (sent.request.offset, sent.request.last_epoch) == (10, 2)
+    reply = m.FetchReply(ErrorCode.NONE, 2, 3, high_watermark=-1, diverging=OffsetAndEpoch(8, 1))
+    done = replica.feed(ev.Answered(sent.request_id, reply))
+    assert [effect.offset for effect in done if isinstance(effect, ev.Truncate)] == [6]
+    sent = replica.sent(m.FetchRequest)[-1]
+    assert (sent.request.offset, sent.request.last_epoch) == (6, 1)
+    replica.quorum.high_watermark = 5
+    with pytest.raises(InvariantViolated):
+        replica.quorum.truncate_to(4)
+
+
+def test_a_voter_does_not_fetch_on_before_its_disk_is_done() -> None:
+    replica = Replica(1, voters(1, 2, 3))
+    replica.start()
+    replica.ask(m.BeginQuorumEpochRequest(1, 2, key(1), (Endpoint("C", "h", 2),)))
+    sent = replica.sent(m.FetchRequest)[-1]
+    replica.feed(ev.Answered(sent.request_id, m.FetchReply(ErrorCode.NONE, 2, 1, high_watermark=4, records=b"x")))
+    replica.feed(ev.BatchAppended(1, 0, 4, [], []))
+    replica.feed(ev.FetchedAppended())
+    assert replica.quorum.high_watermark == 4
+    assert replica.sent(m.FetchRequest)[-1] is sent
+    replica.feed(ev.Flushed(4))
+    assert replica.sent(m.FetchRequest)[-1].request.offset == 4
+
+
+def test_a_restarted_leader_does_not_lead_its_epoch_again() -> None:
+    replica = Replica(1, voters(1, 2, 3), state=ElectionState(4, 1, None))
+    replica.start()
+    assert isinstance(replica.quorum.role, Resigned)
+    assert not replica.ask(m.VoteRequest(4, key(2), key(1), OffsetAndEpoch(9, 3))).granted
+
+
+def test_two_leaders_of_an_epoch_are_refused() -> None:
+    replica = Replica(1, voters(1, 2, 3))
+    replica.start()
+    assert replica.ask(m.BeginQuorumEpochRequest(2, 2, key(1), (Endpoint("C", "h", 2),))).error is ErrorCode.NONE
+    assert replica.ask(m.BeginQuorumEpochRequest(2, 3, key(1), (Endpoint("C", "h", 3),))).error is ErrorCode.INVALID_REQUEST
+    assert isinstance(replica.quorum.role, Follower) and replica.quorum.leader_id == 2
+
+
+def test_where_two_logs_part() -> None:
+    log = LogState(0, 20, [(1, 0), (3, 8), (5, 15)])
+    assert log.validate(20, 5) == (Validity.VALID, OffsetAndEpoch(20, 5))
+    assert log.validate(10, 1) == (Validity.DIVERGING, OffsetAndEpoch(8, 1))
+    assert log.validate(12, 2) == (Validity.DIVERGING, OffsetAndEpoch(8, 1))
+    assert log.validate(18, 4) == (Validity.DIVERGING, OffsetAndEpoch(15, 3))
+    assert log.validate(0, 0) == (Validity.VALID, OffsetAndEpoch(0, 0))
+    log.add_snapshot(OffsetAndEpoch(10, 3))
+    assert log.validate(0, 0) == (Validity.SNAPSHOT, OffsetAndEpoch(10, 3))
+    assert log.validate(5, 1) == (Validity.VALID, OffsetAndEpoch(5, 1))
+    log.forget_before(10)
+    assert log.validate(5, 1) == (Validity.SNAPSHOT, OffsetAndEpoch(10, 3))
+    assert log.validate(10, 1) == (Validity.SNAPSHOT, OffsetAndEpoch(10, 3))
+    assert log.validate(10, 3) == (Validity.VALID, OffsetAndEpoch(10, 3))
+
+
+def test_voter_sets_come_and_go_with_the_log() -> None:
+    history = VoterHistory(voters(1), 0)
+    history.add_voters(5, voters(1, 2))
+    history.add_version(4, 1)
+    assert history.latest.node_ids == (1, 2) and history.at(5)[0].node_ids == (1,) and history.at(6) == (voters(1, 2), 1)
+    history.truncate_to(5)
+    assert history.latest.node_ids == (1,) and history.kraft_version == 1
+    history.install(30, voters(3), 1)
+    assert history.latest_offset == 29 and history.latest.node_ids == (3,)
