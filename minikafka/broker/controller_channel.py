@@ -142,10 +142,11 @@ class ControllerChannel:
     async def _pause(self, backoff_ms: int) -> None:
         """Wait for another leader, but no longer than the back-off."""
         self._changed.clear()
+        alarm = self._environment.loop.call_later(backoff_ms / 1000, self._changed.set)
         try:
-            await asyncio.wait_for(self._changed.wait(), backoff_ms / 1000)
-        except TimeoutError:
-            return
+            await self._changed.wait()
+        finally:
+            alarm.cancel()
 
     def _say(self, text: str) -> None:
         """Log a trouble once, however often it is met in a row."""

@@ -75,6 +75,7 @@ class BrokerLifecycle:
         self.ready = asyncio.Event()
         self.failed: asyncio.Future[None] = environment.loop.create_future()
         self._want_shut_down = False
+        self._stopping = False
         self._may_go = asyncio.Event()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -100,6 +101,8 @@ class BrokerLifecycle:
 
     async def stop(self) -> None:
         """Stop heartbeats."""
+        # A cancellation may get lost in asyncio.wait_for (Python 3.11), the flag does not.
+        self._stopping = True
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -137,7 +140,7 @@ class BrokerLifecycle:
     async def _run(self) -> None:
         try:
             await self._register()
-            while not self._may_go.is_set():
+            while not (self._may_go.is_set() or self._stopping):
                 await self._heartbeat()
                 await self._sleep(self._pause_ms())
         except RegistrationFailed as error:
@@ -152,17 +155,17 @@ class BrokerLifecycle:
 
     async def _sleep(self, pause_ms: int) -> None:
         """Until it is time, or something happened that the controller should hear of."""
-        if not self._wake.is_set():
-            try:
-                await asyncio.wait_for(self._wake.wait(), pause_ms / 1000)
-            except TimeoutError:
-                return
+        alarm = self._environment.loop.call_later(pause_ms / 1000, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            alarm.cancel()
         self._wake.clear()
 
     async def _register(self) -> None:
         backoff_ms = REGISTRATION_BACKOFF_MS
         said = ErrorCode.NONE
-        while True:
+        while not self._stopping:
             code = await self._try_to_register()
             if code is ErrorCode.NONE:
                 return

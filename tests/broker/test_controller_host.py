@@ -1,0 +1,255 @@
+"""The active controller over its log: answers after the commit, loss of office, bootstrap, creation on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from helpers import metadata_logs
+from helpers.control_plane import CLUSTER_ID, ControlPlane, FakeConnection, ask, codes
+
+from minikafka.core.controller.config import SUPPORTED_FEATURES
+from minikafka.core.controller.controller import record_version
+from wire.errors import ApiError, ErrorCode
+from wire.frame import encode_request
+from wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from wire.messages.broker_registration import BrokerRegistrationRequest
+from wire.messages.create_topics import CreateTopicsRequest
+from wire.messages.describe_cluster import DescribeClusterRequest
+from wire.messages.describe_configs import DescribeConfigsRequest
+from wire.messages.envelope import EnvelopeRequest
+from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from wire.messages.metadata import MetadataRequest
+from wire.records.frame import encode_metadata_record
+
+DIRECTORY = b"d" * 16
+
+
+def registration(broker_id: int = 1, incarnation: int = 1) -> BrokerRegistrationRequest:
+    return BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=CLUSTER_ID,
+        incarnation_id=bytes((incarnation,)) * 16,
+        listeners=[BrokerRegistrationRequest.Listener(name="PLAINTEXT", host="127.0.0.1", port=21520 + broker_id)],
+        features=[
+            BrokerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+        ],
+        rack=None,
+        log_dirs=[bytes(15) + bytes((200 + broker_id,))],
+    )
+
+
+async def join(plane: ControlPlane, broker_id: int = 1) -> int:
+    """Register and unfence a broker; its epoch."""
+    epoch = (await plane.to_controller(registration(broker_id))).broker_epoch
+    await plane.to_controller(BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=epoch))
+    return epoch
+
+
+def creation(*names: str, **options: Any) -> CreateTopicsRequest:
+    topics = [CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return CreateTopicsRequest(topics=topics, **options)
+
+
+async def test_the_first_records_are_kafkas() -> None:
+    """Offsets 3 to 11 of the golden log."""
+    plane = ControlPlane()
+    ours = [encode_metadata_record(record, record_version(record)) for record in plane.raft.records]
+    path = metadata_logs.directory("kraft-standalone/stopped") / "00000000000000000000.log"
+    kafkas = [value for offset, value, _, _ in metadata_logs.records(path) if offset <= 11]
+    assert ours == kafkas
+    assert plane.metadata.image.features["metadata.version"] == 30
+
+
+async def test_a_second_term_of_office_writes_no_bootstrap() -> None:
+    plane = ControlPlane()
+    count = len(plane.raft.records)
+    plane.raft.resign()
+    plane.raft.lead()
+    assert len(plane.raft.records) == count
+    assert plane.controller.is_active
+
+
+async def test_nobody_is_told_before_the_commit() -> None:
+    plane = ControlPlane()
+    await join(plane)
+    plane.raft.is_holding = True
+    connection = FakeConnection()
+    frame = b"".join(encode_request(creation("t"), 7, 7, "test"))[4:]
+    plane.controller_dispatcher.dispatch(connection, "CONTROLLER", memoryview(frame))
+    second = b"".join(encode_request(creation("t"), 7, 8, "test"))[4:]
+    plane.controller_dispatcher.dispatch(connection, "CONTROLLER", memoryview(second))
+    assert plane.controller.core is not None
+    assert "t" in plane.controller.core.image.topics_by_name
+    assert "t" not in plane.metadata.image.topics_by_name
+    assert not any(answer.done() for answer in connection.answers)
+
+    plane.raft.commit()
+    assert all(answer.done() for answer in connection.answers)
+    assert "t" in plane.metadata.image.topics_by_name
+    assert b"already exists" in connection.answers[1].result()
+
+
+async def test_losing_office_forgets_what_was_not_committed() -> None:
+    plane = ControlPlane()
+    await join(plane)
+    plane.raft.is_holding = True
+    asked = asyncio.ensure_future(plane.controller.ask(creation("t"), 7))
+    await asyncio.sleep(0)
+    plane.raft.resign(leader_id=2)
+    with pytest.raises(ApiError) as caught:
+        await asked
+    assert caught.value.code is ErrorCode.NOT_CONTROLLER
+
+    response = await plane.to_controller(creation("t"))
+    assert codes(response) == [ErrorCode.NOT_CONTROLLER]
+    plane.raft.is_holding = False
+    plane.raft.lead()
+    assert codes(await plane.to_controller(creation("t"))) == [ErrorCode.NONE]
+
+
+async def test_a_standby_answers_not_controller_to_everything() -> None:
+    plane = ControlPlane(lead=False)
+    assert (await plane.to_controller(registration())).error_code == ErrorCode.NOT_CONTROLLER
+    assert (await plane.to_controller(BrokerHeartbeatRequest(broker_id=1))).error_code == ErrorCode.NOT_CONTROLLER
+    answer: AlterPartitionResponse = await plane.to_controller(AlterPartitionRequest(broker_id=1))
+    assert answer.error_code == ErrorCode.NOT_CONTROLLER
+    assert (await plane.to_controller(EnvelopeRequest(request_principal=None))).error_code == ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\x13", b"\0\x13\0\x07\0\0\0\x01\xff\xff\0\x7f", b"\0\x00\0\x09\0\0\0\x01\xff\xff\0\0\0\0"])
+async def test_envelopes_with_nonsense(data: bytes) -> None:
+    plane = ControlPlane()
+    answer = await plane.to_controller(EnvelopeRequest(request_data=data, request_principal=b"", client_host_address=b"\x7f\0\0\1"))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.response_data is None
+
+
+async def test_a_restarted_broker_registers_at_once_when_its_old_connection_is_closed() -> None:
+    plane = ControlPlane()
+    old = FakeConnection()
+    epoch = (await plane.to_controller(registration())).broker_epoch
+    frame = b"".join(encode_request(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=epoch), 2, 1, "b"))[4:]
+    await ask(plane.controller_dispatcher, "CONTROLLER", frame, old)
+    assert (await plane.to_controller(registration(incarnation=2))).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    old.closed = True
+    assert (await plane.to_controller(registration(incarnation=2))).error_code == ErrorCode.NONE
+
+
+async def test_a_dead_broker_is_fenced_by_the_timer() -> None:
+    plane = ControlPlane(properties={"broker.session.timeout.ms": "40", "broker.heartbeat.interval.ms": "10"})
+    await join(plane)
+    assert plane.metadata.image.is_alive(1)
+    plane.clock.now += 41
+    assert await plane.metadata.wait_until(lambda image: not image.is_alive(1), 5_000)
+
+
+# -- a broker's answers --------------------------------------------------------------------------------------------
+
+
+async def test_topics_are_created_when_a_client_asks_for_them() -> None:
+    plane = ControlPlane()
+    await join(plane)
+    wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("new", "new", "..", "__transaction_state")]
+    first, second = await asyncio.gather(plane.request(MetadataRequest(topics=wanted)), plane.request(MetadataRequest(topics=wanted[:1])))
+    assert {topic.name: topic.error_code for topic in first.topics} == {"new": 0, "..": 17, "__transaction_state": 3}
+    assert first.topics[0].partitions[0].leader_id == 1
+    assert second.topics[0].topic_id == first.topics[0].topic_id != bytes(16)
+    assert first.controller_id == 1
+
+
+async def test_topics_are_not_created_when_client_or_configuration_forbid_it() -> None:
+    plane = ControlPlane()
+    await join(plane)
+    wanted = [MetadataRequest.MetadataRequestTopic(name="new")]
+    response = await plane.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
+    assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    strict = ControlPlane(properties={"auto.create.topics.enable": "false"})
+    assert codes(await strict.request(MetadataRequest(topics=wanted))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_a_topic_that_cannot_be_created_says_why() -> None:
+    plane = ControlPlane(properties={"default.replication.factor": "3"})
+    await join(plane)
+    response = await plane.request(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")]))
+    assert codes(response) == [ErrorCode.INVALID_REPLICATION_FACTOR]
+
+
+async def test_metadata_of_leaderless_partitions_and_dead_brokers() -> None:
+    plane = ControlPlane(properties={"broker.session.timeout.ms": "40", "broker.heartbeat.interval.ms": "10"})
+    await join(plane, 1)
+    await join(plane, 2)
+    assignment = CreateTopicsRequest.CreatableReplicaAssignment(partition_index=0, broker_ids=[2, 1])
+    alone = CreateTopicsRequest.CreatableReplicaAssignment(partition_index=1, broker_ids=[2, 1])
+    topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment, alone])
+    await plane.request(CreateTopicsRequest(topics=[topic]))
+    plane.clock.now += 39
+    epoch = plane.metadata.image.brokers[1].epoch
+    await plane.to_controller(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=99))
+    plane.clock.now += 2
+    assert await plane.metadata.wait_until(lambda image: not image.is_alive(2), 5_000)
+    response = await plane.request(MetadataRequest(topics=None))
+    partition = response.topics[0].partitions[0]
+    assert (partition.leader_id, partition.leader_epoch, partition.isr_nodes, partition.offline_replicas) == (1, 1, [1], [2])
+    assert [broker.node_id for broker in response.brokers] == [1]
+    plane.clock.now += 50
+    assert await plane.metadata.wait_until(lambda image: not image.is_alive(1), 5_000)
+    response = await plane.request(MetadataRequest(topics=None))
+    partition = response.topics[0].partitions[0]
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.LISTENER_NOT_FOUND, -1) or partition.error_code == 5
+    assert response.controller_id == -1
+
+
+async def test_configuration_round_trip() -> None:
+    plane = ControlPlane()
+    await join(plane)
+    await plane.request(creation("t"))
+    entry = IncrementalAlterConfigsRequest.AlterableConfig(name="retention.ms", value="77")
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name="t", configs=[entry])
+    answer = await plane.request(IncrementalAlterConfigsRequest(resources=[resource]))
+    assert answer.responses[0].error_code == 0
+    wanted = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["retention.ms"])
+    described = (await plane.request(DescribeConfigsRequest(resources=[wanted], include_synonyms=True))).results[0].configs[0]
+    assert (described.value, described.config_source) == ("77", 1)
+    assert [(synonym.name, synonym.value, synonym.source) for synonym in described.synonyms] == [
+        ("retention.ms", "77", 1), ("log.retention.ms", "-1", 4), ("log.retention.hours", "168", 5),
+    ]  # fmt: skip
+
+
+async def test_dynamic_broker_configuration_is_inherited_by_topics() -> None:
+    plane = ControlPlane()
+    await join(plane)
+    await plane.request(creation("t"))
+    for resource_name, value in (("", "1000"), ("1", "2000")):
+        entry = IncrementalAlterConfigsRequest.AlterableConfig(name="log.retention.ms", value=value)
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name=resource_name, configs=[entry])
+        assert (await plane.request(IncrementalAlterConfigsRequest(resources=[resource]))).responses[0].error_code == 0
+    wanted = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["retention.ms"])
+    described = (await plane.request(DescribeConfigsRequest(resources=[wanted], include_synonyms=True))).results[0].configs[0]
+    assert (described.value, described.config_source) == ("2000", 2)
+    assert [synonym.source for synonym in described.synonyms] == [2, 3, 4, 5]
+    static = IncrementalAlterConfigsRequest.AlterableConfig(name="node.id", value="9")
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name="1", configs=[static])
+    assert (await plane.request(IncrementalAlterConfigsRequest(resources=[resource]))).responses[0].error_code == ErrorCode.INVALID_CONFIG
+
+
+async def test_fenced_brokers_are_described_when_asked_for() -> None:
+    plane = ControlPlane()
+    await plane.to_controller(registration())
+    assert (await plane.request(DescribeClusterRequest())).brokers == []
+    described = (await plane.request(DescribeClusterRequest(include_fenced_brokers=True))).brokers
+    assert [(broker.broker_id, broker.is_fenced) for broker in described] == [(1, True)]
+
+
+async def test_an_unreachable_controller_is_an_error_in_the_answer() -> None:
+    plane = ControlPlane()
+
+    async def lost(request: Any, timeout_ms: int = 0, **options: Any) -> Any:
+        raise TimeoutError
+
+    plane.channel.request = lost  # type: ignore[method-assign]
+    response = await plane.request(creation("t", timeout_ms=10))
+    assert codes(response) == [ErrorCode.REQUEST_TIMED_OUT]
