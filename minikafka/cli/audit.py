@@ -18,19 +18,57 @@ FINDINGS_SHOWN_MAX = 20
 @click.command("audit")
 @click.argument("log_dirs", nargs=-1, required=True, type=click.Path())
 @click.option("--topic", "topics", multiple=True, help="Audit only this topic (repeatable).")
-@click.option("--engine", type=click.Choice(["auto", "local", "spark"]), default="auto", show_default=True, help="auto: Spark when --master is given, else processes of this machine.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    help="auto: Spark when --master is given, else processes of this machine.",
+)
 @click.option("--master", default=None, help="Spark master URL, for example local[*] or spark://host:7077.")
-@click.option("--level", type=click.Choice(["batches", "records"]), default="batches", show_default=True, help="records: decode every record as well.")
-@click.option("--digest", type=click.Choice(["crc", "blake2b"]), default="crc", show_default=True, help="What replicas are compared by; blake2b is slower and leaves nothing to a 32-bit checksum.")
+@click.option(
+    "--level", type=click.Choice(["batches", "records"]), default="batches", show_default=True, help="records: decode every record as well."
+)
+@click.option(
+    "--digest",
+    type=click.Choice(["crc", "blake2b"]),
+    default="crc",
+    show_default=True,
+    help="What replicas are compared by; blake2b is slower and leaves nothing to a 32-bit checksum.",
+)
 @click.option("--processes", type=click.IntRange(0), default=0, help="Processes of the local engine [default: one a core].")
 @click.option("--split-bytes", type=click.IntRange(1 << 20), default=256 << 20, show_default=True, help="Log bytes a task.")
 @click.option("--self-check", is_flag=True, help="One replica of each partition is enough: its own checks decide.")
-@click.option("--fail-on", multiple=True, type=click.Choice(["lagging", "truncation_pending", "single", "empty"]), help="Let these verdicts fail the audit too.")
-@click.option("--report", "report_dir", type=click.Path(file_okay=False), default=None, help="Directory for report.json, summary.md and Parquet tables.")
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice(["lagging", "truncation_pending", "single", "empty"]),
+    help="Let these verdicts fail the audit too.",
+)
+@click.option(
+    "--report",
+    "report_dir",
+    type=click.Path(file_okay=False),
+    default=None,
+    help="Directory for report.json, summary.md and Parquet tables.",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True)
 @click.option("--quiet", is_flag=True, help="Only the verdict line.")
-def audit(log_dirs: tuple[str, ...], topics: tuple[str, ...], engine: str, master: str | None, level: str, digest: str, processes: int, split_bytes: int,
-          self_check: bool, fail_on: tuple[str, ...], report_dir: str | None, output: str, quiet: bool) -> None:  # fmt: skip
+def audit(
+    log_dirs: tuple[str, ...],
+    topics: tuple[str, ...],
+    engine: str,
+    master: str | None,
+    level: str,
+    digest: str,
+    processes: int,
+    split_bytes: int,
+    self_check: bool,
+    fail_on: tuple[str, ...],
+    report_dir: str | None,
+    output: str,
+    quiet: bool,
+) -> None:
     """Compare the replicas in LOG_DIRS (brokers' log.dirs, or folders of them) and check each against itself.
 
     Reads Apache Kafka's and minikafka's directories, of stopped, crashed or running brokers. Exit status: 0 everything compared
@@ -132,8 +170,14 @@ def _show_tables(report: dict[str, Any]) -> None:
     shown = odd or report["partitions"][:FINDINGS_SHOWN_MAX]
     for one in shown:
         colour = {"MATCH": "green", "DIVERGENT": "red", "CORRUPT": "red"}.get(one["verdict"], "yellow")
-        table.add_row(escape(f"{one['topic']}-{one['partition']}"), f"[{colour}]{one['verdict']}[/]", escape(" ".join(one["brokers"])),
-                      f"{one['fence_from']}..{one['fence_to']}", f"{one['batches_compared']:,}", f"{one['records_compared']:,}")  # fmt: skip
+        table.add_row(
+            escape(f"{one['topic']}-{one['partition']}"),
+            f"[{colour}]{one['verdict']}[/]",
+            escape(" ".join(one["brokers"])),
+            f"{one['fence_from']}..{one['fence_to']}",
+            f"{one['batches_compared']:,}",
+            f"{one['records_compared']:,}",
+        )
     if shown:
         console.print(table)
     if len(shown) < len(report["partitions"]):
@@ -141,7 +185,10 @@ def _show_tables(report: dict[str, Any]) -> None:
     for finding in report["findings"][:FINDINGS_SHOWN_MAX]:
         colour = {"error": "red", "warning": "yellow"}.get(finding["level"], "dim")
         brokers = f" broker {', '.join(finding['brokers'])}" if finding["brokers"] else ""
-        console.print(f"[{colour}]{finding['level'].upper()}[/] [bold]{finding['check']}[/] {escape(reporting.where(finding) + brokers)}", highlight=False)
+        console.print(
+            f"[{colour}]{finding['level'].upper()}[/] [bold]{finding['check']}[/] {escape(reporting.where(finding) + brokers)}",
+            highlight=False,
+        )
         console.print(f"  {escape(finding['message'])}", highlight=False)
         if finding["level"] != "note":
             console.print(f"  [dim]{escape(finding['meaning'])}[/]", highlight=False)

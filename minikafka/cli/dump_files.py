@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 
 from minikafka.spark import logformat
-from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Batches, FormatError, SegmentReader
+from minikafka.spark.logformat import (
+    CODEC_MASK,
+    CODECS,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    Batches,
+    FormatError,
+    SegmentReader,
+)
 from minikafka.spark.records import decode_records
 
 _SNAPSHOT_NAME = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
@@ -90,7 +100,10 @@ def _log_lines(path: str, name: str, options: DumpOptions, problems: Problems) -
             last_offset = record["offset"]
             yield record_line(record, options)
     if gaps:
-        problems.lines += [f"Non-consecutive offsets in {path}", *(f"  {last} is followed by {offset}" for last, offset in sorted(gaps.items()))]
+        problems.lines += [
+            f"Non-consecutive offsets in {path}",
+            *(f"  {last} is followed by {offset}" for last, offset in sorted(gaps.items())),
+        ]
 
 
 def read_log(path: str, options: DumpOptions) -> Iterator[dict[str, Any]]:
@@ -108,7 +121,8 @@ def read_log(path: str, options: DumpOptions) -> Iterator[dict[str, Any]]:
         if rest > 0 and options.bytes_max >= size:
             if reader.stopped == "length":
                 length = int.from_bytes(os.pread(file.fileno(), 4, reader.position + 8), "big", signed=True)
-                line = f"Found batch length {length} at position {reader.position}, smaller than a batch header: the {rest} bytes from there on are not read"
+                line = f"Found batch length {length} at position {reader.position}, smaller than a batch header: "
+                line += f"the {rest} bytes from there on are not read"
             else:
                 line = f"Found {rest} invalid bytes at the end of {os.path.basename(path)}"
             yield {"error": f"{rest} bytes behind position {reader.position} are no batch", "line": line}
@@ -120,14 +134,26 @@ def _batch(batches: Batches, index: int) -> dict[str, Any]:
     attributes = int(header["attributes"])
     codec = attributes & CODEC_MASK
     return {
-        "baseOffset": base, "lastOffset": base + delta, "count": int(header["count"]), "baseSequence": sequence,
-        "lastSequence": _sequence(sequence, delta), "producerId": int(header["producer_id"]), "producerEpoch": int(header["producer_epoch"]),
-        "partitionLeaderEpoch": int(header["epoch"]), "isTransactional": bool(attributes & TRANSACTIONAL_BIT), "isControl": bool(attributes & CONTROL_BIT),
-        "deleteHorizonMs": int(header["base_timestamp"]) if attributes & DELETE_HORIZON_BIT else None, "position": int(batches.position[index]),
-        "timestampType": "LogAppendTime" if attributes & TIMESTAMP_TYPE_BIT else "CreateTime", "timestamp": int(header["max_timestamp"]),
-        "size": int(batches.size[index]), "magic": int(header["magic"]), "compresscodec": CODECS[codec] if codec < len(CODECS) else f"unknown({codec})",
-        "crc": int(header["crc"]), "isvalid": int(header["crc"]) == int(batches.crc[index]) and int(header["magic"]) == logformat.MAGIC,
-    }  # fmt: skip
+        "baseOffset": base,
+        "lastOffset": base + delta,
+        "count": int(header["count"]),
+        "baseSequence": sequence,
+        "lastSequence": _sequence(sequence, delta),
+        "producerId": int(header["producer_id"]),
+        "producerEpoch": int(header["producer_epoch"]),
+        "partitionLeaderEpoch": int(header["epoch"]),
+        "isTransactional": bool(attributes & TRANSACTIONAL_BIT),
+        "isControl": bool(attributes & CONTROL_BIT),
+        "deleteHorizonMs": int(header["base_timestamp"]) if attributes & DELETE_HORIZON_BIT else None,
+        "position": int(batches.position[index]),
+        "timestampType": "LogAppendTime" if attributes & TIMESTAMP_TYPE_BIT else "CreateTime",
+        "timestamp": int(header["max_timestamp"]),
+        "size": int(batches.size[index]),
+        "magic": int(header["magic"]),
+        "compresscodec": CODECS[codec] if codec < len(CODECS) else f"unknown({codec})",
+        "crc": int(header["crc"]),
+        "isvalid": int(header["crc"]) == int(batches.crc[index]) and int(header["magic"]) == logformat.MAGIC,
+    }
 
 
 def _sequence(base: int, delta: int) -> int:
@@ -142,20 +168,43 @@ def _add_records(item: dict[str, Any], batches: Batches, index: int) -> None:
     append_time = item["timestampType"] == "LogAppendTime"
     for row in range(len(records)):
         offset = int(records.offset[row])
-        item["records"].append({
-            "offset": offset, "timestampType": item["timestampType"], "timestamp": item["timestamp"] if append_time else int(records.timestamp[row]),
-            "sequence": _sequence(item["baseSequence"], offset - item["baseOffset"]), "key": records.key(row), "value": records.value(row),
-            "headers": records.headers(row), "control": item["isControl"],
-        })  # fmt: skip
+        item["records"].append(
+            {
+                "offset": offset,
+                "timestampType": item["timestampType"],
+                "timestamp": item["timestamp"] if append_time else int(records.timestamp[row]),
+                "sequence": _sequence(item["baseSequence"], offset - item["baseOffset"]),
+                "key": records.key(row),
+                "value": records.value(row),
+                "headers": records.headers(row),
+                "control": item["isControl"],
+            }
+        )
 
 
 def batch_line(item: dict[str, Any]) -> str:
     horizon = "OptionalLong.empty" if item["deleteHorizonMs"] is None else f"OptionalLong[{item['deleteHorizonMs']}]"
     shown = {**item, "deleteHorizonMs": horizon, item["timestampType"]: item["timestamp"]}
     order = (
-        "baseOffset", "lastOffset", "count", "baseSequence", "lastSequence", "producerId", "producerEpoch", "partitionLeaderEpoch", "isTransactional",
-        "isControl", "deleteHorizonMs", "position", item["timestampType"], "size", "magic", "compresscodec", "crc", "isvalid",
-    )  # fmt: skip
+        "baseOffset",
+        "lastOffset",
+        "count",
+        "baseSequence",
+        "lastSequence",
+        "producerId",
+        "producerEpoch",
+        "partitionLeaderEpoch",
+        "isTransactional",
+        "isControl",
+        "deleteHorizonMs",
+        "position",
+        item["timestampType"],
+        "size",
+        "magic",
+        "compresscodec",
+        "crc",
+        "isvalid",
+    )
     return " ".join(f"{name}: {str(shown[name]).lower() if isinstance(shown[name], bool) else shown[name]}" for name in order)
 
 
@@ -167,7 +216,10 @@ def record_line(record: dict[str, Any], options: DumpOptions) -> str:
     if options.record_metadata:
         sizes = [-1 if content is None else len(content) for content in (key, value)]
         names = ",".join(dump_records.text(name) for name, _ in record["headers"])
-        parts.append(f"offset: {record['offset']} {record['timestampType']}: {record['timestamp']} keySize: {sizes[0]} valueSize: {sizes[1]} sequence: {record['sequence']} headerKeys: [{names}]")
+        parts.append(
+            f"offset: {record['offset']} {record['timestampType']}: {record['timestamp']} keySize: {sizes[0]} valueSize: {sizes[1]} "
+            f"sequence: {record['sequence']} headerKeys: [{names}]"
+        )
     if record["control"]:
         parts.append(dump_records.control_record(key, value))
     elif options.print_data:
@@ -326,7 +378,8 @@ def _snapshot_lines(path: str, data: bytes, options: DumpOptions, problems: Prob
         line = f"producerId: {producer} producerEpoch: {epoch} coordinatorEpoch: {coordinator} currentTxnFirstOffset: "
         line += (f"OptionalLong[{first}]" if first >= 0 else "OptionalLong.empty") + f" lastTimestamp: {timestamp}"
         if last >= 0:
-            line += f" firstSequence: {(sequence - delta) % SEQUENCES} lastSequence: {sequence} lastOffset: {last} offsetDelta: {delta} timestamp: {timestamp}"
+            line += f" firstSequence: {(sequence - delta) % SEQUENCES} lastSequence: {sequence} lastOffset: {last}"
+            line += f" offsetDelta: {delta} timestamp: {timestamp}"
         yield line
 
 

@@ -72,7 +72,9 @@ def _print_json(path: str, options: DumpOptions, problems: Problems, output: str
 
     if not path.endswith((".log", ".checkpoint")):
         lines = list(dump_file(path, options, problems))[1:]
-        rows = [dict(zip(parts[::2], map(_number, parts[1::2]), strict=False)) for line in lines if (parts := line.replace(":", "").split())]
+        rows = [
+            dict(zip(parts[::2], map(_number, parts[1::2]), strict=False)) for line in lines if (parts := line.replace(":", "").split())
+        ]
         click.echo(json.dumps({"file": path, "entries": rows}, indent=1 if output == "json" else None))
         return
     batches = []

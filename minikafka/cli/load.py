@@ -22,18 +22,48 @@ if TYPE_CHECKING:
 @click.option("--partitions", type=click.IntRange(0), default=0, help="Create the topic with this many partitions when it is missing.")
 @click.option("--replication-factor", type=int, default=-1, help="For --partitions [default: the broker's].")
 @click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True)
-@click.option("--batch-size", "batch_bytes", type=click.IntRange(1024), default=512 << 10, show_default=True, help="Bytes of a record batch before compression.")
+@click.option(
+    "--batch-size",
+    "batch_bytes",
+    type=click.IntRange(1024),
+    default=512 << 10,
+    show_default=True,
+    help="Bytes of a record batch before compression.",
+)
 @click.option("--format", "format_name", type=click.Choice(["parquet", "csv", "jsonl"]), default=None, help="[default: from the file name]")
 @click.option("--delimiter", default=",", show_default=True, help="Of CSV columns.")
-@click.option("--engine", type=click.Choice(["auto", "local", "spark"]), default="auto", show_default=True, help="auto: Spark when --master is given, else processes of this machine.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    show_default=True,
+    help="auto: Spark when --master is given, else processes of this machine.",
+)
 @click.option("--master", default=None, help="Spark master URL.")
 @click.option("--processes", type=click.IntRange(0), default=0, help="Processes of the local engine [default: one a core].")
 @click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes a unit of work.")
 @click.option("--dry-run", is_flag=True, help="Read, partition and encode, but send nothing.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def load(table: str, bootstrap: str, topic: str, key: str, value: str, timestamp: str, partitions: int, replication_factor: int, compression: str,
-         batch_bytes: int, format_name: str | None, delimiter: str, engine: str, master: str | None, processes: int, split_bytes: int,
-         dry_run: bool, output: str) -> None:  # fmt: skip
+def load(
+    table: str,
+    bootstrap: str,
+    topic: str,
+    key: str,
+    value: str,
+    timestamp: str,
+    partitions: int,
+    replication_factor: int,
+    compression: str,
+    batch_bytes: int,
+    format_name: str | None,
+    delimiter: str,
+    engine: str,
+    master: str | None,
+    processes: int,
+    split_bytes: int,
+    dry_run: bool,
+    output: str,
+) -> None:
     """Load TABLE (a file, a directory or a pattern) into a topic with acks=all.
 
     Exit status: 0 every row was acknowledged, 1 some were not, 2 usage or an unreadable table.
@@ -47,8 +77,20 @@ def load(table: str, bootstrap: str, topic: str, key: str, value: str, timestamp
     from minikafka.spark.tables import TableError
 
     options = LoadOptions(
-        bootstrap, topic, key, value, timestamp, partitions, replication_factor, compression, batch_bytes, split_bytes, format_name or "", delimiter, dry_run,
-    )  # fmt: skip
+        bootstrap,
+        topic,
+        key,
+        value,
+        timestamp,
+        partitions,
+        replication_factor,
+        compression,
+        batch_bytes,
+        split_bytes,
+        format_name or "",
+        delimiter,
+        dry_run,
+    )
     driver = _engine(engine, master, processes)
     try:
         report = run_load(table, options, driver, _progress if sys.stderr.isatty() and output == "table" else None)
@@ -86,18 +128,27 @@ def _progress(rows: int, done: int, planned: int) -> None:
 
 def _as_dict(report: LoadReport) -> dict[str, Any]:
     return {
-        "topic": report.topic, "rows": report.rows, "acknowledged": report.acknowledged, "bytes": report.bytes, "batches": report.batches,
-        "retries": report.retries, "partitions": report.partitions, "tasks": report.tasks, "engine": report.engine,
-        "seconds": round(report.seconds, 3), "rows_per_second": round(report.rows_per_second), "offsets": {str(k): list(v) for k, v in report.offsets.items()},
-    }  # fmt: skip
+        "topic": report.topic,
+        "rows": report.rows,
+        "acknowledged": report.acknowledged,
+        "bytes": report.bytes,
+        "batches": report.batches,
+        "retries": report.retries,
+        "partitions": report.partitions,
+        "tasks": report.tasks,
+        "engine": report.engine,
+        "seconds": round(report.seconds, 3),
+        "rows_per_second": round(report.rows_per_second),
+        "offsets": {str(k): list(v) for k, v in report.offsets.items()},
+    }
 
 
 def _line(report: LoadReport, dry_run: bool) -> str:
     from minikafka.spark.report import human_bytes
 
     what = "Dry run, nothing sent:" if dry_run else "Loaded"
-    line = f"{what} {report.rows:,} rows ({human_bytes(report.bytes)} in {report.batches:,} batches) into {report.topic}, {report.partitions} partitions, "
-    line += f"in {report.seconds:.2f} s ({report.rows_per_second:,.0f} rows/s)"
+    line = f"{what} {report.rows:,} rows ({human_bytes(report.bytes)} in {report.batches:,} batches) into {report.topic}, "
+    line += f"{report.partitions} partitions, in {report.seconds:.2f} s ({report.rows_per_second:,.0f} rows/s)"
     if not dry_run:
         line += f"; acknowledged by all in-sync replicas: {report.acknowledged:,}"
     return line

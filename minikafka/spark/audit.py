@@ -92,7 +92,9 @@ class AuditResult:
         return {"PASS": 0, "FAIL": 1, "INCOMPLETE": 3}[self.outcome]
 
 
-def run_audit(paths: Iterable[str], engine: Engine, options: AuditOptions | None = None, progress: Callable[[int, int], None] | None = None) -> AuditResult:
+def run_audit(
+    paths: Iterable[str], engine: Engine, options: AuditOptions | None = None, progress: Callable[[int, int], None] | None = None
+) -> AuditResult:
     """Audit the log directories at or below `paths`. `progress(bytes done, bytes planned)` is called as results come in.
 
     Raises SourceError when a path holds no log directory.

@@ -7,13 +7,14 @@ a part of a segment: what must be known of the part before is passed in.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding
 from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, MAGIC, TIMESTAMP_TYPE_BIT, Batches
-from minikafka.spark.records import RecordColumns, has_delete_horizon, maximum_timestamps
+from minikafka.spark.records import has_delete_horizon
 
 Column = np.ndarray[Any, Any]
 RESERVED_BITS = 0xFF80 - 0x10000  # bits 7-15 of the signed attributes
@@ -69,9 +70,20 @@ def offsets(batches: Batches, expected: int, gaps_allowed_below: int) -> Iterato
     for index in np.flatnonzero(base != wanted).tolist():
         here, want = int(base[index]), int(wanted[index])
         if here < want:
-            yield _at(batches, index, "offset-order", f"batch {here}..{int(last[index])} stands where offset {want} is next: offsets go back or repeat")
+            yield _at(
+                batches,
+                index,
+                "offset-order",
+                f"batch {here}..{int(last[index])} stands where offset {want} is next: offsets go back or repeat",
+            )
         elif here > gaps_allowed_below:
-            yield _at(batches, index, "offset-gap", f"offsets {want}..{here - 1} are missing before the batch {here}..{int(last[index])}", offset=want)
+            yield _at(
+                batches,
+                index,
+                "offset-gap",
+                f"offsets {want}..{here - 1} are missing before the batch {here}..{int(last[index])}",
+                offset=want,
+            )
 
 
 def epochs(batches: Batches, previous: int) -> Iterator[Finding]:
@@ -89,15 +101,20 @@ def segment_bounds(batches: Batches, base_offset: int, next_base: int) -> Iterat
         yield _at(batches, index, "segment-name", f"batch {int(base[index])}..{int(last[index])} in a segment that begins at {base_offset}")
     if next_base >= 0:
         for index in np.flatnonzero(last >= next_base).tolist():
-            yield _at(batches, index, "segment-name", f"batch {int(base[index])}..{int(last[index])} although the next segment begins at {next_base}")
+            yield _at(
+                batches,
+                index,
+                "segment-name",
+                f"batch {int(base[index])}..{int(last[index])} although the next segment begins at {next_base}",
+            )
 
 
-def record_level(batches: Batches, records: RecordColumns, wrong: dict[int, str]) -> Iterator[Finding]:
-    """Records decode, and the largest create time is the header's max timestamp (LogValidator sets it)."""
+def record_level(batches: Batches, largest: Column, wrong: dict[int, str]) -> Iterator[Finding]:
+    """Records decode (see records.check_records), and none is later than the header's max timestamp (LogValidator sets it)."""
     for index, text in sorted(wrong.items()):
         yield _at(batches, index, "batch-records", text)
     header = batches.header
-    largest, stated = maximum_timestamps(batches, records), header["max_timestamp"].astype(np.int64)
+    stated = header["max_timestamp"].astype(np.int64)
     create = ((header["attributes"] & (TIMESTAMP_TYPE_BIT | CONTROL_BIT)) == 0) & ~compacted(batches) & (header["count"] > 0)
     for index in np.flatnonzero(create & (largest > stated)).tolist():
         if index not in wrong:
@@ -159,7 +176,9 @@ class OffsetIndexCheck:
             yield self._finding(entry, f"names offset {int(self.offset[entry])}, the segment ends before {end_offset}", level)
 
     def _finding(self, entry: int, text: str, level: str = ERROR) -> Finding:
-        return Finding("index-target", f"entry {entry} (offset {int(self.offset[entry])}) {text}", offset=int(self.offset[entry]), level=level)
+        return Finding(
+            "index-target", f"entry {entry} (offset {int(self.offset[entry])}) {text}", offset=int(self.offset[entry]), level=level
+        )
 
 
 class TimeIndexCheck:
@@ -197,7 +216,9 @@ class TimeIndexCheck:
                 yield self._finding(entry, f"names an offset behind the segment's end {end_offset}", NOTE if crashed else ERROR)
 
     def _finding(self, entry: int, text: str, level: str = ERROR) -> Finding:
-        return Finding("time-index-target", f"entry {entry} (offset {int(self.offset[entry])}) {text}", offset=int(self.offset[entry]), level=level)
+        return Finding(
+            "time-index-target", f"entry {entry} (offset {int(self.offset[entry])}) {text}", offset=int(self.offset[entry]), level=level
+        )
 
 
 def txn_index(entries: Column, markers: dict[int, tuple[int, int, bool]], compacted: bool) -> Iterator[Finding]:
@@ -215,11 +236,19 @@ def txn_index(entries: Column, markers: dict[int, tuple[int, int, bool]], compac
             continue
         if found is None or found[0] != producer or found[1] != 0:
             what = "no marker" if found is None else f"a {'commit' if found[1] == 1 else 'marker'} of producer {found[0]}"
-            yield Finding("txn-index-target", f"entry {index} says producer {producer} aborted {first}..{last}, but the log has {what} at {last}", offset=last)
+            yield Finding(
+                "txn-index-target",
+                f"entry {index} says producer {producer} aborted {first}..{last}, but the log has {what} at {last}",
+                offset=last,
+            )
     indexed = set(entries["last_offset"].tolist())
     for offset, (producer, kind, has_data) in sorted(markers.items()):
         if kind == 0 and has_data and offset not in indexed:
-            yield Finding("txn-index-target", f"producer {producer} aborted its transaction at {offset}, but the index has no entry for it", offset=offset)
+            yield Finding(
+                "txn-index-target",
+                f"producer {producer} aborted its transaction at {offset}, but the index has no entry for it",
+                offset=offset,
+            )
 
 
 def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:
@@ -240,18 +269,28 @@ def epoch_checkpoint(entries: list[tuple[int, int]], runs: list[tuple[int, int, 
     The leader stores (epoch, log end) when it is elected and a follower when it meets the epoch, so an epoch that has batches
     begins exactly at the first of them; only the first run may have lost its beginning to retention (LeaderEpochFileCache).
     """
-    for before, after in zip(entries, entries[1:], strict=False):
+    for before, after in pairwise(entries):
         if after[0] <= before[0] or after[1] < before[1]:
-            yield Finding("epoch-checkpoint", f"entry `{after[0]} {after[1]}` after `{before[0]} {before[1]}`: epochs and offsets must rise", offset=after[1])
+            yield Finding(
+                "epoch-checkpoint",
+                f"entry `{after[0]} {after[1]}` after `{before[0]} {before[1]}`: epochs and offsets must rise",
+                offset=after[1],
+            )
     known = dict(entries)
     for number, (epoch, first, last) in enumerate(runs):
         if epoch < 0:
             continue
         start = known.get(epoch)
         if start is None:
-            yield Finding("epoch-checkpoint", f"batches {first}..{last} have epoch {epoch}, which the checkpoint does not know", offset=first)
+            yield Finding(
+                "epoch-checkpoint", f"batches {first}..{last} have epoch {epoch}, which the checkpoint does not know", offset=first
+            )
         elif (number == 0 and start > max(first, log_start)) or (number > 0 and start != first):
-            yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start} by the checkpoint and at {first} by the batches", offset=min(start, first))
+            yield Finding(
+                "epoch-checkpoint",
+                f"epoch {epoch} starts at {start} by the checkpoint and at {first} by the batches",
+                offset=min(start, first),
+            )
     for epoch, start in entries:
         if start > log_end:
             yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start}, behind the log's end {log_end}", offset=start)
@@ -260,7 +299,8 @@ def epoch_checkpoint(entries: list[tuple[int, int]], runs: list[tuple[int, int, 
 def bounds(high_watermark: int | None, recovery_point: int | None, log_start: int, log_end: int) -> Iterator[Finding]:
     """Checkpoints of the log directory inside [log start, log end]."""
     if high_watermark is not None and high_watermark > log_end:
-        text = f"high watermark checkpoint {high_watermark}, but the log ends at {log_end}: offsets {log_end}..{high_watermark - 1} are missing"
+        missing = f"offsets {log_end}..{high_watermark - 1} are missing"
+        text = f"high watermark checkpoint {high_watermark}, but the log ends at {log_end}: {missing}"
         yield Finding("committed-missing", text, offset=log_end)
     if recovery_point is not None and recovery_point > log_end:
         yield Finding("checkpoint-bounds", f"recovery point {recovery_point} is behind the log's end {log_end}", offset=log_end)

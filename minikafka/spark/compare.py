@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def view(replica: Replica, summaries: list[SegmentSummary]) -> ReplicaView:
     present = [summary for summary in summaries if not summary.vanished]
     vanished = [summary for summary in summaries if summary.vanished]
     if vanished:
-        result.log_start = max(result.log_start, max(summary.task.next_base for summary in vanished))
+        result.log_start = max([result.log_start, *(summary.task.next_base for summary in vanished)])
         text = f"{len(vanished)} segments were deleted while the log was read; it is judged from offset {result.log_start}"
         _add(replica, Finding("replica-reread", text, offset=result.log_start))
     result.compacted = any(summary.compacted for summary in present) or replica.cleaned > replica.log_start
@@ -118,10 +119,11 @@ def _merged(known: Cell | None, cell: Cell) -> Cell:
 
 def _across_segments(result: ReplicaView, present: list[SegmentSummary]) -> None:
     replica = result.replica
-    for before, after in zip(present, present[1:], strict=False):
+    for before, after in pairwise(present):
         start, readable = after.task.base_offset, before.stopped == ""
         if readable and before.end_offset < start and not result.compacted:
-            text = f"segment {before.task.base_offset} ends before {before.end_offset}, the next begins at {start}: offsets {before.end_offset}..{start - 1} are missing"
+            text = f"segment {before.task.base_offset} ends before {before.end_offset}, the next begins at {start}: "
+            text += f"offsets {before.end_offset}..{start - 1} are missing"
             _add(replica, Finding("offset-gap", text, offset=before.end_offset))
         if before.runs and after.runs and after.runs[0][0] < before.runs[-1][0]:
             text = f"segment {start} begins with leader epoch {after.runs[0][0]} after epoch {before.runs[-1][0]}"
@@ -156,7 +158,9 @@ def equal_cells(views: list[ReplicaView], key: Key) -> Cell | None:
     first = views[0].cells.get(key)
     if first is None:
         return None
-    same = all((other := one.cells.get(key)) is not None and (other.digest, other.batches) == (first.digest, first.batches) for one in views[1:])
+    same = all(
+        (other := one.cells.get(key)) is not None and (other.digest, other.batches) == (first.digest, first.batches) for one in views[1:]
+    )
     return first if same else None
 
 
@@ -185,18 +189,29 @@ def judge(views: list[ReplicaView], refine: Refine, logical: Logical) -> Partiti
     fence_to = max(fence_from, min(min(one.replica.high_watermark, one.end_offset) for one in views))
     verdict = _verdict(views, findings, compared.batches)
     rows = [_row(one) for one in views]
-    return PartitionResult(topic, partition, verdict, brokers, fence_from, fence_to, compared.batches, compared.records, compared.bytes, rows, findings)
+    return PartitionResult(
+        topic, partition, verdict, brokers, fence_from, fence_to, compared.batches, compared.records, compared.bytes, rows, findings
+    )
 
 
 def _row(one: ReplicaView) -> dict[str, Any]:
     replica = one.replica
     known = replica.high_watermark_known
     return {
-        "broker": one.broker, "path": replica.path, "log_start": one.log_start, "log_end": one.end_offset,
-        "high_watermark": replica.high_watermark if known else None, "clean_shutdown": replica.clean, "segments": len(replica.segments),
-        "batches": one.batches, "records": one.records, "bytes": sum(summary.bytes for summary in one.summaries),
-        "topic_id": replica.topic_id, "epochs": [list(entry) for entry in replica.epochs or []], "last_epoch": one.runs[-1][0] if one.runs else None,
-    }  # fmt: skip
+        "broker": one.broker,
+        "path": replica.path,
+        "log_start": one.log_start,
+        "log_end": one.end_offset,
+        "high_watermark": replica.high_watermark if known else None,
+        "clean_shutdown": replica.clean,
+        "segments": len(replica.segments),
+        "batches": one.batches,
+        "records": one.records,
+        "bytes": sum(summary.bytes for summary in one.summaries),
+        "topic_id": replica.topic_id,
+        "epochs": [list(entry) for entry in replica.epochs or []],
+        "last_epoch": one.runs[-1][0] if one.runs else None,
+    }
 
 
 def _verdict(views: list[ReplicaView], findings: FindingList, compared: int) -> str:
@@ -225,8 +240,17 @@ def _topic_ids(views: list[ReplicaView], findings: FindingList) -> None:
         usual = ids.most_common(1)[0][0]
         odd = [one for one in views if one.replica.topic_id not in {"", usual}]
         text = "; ".join(f"broker {one.broker} has {one.replica.topic_id}" for one in views if one.replica.topic_id)
-        findings.add(_finding("topic-id", text, views, tuple(one.broker for one in odd), cause=(
-            "the topic was deleted and created again while this broker was away, or the directory was copied from another cluster")))  # fmt: skip
+        findings.add(
+            _finding(
+                "topic-id",
+                text,
+                views,
+                tuple(one.broker for one in odd),
+                cause=(
+                    "the topic was deleted and created again while this broker was away, or the directory was copied from another cluster"
+                ),
+            )
+        )
 
 
 def _epoch_forks(views: list[ReplicaView], findings: FindingList) -> None:
@@ -399,7 +423,8 @@ def likely_cause(sides: list[dict[str, Any]]) -> str:
     if len(epochs) > 1 and len({side["crc"] for side in held}) == 1:
         return "the same records with different leader epochs: a follower stamped or kept a wrong epoch (the CRC does not cover it)"
     if len(epochs) > 1:
-        return f"two leaders wrote these offsets in epochs {' and '.join(map(str, sorted(epochs)))}: a deposed leader's records were not cut off"
+        both = " and ".join(map(str, sorted(epochs)))
+        return f"two leaders wrote these offsets in epochs {both}: a deposed leader's records were not cut off"
     if len({(side["base_offset"], side["last_offset"]) for side in held}) > 1:
         return "batches were lost, repeated or exchanged on one copy"
     return "the same epoch, valid CRCs and different bytes: a log was changed after replication, or two brokers led in one epoch"

@@ -98,7 +98,9 @@ def _scatter_varint(out: Column, at: Column, values: Column, lengths: Column) ->
         out[at[rows] + index] = byte
 
 
-def frame_records(keys: pa.Array | None, values: pa.Array, timestamp_delta: Column | None, offset_delta: Column) -> tuple[Column, pa.Buffer]:
+def frame_records(
+    keys: pa.Array | None, values: pa.Array, timestamp_delta: Column | None, offset_delta: Column
+) -> tuple[Column, pa.Buffer]:
     """All records framed, behind each other: (int64 offsets of length n + 1, data)."""
     rows = len(values)
     key_length = binary_parts(keys)[1] if keys is not None else np.full(rows, -1, np.int64)
@@ -106,8 +108,20 @@ def frame_records(keys: pa.Array | None, values: pa.Array, timestamp_delta: Colu
     fields = [zigzag(key_length)]
     time_field = zigzag(timestamp_delta) if timestamp_delta is not None else np.zeros(rows, np.uint64)
     offset_field, value_field = zigzag(offset_delta), zigzag(value_length)
-    lengths = {name: varint_lengths(field) for name, field in (("time", time_field), ("offset", offset_field), ("key", fields[0]), ("value", value_field))}
-    body = 1 + lengths["time"] + lengths["offset"] + lengths["key"] + np.maximum(key_length, 0) + lengths["value"] + np.maximum(value_length, 0) + 1
+    lengths = {
+        name: varint_lengths(field)
+        for name, field in (("time", time_field), ("offset", offset_field), ("key", fields[0]), ("value", value_field))
+    }
+    body = (
+        1
+        + lengths["time"]
+        + lengths["offset"]
+        + lengths["key"]
+        + np.maximum(key_length, 0)
+        + lengths["value"]
+        + np.maximum(value_length, 0)
+        + 1
+    )
     total = zigzag(body)
     total_length = varint_lengths(total)
     prefix_size = total_length + 1 + lengths["time"] + lengths["offset"] + lengths["key"]
@@ -157,7 +171,9 @@ def encode_rows(
     codec: int = 0,
     compress: Callable[[int, memoryview], bytes] | None = None,
 ) -> Iterator[EncodedBatch]:
-    """Batches of at most about `batch_bytes` (before compression) for rows whose partitions are given; rows of a partition keep their order.
+    """Batches of at most about `batch_bytes` (before compression) for rows whose partitions are given.
+
+    Rows of a partition keep their order.
 
     timestamps: int64 milliseconds, else every record gets `now_ms`. Raises ValueError for a record of more than 1 GiB.
     """

@@ -26,30 +26,65 @@ _CHECKS = (
     Check("offset-gap", ERROR, "Offsets are missing inside the log although nothing was compacted: records are lost."),
     Check("offset-order", ERROR, "Offsets go back or repeat: a consumer would see records twice or skip some."),
     Check("epoch-order", ERROR, "Leader epochs go back inside a log: followers that truncate by epoch would keep the wrong records."),
-    Check("segment-name", ERROR, "Batches lie outside the offset range that the segment's file name promises: look-ups by offset will miss them."),
+    Check(
+        "segment-name",
+        ERROR,
+        "Batches lie outside the offset range that the segment's file name promises: look-ups by offset will miss them.",
+    ),
     Check("segment-tail", ERROR, "Bytes behind the last whole batch are not a batch: a reader stops or fails there."),
-    Check("torn-tail", NOTE, "A write was cut by a crash; recovery removes it at the next start. It was never acknowledged by the whole ISR."),
-    Check("index-format", ERROR, "An index file does not hold whole entries; a broker rebuilds it at the next start, a running one may fail."),
+    Check(
+        "torn-tail", NOTE, "A write was cut by a crash; recovery removes it at the next start. It was never acknowledged by the whole ISR."
+    ),
+    Check(
+        "index-format", ERROR, "An index file does not hold whole entries; a broker rebuilds it at the next start, a running one may fail."
+    ),
     Check("index-order", ERROR, "Index entries are not sorted: binary search in them gives wrong answers."),
-    Check("index-target", ERROR, "An offset index entry does not point at the start of the batch that it promises: reads from there fail or skip records."),
+    Check(
+        "index-target",
+        ERROR,
+        "An offset index entry does not point at the start of the batch that it promises: reads from there fail or skip records.",
+    ),
     Check("time-index-target", ERROR, "A time index entry disagrees with the log: looking up an offset by time gives a wrong answer."),
-    Check("txn-index-target", ERROR, "The index of aborted transactions disagrees with the markers in the log: read_committed consumers see aborted records or lose committed ones."),
-    Check("producer-snapshot", ERROR, "A producer snapshot is unreadable or speaks of offsets that it cannot know: duplicate detection starts from a wrong state."),
+    Check(
+        "txn-index-target",
+        ERROR,
+        "The index of aborted transactions disagrees with the markers in the log: "
+        "read_committed consumers see aborted records or lose committed ones.",
+    ),
+    Check(
+        "producer-snapshot",
+        ERROR,
+        "A producer snapshot is unreadable or speaks of offsets that it cannot know: duplicate detection starts from a wrong state.",
+    ),
     Check("epoch-checkpoint-format", ERROR, "The leader epoch checkpoint cannot be read: the broker takes the log directory offline."),
-    Check("epoch-checkpoint", ERROR, "The leader epoch checkpoint disagrees with the batches: truncation after a leader change would cut at the wrong offset."),
+    Check(
+        "epoch-checkpoint",
+        ERROR,
+        "The leader epoch checkpoint disagrees with the batches: truncation after a leader change would cut at the wrong offset.",
+    ),
     Check("epoch-fork", ERROR, "Replicas disagree about where a leader epoch starts: two leaders wrote the same offsets."),
     Check("partition-metadata", ERROR, "The partition's identity file cannot be read."),
     Check("topic-id", ERROR, "Replicas of one partition carry different topic ids: they belong to different incarnations of the topic."),
     Check("checkpoint-format", ERROR, "An offset checkpoint cannot be read: the broker takes the log directory offline."),
     Check("checkpoint-bounds", ERROR, "A checkpoint speaks of offsets that the log does not hold."),
-    Check("committed-missing", ERROR, "The replica's own high watermark says that it held records which are not in its log: committed records are missing."),
-    Check("replica-differs", ERROR, "Replicas hold different bytes at an offset that was committed: consumers get different records from different brokers."),
-    Check("replica-tail", NOTE, "Replicas differ above the high watermark only; the follower truncates and copies the leader when it rejoins."),
+    Check(
+        "committed-missing",
+        ERROR,
+        "The replica's own high watermark says that it held records which are not in its log: committed records are missing.",
+    ),
+    Check(
+        "replica-differs",
+        ERROR,
+        "Replicas hold different bytes at an offset that was committed: consumers get different records from different brokers.",
+    ),
+    Check(
+        "replica-tail", NOTE, "Replicas differ above the high watermark only; the follower truncates and copies the leader when it rejoins."
+    ),
     Check("replica-lagging", NOTE, "A replica is a correct but shorter copy."),
     Check("replica-reread", NOTE, "A segment changed or vanished while it was read; that range was not judged."),
     Check("unreadable", ERROR, "Files could not be read, so nothing can be said about them."),
     Check("cluster-id", ERROR, "Log directories of different clusters were given as one cluster."),
-)  # fmt: skip
+)
 CHECKS = {check.id: check for check in _CHECKS}
 
 

@@ -100,11 +100,25 @@ def run_load(table: str, options: LoadOptions, engine: Engine, progress: Callabl
         if progress is not None:
             progress(rows, done, sum(unit.bytes for unit in units))
     if errors:
-        raise LoadFailed(f"{errors[0]} (after {acknowledged:,} of {rows:,} rows read were acknowledged; {len(errors)} of {len(task_list)} tasks failed)")
+        raise LoadFailed(
+            f"{errors[0]} (after {acknowledged:,} of {rows:,} rows read were acknowledged; {len(errors)} of {len(task_list)} tasks failed)"
+        )
     if not options.dry_run and acknowledged != rows:
         raise LoadFailed(f"{rows:,} rows were read but {acknowledged:,} acknowledged")
     seconds = time.perf_counter() - started
-    return LoadReport(options.topic, rows, acknowledged, size, batches, retries, partitions, len(task_list), seconds, engine.name, dict(sorted(offsets.items())))
+    return LoadReport(
+        options.topic,
+        rows,
+        acknowledged,
+        size,
+        batches,
+        retries,
+        partitions,
+        len(task_list),
+        seconds,
+        engine.name,
+        dict(sorted(offsets.items())),
+    )
 
 
 def _check_columns(options: LoadOptions, columns: list[str]) -> None:

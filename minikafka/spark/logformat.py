@@ -38,7 +38,9 @@ HEADER = np.dtype({
 })  # fmt: skip
 OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
-TXN_ENTRY = np.dtype([("version", ">i2"), ("producer_id", ">i8"), ("first_offset", ">i8"), ("last_offset", ">i8"), ("stable_offset", ">i8")])
+TXN_ENTRY = np.dtype(
+    [("version", ">i2"), ("producer_id", ">i8"), ("first_offset", ">i8"), ("last_offset", ">i8"), ("stable_offset", ">i8")]
+)
 SNAPSHOT_ENTRY = np.dtype([
     ("producer_id", ">i8"), ("producer_epoch", ">i2"), ("last_sequence", ">i4"), ("last_offset", ">i8"), ("offset_delta", ">i4"),
     ("timestamp", ">i8"), ("coordinator_epoch", ">i4"), ("first_offset", ">i8"),
@@ -121,7 +123,11 @@ def walk(window: memoryview, window_start: int = 0) -> tuple[Batches, int, str]:
         position = end
     relative = np.frombuffer(positions, dtype=np.int64) if positions else np.empty(0, np.int64)
     crc = np.frombuffer(crcs, dtype=np.uint64).astype(np.uint32) if crcs else np.empty(0, np.uint32)
-    return Batches(relative + window_start, _sizes(relative, position), crc, headers_at(window, relative), window, window_start), position, why
+    return (
+        Batches(relative + window_start, _sizes(relative, position), crc, headers_at(window, relative), window, window_start),
+        position,
+        why,
+    )
 
 
 def _sizes(relative: np.ndarray[Any, Any], end: int) -> np.ndarray[Any, Any]:
@@ -265,7 +271,9 @@ def parse_partition_metadata(data: bytes) -> str:
 
 def parse_properties(data: bytes) -> dict[str, str]:
     """The simple part of Java's properties format: key=value lines and # comments."""
-    pairs = (line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line and not line.lstrip().startswith("#"))
+    pairs = (
+        line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line and not line.lstrip().startswith("#")
+    )
     return {key.strip(): value.strip() for key, value in pairs}
 
 

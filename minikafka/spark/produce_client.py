@@ -99,7 +99,7 @@ class _Link:
     def _exactly(self, size: int) -> bytes:
         data = bytearray(size)
         view = memoryview(data)
-        while len(view):
+        while view:
             got = self.socket.recv_into(view)
             if got == 0:
                 raise ConnectionError("the broker closed the connection")
@@ -140,7 +140,9 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 class LoadProducer:
     """Writes EncodedBatches to one topic with acks=all. Not for several threads."""
 
-    def __init__(self, bootstrap: str, topic: str, *, timeout_ms: int = 30_000, delivery_ms: int = 120_000, in_flight_max: int = IN_FLIGHT_MAX) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, *, timeout_ms: int = 30_000, delivery_ms: int = 120_000, in_flight_max: int = IN_FLIGHT_MAX
+    ) -> None:
         self.bootstrap, self.topic = parse_bootstrap(bootstrap), topic
         self.timeout_ms, self.delivery_s, self.in_flight_max = timeout_ms, delivery_ms / 1000, in_flight_max
         self.links: dict[int, _Link] = {}
@@ -315,7 +317,9 @@ class LoadProducer:
         try:
             answer, chosen = link.receive()
         except (OSError, WireError) as error:
-            self._lost(leader, [partition for partition in self.partitions if self.leaders.get(partition) == leader], f"broker {leader}: {error}")
+            self._lost(
+                leader, [partition for partition in self.partitions if self.leaders.get(partition) == leader], f"broker {leader}: {error}"
+            )
             return True
         results = {one.index: one for topic in cast(ProduceResponse, answer).responses for one in topic.partition_responses}
         trouble = False
@@ -359,7 +363,9 @@ class LoadProducer:
     def _give_up_if_late(self) -> None:
         for partition, state in self.partitions.items():
             if state.waiting and state.trouble_since and time.monotonic() - state.trouble_since > self.delivery_s:
-                raise ProduceFailed(f"{self.topic}-{partition}: not acknowledged within {self.delivery_s:.0f} s, last error {state.error or 'none'}")
+                raise ProduceFailed(
+                    f"{self.topic}-{partition}: not acknowledged within {self.delivery_s:.0f} s, last error {state.error or 'none'}"
+                )
 
 
 def _retriable(code: int) -> bool:

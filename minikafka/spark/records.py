@@ -6,6 +6,7 @@ Record r of *all* batches is decoded at once, so the cost of an interpreter step
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,15 +174,55 @@ class _Cursor:
         self.position = self.position + np.maximum(lengths, 0)
 
 
-def decode_records(batches: Batches, chosen: np.ndarray[Any, Any] | None = None) -> tuple[RecordColumns, dict[int, str]]:
+Column = np.ndarray[Any, Any]
+#: Called once a step with rows of the sections, offsets, timestamps, and the places
+#: (key start, key length, value start, value length, headers start, headers count).
+Visitor = Callable[[Column, Column, Column, tuple[Column, ...]], None]
+
+
+@dataclass(slots=True)
+class _Sections:
+    """The decompressed record sections of some batches: `indexes` of the batches, and where each section lies in `data`."""
+
+    data: Column
+    indexes: Column
+    starts: Column
+    ends: Column
+
+
+def decode_records(batches: Batches, chosen: Column | None = None) -> tuple[RecordColumns, dict[int, str]]:
     """Decode the records of all (or the `chosen` indexes of) batches.
 
     Returns the columns and, for batches that cannot be decoded, {batch index: what is wrong}; those give no records.
     Rules: records fill the batch exactly, each record fills its length exactly, offset deltas rise and end at or before
     lastOffsetDelta (KIP-98, DefaultRecord.readFrom).
     """
-    indexes = np.arange(len(batches)) if chosen is None else np.asarray(chosen)
     wrong: dict[int, str] = {}
+    sections = _sections(batches, np.arange(len(batches)) if chosen is None else np.asarray(chosen), wrong)
+    rows: list[tuple[Column, ...]] = []
+    _lockstep(sections, batches, wrong, lambda alive, offset, timestamp, places: rows.append((alive, offset, timestamp, *places)))
+    return _collect(sections.data, sections.indexes, rows, wrong), wrong
+
+
+def check_records(batches: Batches) -> tuple[Column, dict[int, str]]:
+    """Decode every record without keeping it.
+
+    Returns the largest record timestamp of every batch (int64 minimum where none was decoded) and what is wrong, as decode_records.
+    """
+    wrong: dict[int, str] = {}
+    sections = _sections(batches, np.arange(len(batches)), wrong)
+    largest = np.full(len(sections.indexes), np.iinfo(np.int64).min, np.int64)
+
+    def visit(alive: Column, offset: Column, timestamp: Column, places: tuple[Column, ...]) -> None:
+        largest[alive] = np.maximum(largest[alive], timestamp)
+
+    _lockstep(sections, batches, wrong, visit)
+    result = np.full(len(batches), np.iinfo(np.int64).min, np.int64)
+    result[sections.indexes] = largest
+    return result, wrong
+
+
+def _sections(batches: Batches, indexes: Column, wrong: dict[int, str]) -> _Sections:
     parts: list[Any] = []
     good: list[int] = []
     starts: list[int] = []
@@ -208,18 +249,11 @@ def decode_records(batches: Batches, chosen: np.ndarray[Any, Any] | None = None)
         starts.append(start)
         ends.append(start + size)
     data = np.frombuffer(b"".join(parts) if compressed else batches.window, np.uint8)
-    columns = _lockstep(data, batches, np.array(good, np.int64), np.array(starts, np.int64), np.array(ends, np.int64), wrong)
-    return columns, wrong
+    return _Sections(data, np.array(good, np.int64), np.array(starts, np.int64), np.array(ends, np.int64))
 
 
-def _lockstep(
-    data: np.ndarray[Any, Any],
-    batches: Batches,
-    indexes: np.ndarray[Any, Any],
-    starts: np.ndarray[Any, Any],
-    ends: np.ndarray[Any, Any],
-    wrong: dict[int, str],
-) -> RecordColumns:
+def _lockstep(sections: _Sections, batches: Batches, wrong: dict[int, str], visit: Visitor) -> None:
+    data, indexes, starts, ends = sections.data, sections.indexes, sections.starts, sections.ends
     header = batches.header[indexes]
     counts = header["count"].astype(np.int64)
     impossible = (counts < 0) | (counts > (ends - starts))
@@ -230,7 +264,6 @@ def _lockstep(
     position = starts.copy()
     base_offset, base_timestamp = header["base_offset"].astype(np.int64), header["base_timestamp"].astype(np.int64)
     last_delta = header["last_delta"].astype(np.int64)
-    rows: list[tuple[np.ndarray[Any, Any], ...]] = []
     step = 0
     while len(alive := alive[counts[alive] > step]):
         fields, position[alive], bad = _one_record(data, position[alive], ends[alive])
@@ -243,12 +276,11 @@ def _lockstep(
             kept = ~bad
             alive, fields = alive[kept], tuple(field[kept] for field in fields)
             time_delta, offset_delta = fields[0], fields[1]
-        rows.append((alive, base_offset[alive] + offset_delta, base_timestamp[alive] + time_delta, *fields[2:]))
+        visit(alive, base_offset[alive] + offset_delta, base_timestamp[alive] + time_delta, fields[2:])
         step += 1
     finished = position == ends
     for index in indexes[~finished].tolist():
         wrong.setdefault(index, "bytes are left behind its last record")
-    return _collect(data, indexes, rows, wrong)
 
 
 def _one_record(data: np.ndarray[Any, Any], position: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> tuple[Any, Any, Any]:
@@ -273,10 +305,16 @@ def _one_record(data: np.ndarray[Any, Any], position: np.ndarray[Any, Any], ends
     bad |= (count < 0) | (count > ends - headers_start)
     _skip_headers(data, cursor, np.where(bad, 0, count), ends, bad)
     bad |= cursor.position != record_end
-    return (time_delta, offset_delta, key_start, key_length, value_start, value_length, headers_start, count), np.where(bad, position, record_end), bad
+    return (
+        (time_delta, offset_delta, key_start, key_length, value_start, value_length, headers_start, count),
+        np.where(bad, position, record_end),
+        bad,
+    )
 
 
-def _skip_headers(data: np.ndarray[Any, Any], cursor: _Cursor, count: np.ndarray[Any, Any], ends: np.ndarray[Any, Any], bad: np.ndarray[Any, Any]) -> None:
+def _skip_headers(
+    data: np.ndarray[Any, Any], cursor: _Cursor, count: np.ndarray[Any, Any], ends: np.ndarray[Any, Any], bad: np.ndarray[Any, Any]
+) -> None:
     left = count.copy()
     while len(rows := np.flatnonzero(left > 0)):
         inner = _Cursor(data, cursor.position[rows])
@@ -300,13 +338,6 @@ def _collect(data: np.ndarray[Any, Any], indexes: np.ndarray[Any, Any], rows: li
     if wrong:
         order = order[~np.isin(batch[order], list(wrong))]
     return RecordColumns(data, batch[order], *(column[order] for column in columns))
-
-
-def maximum_timestamps(batches: Batches, records: RecordColumns) -> np.ndarray[Any, Any]:
-    """The largest record timestamp of every batch (int64 minimum where a batch has no decoded record)."""
-    result = np.full(len(batches), np.iinfo(np.int64).min, np.int64)
-    np.maximum.at(result, records.batch, records.timestamp)
-    return result
 
 
 def has_delete_horizon(batches: Batches) -> np.ndarray[Any, Any]:

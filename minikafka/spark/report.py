@@ -13,6 +13,10 @@ from minikafka.spark.audit import AuditResult
 from minikafka.spark.findings import CHECKS
 
 SCHEMA = "minikafka.audit.report/1"
+FENCE_RULE = (
+    "per partition: from the largest log start to the smallest high watermark; "
+    "replicas with higher high watermarks are compared with each other up to those"
+)
 
 
 def build(result: AuditResult, arguments: list[str] | None = None) -> dict[str, Any]:
@@ -22,30 +26,48 @@ def build(result: AuditResult, arguments: list[str] | None = None) -> dict[str, 
     return {
         "schema": SCHEMA,
         "run": {
-            "tool": "minikafka audit", "version": _version(), "arguments": arguments or [], "host": platform.node(), "engine": result.engine,
-            "started": _instant(result.started_ms), "seconds": round(result.seconds, 3), "scan_seconds": round(result.scan_seconds, 3),
-            "level": result.options.level, "digest": result.options.digest,
+            "tool": "minikafka audit",
+            "version": _version(),
+            "arguments": arguments or [],
+            "host": platform.node(),
+            "engine": result.engine,
+            "started": _instant(result.started_ms),
+            "seconds": round(result.seconds, 3),
+            "scan_seconds": round(result.scan_seconds, 3),
+            "level": result.options.level,
+            "digest": result.options.digest,
         },
         "cluster": {
             "id": next((directory.cluster_id for directory in directories if directory.cluster_id), ""),
             "brokers": sorted({directory.broker for directory in directories}),
             "log_directories": [{"broker": one.broker, "path": one.path, "clean_shutdown": one.clean} for one in directories],
         },
-        "fence": {"instant": _instant(result.plan.instant_ms), "rule": "per partition: from the largest log start to the smallest high watermark; every replica is also compared with each other one below both high watermarks"},
+        "fence": {
+            "instant": _instant(result.plan.instant_ms),
+            "rule": FENCE_RULE,
+        },
         "outcome": result.outcome,
         "exit_code": result.exit_code,
         "summary": {
-            "partitions": len(result.partitions), "replicas": sum(len(one.brokers) for one in result.partitions),
-            "batches_compared": result.batches_compared, "records_compared": sum(one.records_compared for one in result.partitions),
-            "bytes_compared": sum(one.bytes_compared for one in result.partitions), "bytes_scanned": result.bytes_scanned,
-            "skipped_directories": result.plan.skipped, **counts,
-            "errors": result.findings.total("error"), "warnings": result.findings.total("warning"), "notes": result.findings.total("note"),
+            "partitions": len(result.partitions),
+            "replicas": sum(len(one.brokers) for one in result.partitions),
+            "batches_compared": result.batches_compared,
+            "records_compared": sum(one.records_compared for one in result.partitions),
+            "bytes_compared": sum(one.bytes_compared for one in result.partitions),
+            "bytes_scanned": result.bytes_scanned,
+            "skipped_directories": result.plan.skipped,
+            **counts,
+            "errors": result.findings.total("error"),
+            "warnings": result.findings.total("warning"),
+            "notes": result.findings.total("note"),
         },
         "partitions": [_partition(one) for one in result.partitions],
         "findings": [{"id": f"F{number}", **finding.as_dict()} for number, finding in enumerate(result.findings.kept, 1)],
-        "finding_counts": [{"check": check, "level": level, "count": count} for (check, level), count in sorted(result.findings.counts.items())],
+        "finding_counts": [
+            {"check": check, "level": level, "count": count} for (check, level), count in sorted(result.findings.counts.items())
+        ],
         "checks": [{"id": check.id, "level": check.level, "meaning": check.meaning} for check in CHECKS.values()],
-    }  # fmt: skip
+    }
 
 
 def _version() -> str:
@@ -72,9 +94,11 @@ def _instant(milliseconds: int) -> str:
 def one_line(report: dict[str, Any]) -> str:
     """The last line on the terminal and the first thing a script reads."""
     summary = report["summary"]
+    size = human_bytes(summary["bytes_compared"])
     return (
-        f"AUDIT {report['outcome']} cluster={report['cluster']['id'] or '?'} partitions={summary['partitions']} replicas={summary['replicas']} "
-        f"batches={summary['batches_compared']:,} records={summary['records_compared']:,} bytes={human_bytes(summary['bytes_compared'])} compared "
+        f"AUDIT {report['outcome']} cluster={report['cluster']['id'] or '?'} partitions={summary['partitions']} "
+        f"replicas={summary['replicas']} batches={summary['batches_compared']:,} "
+        f"records={summary['records_compared']:,} bytes={size} compared "
         f"[fence {report['fence']['instant']}] lagging={summary['lagging']} divergent={summary['divergent']} corrupt={summary['corrupt']} "
         f"skipped={summary['skipped'] + summary['unreadable']} in {report['run']['seconds']:.1f}s"
     )
@@ -92,7 +116,9 @@ def why_incomplete(report: dict[str, Any]) -> str:
     """One sentence when the outcome is INCOMPLETE."""
     summary = report["summary"]
     if summary["unreadable"] or summary["skipped"]:
-        return f"{summary['unreadable']} partitions could not be read and {summary['skipped']} had nothing in common below their high watermarks"
+        return (
+            f"{summary['unreadable']} partitions could not be read, {summary['skipped']} have nothing in common below the high watermarks"
+        )
     if summary["partitions"] == 0:
         return "no partition was found"
     if summary["single"] and summary["replicas"] == summary["partitions"]:
@@ -114,11 +140,17 @@ def markdown(report: dict[str, Any]) -> str:
     lines = [f"# {one_line(report)}", "", "| partition | verdict | brokers | compared | fence |", "|---|---|---|---|---|"]
     for one in report["partitions"]:
         compared = f"{one['batches_compared']:,} batches, {one['records_compared']:,} records"
-        lines.append(f"| {one['topic']}-{one['partition']} | {one['verdict']} | {', '.join(one['brokers'])} | {compared} | [{one['fence_from']}, {one['fence_to']}) |")
+        lines.append(
+            f"| {one['topic']}-{one['partition']} | {one['verdict']} | {', '.join(one['brokers'])} | {compared} "
+            f"| [{one['fence_from']}, {one['fence_to']}) |"
+        )
     lines += ["", "## Findings", ""] if report["findings"] else ["", "No findings.", ""]
     for finding in report["findings"]:
         brokers = f" broker {', '.join(finding['brokers'])}" if finding["brokers"] else ""
-        lines.append(f"- **{finding['id']} {finding['level']} {finding['check']}** {where(finding)}{brokers}: {finding['message']}. {finding['meaning']}")
+        lines.append(
+            f"- **{finding['id']} {finding['level']} {finding['check']}** {where(finding)}{brokers}: "
+            f"{finding['message']}. {finding['meaning']}"
+        )
         if finding["cause"]:
             lines.append(f"  - likely: {finding['cause']}")
     return "\n".join(lines) + "\n"
@@ -146,19 +178,44 @@ def _write_text(path: str, text: str) -> None:
 def _write_parquet(report: dict[str, Any], directory: str) -> list[str]:
     try:
         import pyarrow as pa
-        import pyarrow.parquet as parquet
+        from pyarrow import parquet
     except ImportError:
         return []
     run = report["run"]["started"]
     text, number, texts = pa.string(), pa.int64(), pa.list_(pa.string())
-    findings = pa.schema([
-        ("run", text), ("id", text), ("check", text), ("level", text), ("topic", text), ("partition", number), ("brokers", texts), ("offset", number),
-        ("file", text), ("position", number), ("message", text), ("meaning", text), ("cause", text), ("details", text),
-    ])  # fmt: skip
-    partitions = pa.schema([
-        ("run", text), ("topic", text), ("partition", number), ("verdict", text), ("brokers", texts), ("fence_from", number), ("fence_to", number),
-        ("batches_compared", number), ("records_compared", number), ("bytes_compared", number), ("replicas", text),
-    ])  # fmt: skip
+    findings = pa.schema(
+        [
+            ("run", text),
+            ("id", text),
+            ("check", text),
+            ("level", text),
+            ("topic", text),
+            ("partition", number),
+            ("brokers", texts),
+            ("offset", number),
+            ("file", text),
+            ("position", number),
+            ("message", text),
+            ("meaning", text),
+            ("cause", text),
+            ("details", text),
+        ]
+    )
+    partitions = pa.schema(
+        [
+            ("run", text),
+            ("topic", text),
+            ("partition", number),
+            ("verdict", text),
+            ("brokers", texts),
+            ("fence_from", number),
+            ("fence_to", number),
+            ("batches_compared", number),
+            ("records_compared", number),
+            ("bytes_compared", number),
+            ("replicas", text),
+        ]
+    )
     paths = []
     for name, schema, nested in (("findings", findings, "details"), ("partitions", partitions, "replicas")):
         rows = [{**row, "run": run, nested: json.dumps(row[nested])} for row in report[name]]

@@ -13,12 +13,14 @@ import numpy as np
 from minikafka.spark import checks, logformat
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import CONTROL_BIT, TRANSACTIONAL_BIT, Batches, FormatError, SegmentReader
-from minikafka.spark.records import decode_records
+from minikafka.spark.records import check_records, decode_records
 from minikafka.spark.sources import SegmentTask
 
 Column = np.ndarray[Any, Any]
 INDEX_BYTES_MAX = 256 << 20
 RUNS_MAX = 4096
+WINDOW_BYTES = 4 << 20
+RECORDS_WINDOW_BYTES = 16 << 20  # decoding in lockstep wants many batches at once
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
@@ -35,7 +37,9 @@ class Cell:
 
 @dataclass(slots=True)
 class SegmentSummary:
-    """`gaps` are missing offsets that a compacted partition explains: the caller, who sees all segments, decides. `cells`: {(zone, offset >> cell_shift): Cell}. `runs`: (epoch, first offset, last offset). `stopped`: see SegmentReader.
+    """`cells`: {(zone, offset >> cell_shift): Cell}. `runs`: (epoch, first offset, last offset). `stopped`: see SegmentReader.
+
+    `gaps` are missing offsets that a compacted partition explains: the caller, who sees all segments, decides.
     """
 
     task: SegmentTask
@@ -91,7 +95,7 @@ class _Scan:
             return summary
         try:
             self._open_indexes()
-            reader = SegmentReader(descriptor, task.size)
+            reader = SegmentReader(descriptor, task.size, window_bytes=RECORDS_WINDOW_BYTES if task.level == "records" else WINDOW_BYTES)
             for batches in reader:
                 self._batches(batches)
             summary.stopped = reader.stopped
@@ -111,7 +115,9 @@ class _Scan:
 
     def _placed(self, finding: Finding, extension: str) -> Finding:
         task = self.task
-        return replace(finding, topic=task.topic, partition=task.partition, brokers=(task.broker,), file=finding.file or self.name + extension)
+        return replace(
+            finding, topic=task.topic, partition=task.partition, brokers=(task.broker,), file=finding.file or self.name + extension
+        )
 
     def _open_indexes(self) -> None:
         base = self.task.base_offset
@@ -166,8 +172,7 @@ class _Scan:
         if (header["attributes"] & (CONTROL_BIT | TRANSACTIONAL_BIT)).any():
             self._transactions(batches)
         if task.level == "records":
-            records, wrong = decode_records(batches)
-            self.add(checks.record_level(batches, records, wrong), ".log")
+            self.add(checks.record_level(batches, *check_records(batches)), ".log")
         expected = np.concatenate(([max(self.expected, 0)], last[:-1] + 1))
         if summary.first_offset < 0:
             summary.first_offset = int(base[0])
@@ -259,7 +264,9 @@ class _Scan:
             return
         end_offset = summary.end_offset if summary.end_offset >= 0 else task.base_offset
         zeros = not any(sample)
-        what = f"{rest} bytes behind the last whole batch at byte {reader.position} " + ("are zeros" if zeros else self._describe(sample, rest))
+        what = f"{rest} bytes behind the last whole batch at byte {reader.position} " + (
+            "are zeros" if zeros else self._describe(sample, rest)
+        )
         crashed = task.next_base < 0 and task.clean is False
         above = end_offset >= task.high_watermark or task.high_watermark > (1 << 62)
         if crashed and (above or zeros):

@@ -73,7 +73,7 @@ def plan_units(path: str, format_name: str = "", split_bytes: int = 64 << 20, de
 
 
 def _parquet_units(path: str, split_bytes: int) -> tuple[list[Unit], list[str]]:
-    import pyarrow.parquet as parquet
+    from pyarrow import parquet
 
     metadata = parquet.read_metadata(path)
     units, begin, size, row, first_row = [], 0, 0, 0, 0
@@ -127,7 +127,7 @@ ROWS_MAX = 1 << 17
 
 
 def _read_parquet(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
-    import pyarrow.parquet as parquet
+    from pyarrow import parquet
 
     with parquet.ParquetFile(unit.path, memory_map=True) as file:
         for group in range(unit.begin, unit.end):
@@ -166,7 +166,9 @@ def _read_jsonl(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
         return
     from pyarrow import json as arrow_json
 
-    table = arrow_json.read_json(pa.BufferReader(data), read_options=arrow_json.ReadOptions(use_threads=False, block_size=max(len(data), 1)))
+    table = arrow_json.read_json(
+        pa.BufferReader(data), read_options=arrow_json.ReadOptions(use_threads=False, block_size=max(len(data), 1))
+    )
     for start in range(0, table.num_rows, ROWS_MAX):
         part = table.slice(start, ROWS_MAX)
         yield part if columns is None else part.select(columns)
@@ -216,7 +218,9 @@ def _json_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.string())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_temporal(kind):
         return _quoted(column.cast(pa.string()))
-    text = [None if value is None else json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":")) for value in column.to_pylist()]
+    text = [
+        None if value is None else json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":")) for value in column.to_pylist()
+    ]
     return pa.chunked_array([pa.array(text, pa.string())])
 
 

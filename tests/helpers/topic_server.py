@@ -26,7 +26,7 @@ SERVED = {0: (3, 13), 3: (0, 13), 18: (0, 4), 19: (2, 7), 22: (0, 5)}
 
 
 class TopicServer:
-    """`fault(partition, produce_number)` may return an ErrorCode to answer, "drop" to take the batch and close without an answer, or None."""
+    """`fault(partition, produce_number)` returns an ErrorCode to answer, "drop" to take the batch and close unanswered, or None."""
 
     def __init__(self, topic: str, partitions: int, fault: Callable[[int, int], Any] | None = None) -> None:
         self.topic, self.partitions, self.fault = topic, partitions, fault
@@ -82,7 +82,10 @@ class TopicServer:
 
     def _MetadataRequest(self, request: Any) -> Any:
         broker = MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)
-        parts = [MetadataResponse.MetadataResponsePartition(partition_index=n, leader_id=1, replica_nodes=[1], isr_nodes=[1]) for n in range(self.partitions)]
+        parts = [
+            MetadataResponse.MetadataResponsePartition(partition_index=n, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+            for n in range(self.partitions)
+        ]
         code = ErrorCode.NONE if parts else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic = MetadataResponse.MetadataResponseTopic(error_code=code, name=self.topic, partitions=parts)
         return MetadataResponse(brokers=[broker], controller_id=1, topics=[topic])

@@ -74,7 +74,9 @@ def test_a_planted_damage_is_found_and_named(three_brokers, damage: str, digest:
     assert all(found.brokers == ("1",) for found in result.findings.kept), "an undamaged broker is blamed"
 
 
-@pytest.mark.parametrize("damage", sorted(set(PLANTED) - SAME_BYTES_ELSEWHERE - {"tail-missing", "tail-torn", "length-field-huge", "length-field-small"}))
+@pytest.mark.parametrize(
+    "damage", sorted(set(PLANTED) - SAME_BYTES_ELSEWHERE - {"tail-missing", "tail-torn", "length-field-huge", "length-field-small"})
+)
 def test_different_bytes_are_named_with_offset_position_and_cause(three_brokers, damage: str) -> None:
     result = audit(three_brokers(damage))
     (found,) = [found for found in result.findings.kept if found.check == "replica-differs"]
@@ -137,9 +139,17 @@ def test_two_brokers_agree_above_the_low_high_watermark_of_a_third_and_are_compa
 
 
 HEALTHY = [
-    "single-killed", "single-recovered", "single-stopped", "compaction/before", "compaction/after", "kraft-static/stopped", "kraft-static/killed",
-    "kraft-standalone/stopped", "kraft-dynamic/voter-1", "kraft-dynamic/late-observer-4",
-]  # fmt: skip
+    "single-killed",
+    "single-recovered",
+    "single-stopped",
+    "compaction/before",
+    "compaction/after",
+    "kraft-static/stopped",
+    "kraft-static/killed",
+    "kraft-standalone/stopped",
+    "kraft-dynamic/voter-1",
+    "kraft-dynamic/late-observer-4",
+]
 
 
 @pytest.mark.parametrize("level", ["batches", "records"])
@@ -224,7 +234,9 @@ def test_the_report_is_plain_json_and_parquet_with_versioned_schema(three_broker
     paths = reporting.write(report, str(tmp_path / "report"))
     read = json.loads(Path(paths[0]).read_text())
     assert read["schema"] == "minikafka.audit.report/1" and read["exit_code"] == 1
-    assert {"id", "check", "level", "message", "meaning", "topic", "partition", "brokers", "offset", "file", "position", "cause"} <= set(read["findings"][0])
+    assert {"id", "check", "level", "message", "meaning", "topic", "partition", "brokers", "offset", "file", "position", "cause"} <= set(
+        read["findings"][0]
+    )
     assert parquet.read_table(tmp_path / "report" / "findings.parquet").num_rows == len(read["findings"])
     assert parquet.read_table(tmp_path / "report" / "partitions.parquet").column("verdict").to_pylist() == ["DIVERGENT"]
     assert reporting.one_line(read).startswith("AUDIT FAIL cluster=")

@@ -53,12 +53,20 @@ def test_encoded_rows_decode_to_the_same_rows(codec: int, with_times: bool) -> N
     rows = 3000
     keys = [None if n % 7 == 0 else generator.randbytes(generator.choice([0, 1, 5, 70, 200])) for n in range(rows)]
     values = [None if n % 11 == 0 else generator.randbytes(generator.choice([0, 3, 64, 130, 9000])) for n in range(rows)]
-    times = np.array([1_700_000_000_000 + generator.randrange(-10**7, 10**7) for _ in range(rows)], np.int64) if with_times else None
+    times = np.array([1_700_000_000_000 + generator.randrange(-(10**7), 10**7) for _ in range(rows)], np.int64) if with_times else None
     partition = encode.partitions_of(pa.array(keys, pa.binary()), rows, 4)
-    batches = list(encode.encode_rows(
-        pa.array(keys, pa.binary()), pa.array(values, pa.binary()), partition, batch_bytes=50_000, now_ms=123, timestamps=times, codec=codec,
-        compress=lambda kind, data: bytes(compress(CompressionType(kind), data)),
-    ))  # fmt: skip
+    batches = list(
+        encode.encode_rows(
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            partition,
+            batch_bytes=50_000,
+            now_ms=123,
+            timestamps=times,
+            codec=codec,
+            compress=lambda kind, data: bytes(compress(CompressionType(kind), data)),
+        )
+    )
     found: dict[int, list[Any]] = {n: [] for n in range(4)}
     for batch in batches:
         encode.stamp_producer(batch.data, 77, 3, 5)
@@ -73,17 +81,26 @@ def test_encoded_rows_decode_to_the_same_rows(codec: int, with_times: bool) -> N
     for number in range(4):
         chosen = np.flatnonzero(partition == number).tolist()
         expected = [(keys[n], values[n], int(times[n]) if times is not None else 123) for n in chosen]
-        assert [(None if key is None else bytes(key), None if value is None else bytes(value), time) for key, value, time in found[number]] == expected
+        assert [
+            (None if key is None else bytes(key), None if value is None else bytes(value), time) for key, value, time in found[number]
+        ] == expected
 
 
 def test_rows_as_json_are_json() -> None:
     import datetime
 
-    table = pa.table({
-        "n": pa.array([1, None, 3]), "f": pa.array([1.5, float("nan"), 1e300]), "b": [True, None, False], "s": ['a"b\\c', "línea\n\t", None],
-        "t": pa.array([datetime.datetime(2024, 1, 2, 3, 4, 5)] * 3, pa.timestamp("ms")), "l": [[1, 2], [], None], "d": pa.array(["x", "y", "x"]).dictionary_encode(),
-        'odd "name"': [1, 2, 3],
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "n": pa.array([1, None, 3]),
+            "f": pa.array([1.5, float("nan"), 1e300]),
+            "b": [True, None, False],
+            "s": ['a"b\\c', "línea\n\t", None],
+            "t": pa.array([datetime.datetime(2024, 1, 2, 3, 4, 5)] * 3, pa.timestamp("ms")),
+            "l": [[1, 2], [], None],
+            "d": pa.array(["x", "y", "x"]).dictionary_encode(),
+            'odd "name"': [1, 2, 3],
+        }
+    )
     rows = [json.loads(row) for row in tables.rows_as_json(table).to_pylist()]
     assert rows[0] == {"n": 1, "f": 1.5, "b": True, "s": 'a"b\\c', "t": rows[0]["t"], "l": [1, 2], "d": "x", 'odd "name"': 1}
     assert rows[1]["f"] is None and rows[1]["s"] == "línea\n\t" and rows[1]["n"] is None and rows[1]["l"] == []
@@ -99,7 +116,11 @@ def flights(rows: int) -> pa.Table:
 
 
 def rows_in(server: TopicServer) -> Counter[Any]:
-    return Counter((None if record.key is None else bytes(record.key), bytes(record.value)) for n in range(server.partitions) for record in server.records(n))
+    return Counter(
+        (None if record.key is None else bytes(record.key), bytes(record.value))
+        for n in range(server.partitions)
+        for record in server.records(n)
+    )
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
@@ -173,7 +194,9 @@ def test_the_command_creates_the_topic_and_reports(tmp_path: Path) -> None:
     csv.write_csv(flights(1000), tmp_path / "flights.csv")
     with TopicServer("new", 0) as server:
         missing = run(str(tmp_path / "flights.csv"), "--topic", "new", "--bootstrap-server", server.bootstrap)
-        result = run(str(tmp_path / "flights.csv"), "--topic", "new", "--bootstrap-server", server.bootstrap, "--partitions", "5", "-o", "json")
+        result = run(
+            str(tmp_path / "flights.csv"), "--topic", "new", "--bootstrap-server", server.bootstrap, "--partitions", "5", "-o", "json"
+        )
     assert missing.exit_code == 1 and "does not exist" in missing.output
     report = json.loads(result.output)
     assert (result.exit_code, report["rows"], report["acknowledged"], report["partitions"]) == (0, 1000, 1000, 5)

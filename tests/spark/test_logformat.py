@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from minikafka.spark import logformat
@@ -69,12 +69,16 @@ def test_records_are_the_same_under_every_codec(topic: str) -> None:
         for batches in batches_of(GOLDEN / "single-stopped" / name / f"{0:020d}.log"):
             columns, wrong = decode_records(batches)
             assert wrong == {}
-            found += [(int(columns.offset[n]), int(columns.timestamp[n]), columns.key(n), columns.value(n), columns.headers(n)) for n in range(len(columns))]
+            found += [
+                (int(columns.offset[n]), int(columns.timestamp[n]), columns.key(n), columns.value(n), columns.headers(n))
+                for n in range(len(columns))
+            ]
         return found
 
     plain = records("codec-none-0")
     assert len(plain) == 47 and records(topic) == plain
-    assert plain[4][4] == [(b"h", b"1"), (b"h", b"2"), (b"empty", b""), (b"null", None), (b"", b"x"), ("ключ".encode(), plain[4][4][5][1])] or len(plain[4][4]) == 6
+    names = [name.decode() for name, _ in plain[4][4]]
+    assert names == ["h", "h", "empty", "null", "", "ключ"] and dict(plain[4][4])[b"null"] is None and dict(plain[4][4])[b"empty"] == b""
 
 
 def test_many_blocks_and_long_varints_decode() -> None:
@@ -107,10 +111,8 @@ def test_random_bytes_as_small_files_raise_only_format_errors() -> None:
             logformat.parse_offset_index, logformat.parse_time_index, logformat.parse_txn_index, logformat.parse_snapshot,
             logformat.parse_offset_checkpoint, logformat.parse_epoch_checkpoint, logformat.parse_partition_metadata,
         ):  # fmt: skip
-            try:
+            with contextlib.suppress(FormatError):
                 parse(data)
-            except FormatError:
-                pass
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
@@ -122,7 +124,9 @@ def test_decompression_is_bounded(codec: int) -> None:
     import zstandard
 
     big = bytes(4 << 20)
-    packed = {1: gzip.compress, 2: lambda data: bytes(cramjam.snappy.compress_raw(data)), 3: lz4.frame.compress, 4: zstandard.compress}[codec](big)
+    packed = {1: gzip.compress, 2: lambda data: bytes(cramjam.snappy.compress_raw(data)), 3: lz4.frame.compress, 4: zstandard.compress}[
+        codec
+    ](big)
     with pytest.raises(FormatError, match="grows beyond"):
         decompress(codec, memoryview(packed), 1 << 20)
     assert bytes(decompress(codec, memoryview(packed), 8 << 20)) == big
