@@ -30,7 +30,11 @@ def run(*arguments: str) -> Any:
 def flags(path: str) -> list[str]:
     if "__cluster_metadata-0" in path or path.endswith(".checkpoint"):
         return ["--cluster-metadata-decoder"]
-    for word, decoder in (("__consumer_offsets", "offsets-decoder"), ("__transaction_state", "transaction-log-decoder"), ("__share_group_state", "share-group-state-decoder")):
+    for word, decoder in (
+        ("__consumer_offsets", "offsets-decoder"),
+        ("__transaction_state", "transaction-log-decoder"),
+        ("__share_group_state", "share-group-state-decoder"),
+    ):
         if word in path:
             return [f"--{decoder}"]
     return [] if "/varint-0/" in path or "/blocks-0/" in path else ["--print-data-log"]
@@ -77,7 +81,11 @@ def test_a_wrong_index_entry_is_named() -> None:
 
 def test_checkpoints() -> None:
     path = "replicas/authentic/broker-1/rep-0/leader-epoch-checkpoint"
-    assert run("--files", path).stdout.splitlines()[1:] == ["epoch: 0 startOffset: 0", "epoch: 1 startOffset: 24", "epoch: 2 startOffset: 39"]
+    assert run("--files", path).stdout.splitlines()[1:] == [
+        "epoch: 0 startOffset: 0",
+        "epoch: 1 startOffset: 24",
+        "epoch: 2 startOffset: 39",
+    ]
 
 
 def test_json_has_batches_with_records() -> None:
