@@ -14,10 +14,14 @@ from minikafka.core.metadata.image import (
     QuotaEntity,
 )
 from wire.errors import ErrorCode
+from wire.message import Request
+from wire.messages.add_raft_voter import AddRaftVoterRequest
 from wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from wire.messages.describe_quorum import DescribeQuorumRequest
 from wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
+from wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from wire.messages.unregister_broker import UnregisterBrokerRequest
 from wire.messages.update_features import UpdateFeaturesRequest
 
@@ -26,6 +30,15 @@ if TYPE_CHECKING:
     from minikafka.broker.forwarding import Forwarder
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.raft import RaftHost
+
+_FORWARDED: tuple[type[Request], ...] = (
+    UpdateFeaturesRequest,
+    UnregisterBrokerRequest,
+    AlterClientQuotasRequest,
+    DescribeQuorumRequest,
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+)
 
 ENDPOINT_BROKER, ENDPOINT_CONTROLLER = 1, 2
 _ENDPOINT_NAMES = {ENDPOINT_BROKER: "BROKER", ENDPOINT_CONTROLLER: "CONTROLLER"}
@@ -56,7 +69,7 @@ class ClusterHandlers:
         dispatcher.register(DescribeClusterRequest, self.describe_cluster)
         dispatcher.register(DescribeClientQuotasRequest, self.describe_client_quotas)
         dispatcher.register(ListConfigResourcesRequest, self.list_config_resources)
-        for request in (UpdateFeaturesRequest, UnregisterBrokerRequest, AlterClientQuotasRequest):
+        for request in _FORWARDED:
             dispatcher.register(request, self.forward)
 
     async def forward(self, context: RequestContext, request: Any) -> Any:
@@ -118,16 +131,16 @@ class ClusterHandlers:
             return DescribeClientQuotasResponse(
                 error_code=ErrorCode.INVALID_REQUEST, error_message="Invalid client quota filter.", entries=None
             )
-        response = DescribeClientQuotasResponse(error_message="")
+        entries = []
         for entity, values in self._metadata.image.client_quotas.items():
             if _matches(entity, components, request.strict):
-                response.entries.append(
+                entries.append(
                     DescribeClientQuotasResponse.EntryData(
                         entity=[DescribeClientQuotasResponse.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                         values=[DescribeClientQuotasResponse.ValueData(key=key, value=value) for key, value in values.items()],
                     )
                 )
-        return response
+        return DescribeClientQuotasResponse(error_message="", entries=entries)
 
 
 def _matches(entity: QuotaEntity, components: list[DescribeClientQuotasRequest.ComponentData], strict: bool) -> bool:

@@ -102,6 +102,10 @@ class EnvelopeContext:
         pieces = encode_response(response, self.api_version, self.correlation_id)
         self._outer.respond(EnvelopeResponse(response_data=_joined(pieces)[4:], error_code=ErrorCode.NONE))
 
+    def not_controller(self) -> None:
+        """The envelope itself says that another controller must be asked, so that the broker asks it."""
+        self._outer.respond(EnvelopeResponse(response_data=None, error_code=ErrorCode.NOT_CONTROLLER))
+
     def close(self, reason: str = "") -> None:
         """The request cannot be answered."""
         self._outer.respond(EnvelopeResponse(response_data=None, error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -131,7 +135,12 @@ class ControllerHandlers:
         version = context.api_version
 
         def respond(response: Any, error: ApiError | None) -> None:
-            context.respond(response if error is None else failure_response(request, version, error))
+            if error is None:
+                context.respond(response)
+            elif error.code is ErrorCode.NOT_CONTROLLER and isinstance(context, EnvelopeContext):
+                context.not_controller()
+            else:
+                context.respond(failure_response(request, version, error))
 
         self._host.handle(request, version, respond, context.connection)
 
@@ -157,16 +166,20 @@ class ControllerHandlers:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return None
-        self._finish(inner_context, inner, entry.handler(inner_context, inner))
+        handler: Any = entry.handler
+        try:
+            self._finish(inner_context, handler(inner_context, inner))
+        except ApiError as error:
+            inner_context.respond(failure_response(inner, header.api_version, error))
         return None
 
     async def _run(self, entry: Any, context: EnvelopeContext, request: Any) -> None:
         try:
-            self._finish(context, request, await entry.handler(context, request))
+            self._finish(context, await entry.handler(context, request))
         except ApiError as error:
             context.respond(failure_response(request, context.api_version, error))
 
     @staticmethod
-    def _finish(context: EnvelopeContext, request: Any, response: Any) -> None:
+    def _finish(context: EnvelopeContext, response: Any) -> None:
         if response is not None:
             context.respond(response)

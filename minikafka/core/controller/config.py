@@ -35,14 +35,14 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 class RandomSource(Protocol):
     """The part of `random.Random` that the core draws from."""
 
-    def randrange(self, stop: int) -> int:
+    def randrange(self, stop: int, /) -> int:
         """An integer in [0, stop)."""
 
-    def shuffle(self, x: MutableSequence[Any]) -> None:
+    def shuffle(self, items: MutableSequence[Any], /) -> None:
         """Shuffle a list in place."""
 
-    def randbytes(self, n: int) -> bytes:
-        """`n` random bytes."""
+    def randbytes(self, count: int, /) -> bytes:
+        """`count` random bytes."""
 
 
 @dataclass(slots=True, frozen=True)
