@@ -6,6 +6,7 @@ interleave. A task that runs twice (Spark retries) writes its rows twice; within
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -77,10 +78,12 @@ class LoadFailed(Exception):
 
 def run_load(table: str, options: LoadOptions, engine: Engine, progress: Callable[[int, int, int], None] | None = None) -> LoadReport:
     """Load a table. `progress(rows, bytes of units done, bytes of all units)`. Raises LoadFailed, TableError, ProduceFailed, ValueError."""
-    from minikafka.spark.tables import plan_units
+    from minikafka.spark.tables import list_files, plan_units
 
     started = time.perf_counter()
-    units, columns = plan_units(table, options.format, options.split_bytes, options.delimiter)
+    size_on_disk = sum(os.path.getsize(file) for file in list_files(table, options.format)[0])
+    split_bytes = max(1 << 20, min(options.split_bytes, size_on_disk // (4 * engine.parallelism)))
+    units, columns = plan_units(table, options.format, split_bytes, options.delimiter)
     _check_columns(options, columns)
     partitions = options.partitions or 1 if options.dry_run else _prepare_topic(options)
     task_list = [(group, replace(options, partitions=partitions)) for group in _group(units, engine.parallelism)]
