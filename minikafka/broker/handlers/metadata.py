@@ -42,6 +42,9 @@ class MetadataHandlers:
         self._forwarder = forwarder
         self._cluster_id = cluster_id
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+        # Topics as described from one image; the next image begins anew.
+        self._described_image: MetadataImage | None = None
+        self._described: dict[tuple[bytes, str, int, int], MetadataResponse.MetadataResponseTopic] = {}
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve both APIs."""
@@ -116,11 +119,11 @@ class MetadataHandlers:
             if topic is None:
                 unknown.append(_topic_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
-                known.append(_topic(image, topic, listener, version, operations))
+                known.append(self._topic(image, topic, listener, version, operations))
         for name in dict.fromkeys(names):
             topic = image.topics_by_name.get(name)
             if topic is not None:
-                known.append(_topic(image, topic, listener, version, operations))
+                known.append(self._topic(image, topic, listener, version, operations))
             elif topic_name_fault(name) is not None:
                 errors.append(_topic_error(name, _ZERO_ID, ErrorCode.INVALID_TOPIC_EXCEPTION))
             else:
@@ -139,6 +142,18 @@ class MetadataHandlers:
         if 8 <= version <= 10 and request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
+
+    def _topic(
+        self, image: MetadataImage, topic: TopicImage, listener: str, version: int, operations: int
+    ) -> MetadataResponse.MetadataResponseTopic:
+        if image is not self._described_image:
+            self._described_image = image
+            self._described.clear()
+        key = (topic.topic_id, listener, version, operations)
+        described = self._described.get(key)
+        if described is None:
+            described = self._described[key] = _topic(image, topic, listener, version, operations)
+        return described
 
     # -- DescribeTopicPartitions -----------------------------------------------------------------------------------
 
