@@ -1,7 +1,7 @@
 """A deterministic simulator of a whole quorum: the real cores, a simulated disk and network, faults, invariants at every step.
 
-One seed gives everything. Disks lose what was not synced when a node crashes; messages are delayed, lost, reordered and cut off by partitions;
-nodes pause, crash, restart, write snapshots, join and leave the voters. At the end everything heals and the quorum has to work again.
+One seed gives everything. Disks lose what was not synced when a node crashes; messages are delayed, lost, reordered and cut off by
+partitions; nodes pause, crash, restart, write snapshots, join and leave the voters. At the end everything heals and has to work again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ class Options:
         is_dynamic = rng.random() < 0.5
         return cls(
             pick(1, 2, 3, 3, 3, 5), pick(0, 1, 2), is_dynamic, pick(0, 0, 0.02, 0.1, 0.3), pick(2, 10, 50, 300), pick(1, 5, 40, 200),
-            pick(0, 0.2, 0.5, 1.0), pick(0, 0.3, 1.0), pick(0, 0.3), rng.random() < 0.5, is_dynamic and rng.random() < 0.6, rng.random() < 0.5,
+            pick(0, 0.2, 0.5, 1.0), pick(0, 0.3, 1.0), pick(0, 0.3), rng.random() < 0.5, is_dynamic and rng.random() < 0.6,
+            rng.random() < 0.5,
         )  # fmt: skip
 
 
@@ -378,10 +379,9 @@ class World:
         options, rng = self.options, self.rng
         self.faults += 1
         node = self.nodes[rng.randrange(1, len(self.nodes) + 1)]
-        if rng.random() < options.crash * 0.5:
-            if node.core is not None:
-                node.crash()
-                self.later(10, 4000, self.restart, node)
+        if rng.random() < options.crash * 0.5 and node.core is not None:
+            node.crash()
+            self.later(10, 4000, self.restart, node)
         if rng.random() < options.pause * 0.3 and node.core is not None:
             node.paused_until = self.now + rng.randrange(100, 5000)
         if rng.random() < options.partition * 0.5:
@@ -461,9 +461,8 @@ class World:
         if core.epoch < node.highest_epoch:
             raise Violation(f"seed {self.seed}: epoch of node {node.node_id} went back")
         node.highest_epoch = core.epoch
-        if isinstance(core.role, Leader):
-            if self.leaders.setdefault(core.epoch, node.node_id) != node.node_id:
-                raise Violation(f"seed {self.seed}: epoch {core.epoch} has leaders {self.leaders[core.epoch]} and {node.node_id}")
+        if isinstance(core.role, Leader) and self.leaders.setdefault(core.epoch, node.node_id) != node.node_id:
+            raise Violation(f"seed {self.seed}: epoch {core.epoch} has leaders {self.leaders[core.epoch]} and {node.node_id}")
         if core.high_watermark < node.highest_hw:
             raise Violation(f"seed {self.seed}: high watermark of node {node.node_id} went back")
         if core.high_watermark > node.highest_hw:

@@ -1,5 +1,5 @@
-"""The quorum's APIs on the controller listener: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, DescribeQuorum and the changes
-of the voter set."""
+"""The quorum's APIs on the controller listener: Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch, FetchSnapshot, DescribeQuorum and the
+changes of the voter set."""
 
 from __future__ import annotations
 

@@ -7,10 +7,11 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.hosts import raft_wire
-from minikafka.broker.hosts.raft_log import MetadataLog, SyncTask, frame_all, metadata_records
+from minikafka.broker.hosts.raft_delivery import Delivery, RaftListener, SnapshotId
+from minikafka.broker.hosts.raft_log import MetadataLog, SyncTask, frame_all
 from minikafka.broker.hosts.raft_peers import RaftPeers
 from minikafka.core.raft import events as ev
 from minikafka.core.raft import messages as m
@@ -18,7 +19,7 @@ from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.roles import Resigned
 from minikafka.core.raft.types import NO_NODE, Endpoint, InvariantViolated, OffsetAndEpoch, QuorumConfig, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterSet
-from storage.errors import CorruptFile, StorageError
+from storage.errors import StorageError
 from wire.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("minikafka.raft")
 
-#: Bytes of log handed to listeners before the loop gets its turn again.
-DELIVERY_BYTES = 1 << 18
+__all__ = ["NotLeader", "RaftHost", "RaftListener", "SnapshotId"]
 
 
 class NotLeader(ApiError):
@@ -36,39 +36,6 @@ class NotLeader(ApiError):
 
     def __init__(self, message: str = "this node is not the leader of the metadata quorum") -> None:
         super().__init__(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
-
-
-class SnapshotId(NamedTuple):
-    """`end_offset` is exclusive."""
-
-    end_offset: int
-    epoch: int
-
-
-class RaftListener(Protocol):
-    """Called on the loop, in log order; must not raise."""
-
-    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
-        """One committed batch of metadata records: [(offset, decoded record message)]. Control batches are left out."""
-
-    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[Any]) -> None:
-        """The state up to `snapshot_id.end_offset` (exclusive) is exactly these records; forget what was before."""
-
-    def on_high_watermark(self, offset: int) -> None:
-        """Everything committed before `offset` has been delivered."""
-
-    def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
-        """For `is_self` it comes only after everything before this leader's epoch has been delivered through
-        `on_commit` (the LeaderChange record is committed): the state is complete and `append` may be called."""
-
-
-class _Subscription:
-    __slots__ = ("leader", "listener", "next_offset")
-
-    def __init__(self, listener: RaftListener) -> None:
-        self.listener = listener
-        self.next_offset = -1
-        self.leader: ev.LeaderChanged | None = None
 
 
 class RaftHost:
@@ -107,17 +74,16 @@ class RaftHost:
         self._log = MetadataLog(log_directory, config, environment.clock.wall_ms)
         self._quorum: Quorum | None = None
         self._peers = RaftPeers(environment, f"raft-client-{node_id}", config.controller_quorum_request_timeout_ms)
-        self._subscriptions: list[_Subscription] = []
+        self._delivery = Delivery(environment.loop, self._log, self._delivered, self._fail)
         self._events: deque[ev.Event] = deque()
         self._running = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._sync: asyncio.Task[None] | None = None
-        self._delivery: asyncio.Handle | None = None
-        self._delivering = False
         self._commit_waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._state_changed = asyncio.Event()
         self._stopping = False
+        self._halted = False
         self._is_observer = not is_controller
 
     def set_listeners(self, listeners: Sequence[tuple[str, str, int]]) -> None:
@@ -212,13 +178,14 @@ class RaftHost:
         if snapshot is not None and snapshot.offset > 0:
             # A snapshot holds only what was committed.
             self._quorum.high_watermark = snapshot.offset
-        for subscription in self._subscriptions:
-            self._bring_up(subscription)
+            self._delivery.advance(snapshot.offset)
+        for subscription in self._delivery.subscriptions:
+            self._delivery.bring_up(subscription, self._log.state)
         self._carry_out(self._quorum.start(self._now()))
         if self._quorum.is_voter and self._quorum.voters.is_only_voter(self._quorum.local):
             while self._sync is not None and self.failure is None:
                 await self._sync
-            while self.failure is None and any(s.next_offset < self.high_watermark for s in self._subscriptions):
+            while self.failure is None and not self._delivery.is_caught_up:
                 self._state_changed.clear()
                 await self._state_changed.wait()
         if self.failure is not None:
@@ -251,12 +218,11 @@ class RaftHost:
             self._log.close_files()
 
     def _halt(self, reason: Exception) -> None:
+        self._halted = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._delivery is not None:
-            self._delivery.cancel()
-            self._delivery = None
+        self._delivery.stop()
         self._peers.close()
         self._fail_waiters(reason)
 
@@ -300,19 +266,20 @@ class RaftHost:
 
     def subscribe(self, listener: RaftListener) -> None:
         """Before or after `start`; a late listener is brought up from the latest snapshot and the log."""
-        subscription = _Subscription(listener)
-        self._subscriptions.append(subscription)
+        subscription = self._delivery.add(listener)
         if self._quorum is not None:
             quorum = self._quorum
-            self._bring_up(subscription)
+            self._delivery.bring_up(subscription, quorum.log)
             is_leader = quorum.is_leader
             start = getattr(quorum.role, "epoch_start", -1)
-            subscription.leader = ev.LeaderChanged(self.leader_id if self.leader_id is not None else NO_NODE, quorum.epoch, is_leader, start)
-            self._deliver()
+            leader_id = NO_NODE if self.leader_id is None else self.leader_id
+            subscription.leader = ev.LeaderChanged(leader_id, quorum.epoch, is_leader, start)
+            self._delivery.deliver()
 
     async def wait_committed(self, offset: int, timeout_ms: int = 30_000) -> None:
-        """Until the high watermark is beyond `offset` and listeners have seen it. Raises NotLeader when leadership was lost, TimeoutError."""
-        if self.high_watermark > offset and all(s.next_offset > offset for s in self._subscriptions):
+        """Until the high watermark is beyond `offset` and listeners have seen it. Raises NotLeader when leadership was lost,
+        TimeoutError."""
+        if self.high_watermark > offset and self._delivery.offset > offset:
             return
         if not self.is_leader:
             raise NotLeader
@@ -345,7 +312,7 @@ class RaftHost:
 
     def request(self, request: m.Request, respond: Callable[[m.Reply], None]) -> None:
         """Take a peer's request; `respond` is called once, now or later."""
-        if self._quorum is None or self.failure is not None:
+        if self._quorum is None or self._halted:
             error = ErrorCode.BROKER_NOT_AVAILABLE
             reply = m.FetchReply(error) if isinstance(request, m.FetchRequest) else m.Reply(error)
             respond(Quorum.reply_to(self._quorum, request, error) if self._quorum is not None else reply)
@@ -379,7 +346,7 @@ class RaftHost:
         assert quorum is not None
         self._running = True
         try:
-            while self._events and self.failure is None:
+            while self._events and not self._halted:
                 event = self._events.popleft()
                 for effect in quorum.step(event, self._now()):
                     self._apply(effect)
@@ -387,7 +354,7 @@ class RaftHost:
             self._fail(error)
         finally:
             self._running = False
-        if self.failure is None:
+        if not self._halted:
             self._sync_soon()
             self._arm()
             self._state_changed.set()
@@ -423,18 +390,14 @@ class RaftHost:
             return
         voters = content.voters if content.kraft_version > 0 else None
         self._events.appendleft(ev.SnapshotInstalled(effect.snapshot, voters, content.kraft_version))
-        snapshot_id = SnapshotId(effect.snapshot.offset, effect.snapshot.epoch)
-        for subscription in self._subscriptions:
-            if subscription.next_offset < effect.snapshot.offset:
-                subscription.next_offset = effect.snapshot.offset
-                subscription.listener.on_snapshot(snapshot_id, content.records)
+        self._delivery.install(SnapshotId(effect.snapshot.offset, effect.snapshot.epoch), content.records)
 
     def _send(self, effect: ev.Send) -> None:
         request_id, request = effect.request_id, effect.request
         wire_request = raft_wire.to_wire(request, self.cluster_id, "")
 
         def answered(response: Any, error: Exception | None) -> None:
-            if self.failure is not None or self._quorum is None:
+            if self._halted:
                 return
             if error is not None:
                 self._feed(ev.Failed(request_id, isinstance(error, ConnectionRefusedError)))
@@ -448,16 +411,14 @@ class RaftHost:
 
     def _high_watermark_moved(self, effect: ev.HighWatermarkMoved) -> None:
         self._log.log.update_high_watermark(effect.offset)
-        self._deliver_soon()
+        self._delivery.advance(effect.offset)
 
     def _leader_changed(self, effect: ev.LeaderChanged) -> None:
         logger.info("the metadata quorum's epoch %d has leader %s", effect.epoch, effect.leader_id if effect.leader_id >= 0 else "none")
         leader_id = NO_NODE if isinstance(self.quorum.role, Resigned) else effect.leader_id
-        for subscription in self._subscriptions:
-            subscription.leader = ev.LeaderChanged(leader_id, effect.epoch, effect.is_self, effect.epoch_start)
         if not effect.is_self:
             self._fail_waiters(NotLeader())
-        self._deliver_soon()
+        self._delivery.leader_changed(ev.LeaderChanged(leader_id, effect.epoch, effect.is_self, effect.epoch_start))
 
     # -- disk
 
@@ -498,7 +459,7 @@ class RaftHost:
     # -- time
 
     def _arm(self) -> None:
-        if self._stopping and self.quorum.is_handover_done:
+        if self._halted:
             return
         deadline = self.quorum.next_deadline()
         if deadline is None:
@@ -517,85 +478,16 @@ class RaftHost:
         if self.failure is None:
             self._carry_out(self.quorum.on_deadline(self._now()))
 
-    # -- listeners
+    # -- waiting
 
-    def _bring_up(self, subscription: _Subscription) -> None:
-        """Give a listener the newest snapshot; the log follows."""
-        quorum = self.quorum
-        snapshot = quorum.log.latest_snapshot
-        subscription.next_offset = quorum.log.start_offset
-        if snapshot is None or snapshot.offset == 0:
-            return
-        try:
-            content = self._log.read_snapshot(snapshot)
-        except CorruptFile as error:
-            if quorum.log.start_offset > 0:
-                raise StorageError(f"snapshot {snapshot} is not valid: {error}", path=self._log.directory) from error
-            return
-        subscription.next_offset = snapshot.offset
-        subscription.listener.on_snapshot(SnapshotId(snapshot.offset, snapshot.epoch), content.records)
-
-    def _deliver_soon(self) -> None:
-        if self._delivery is None and not self._delivering:
-            self._delivery = self._loop.call_soon(self._deliver)
-
-    def _deliver(self) -> None:
-        """Bring listeners up to the high watermark, a bounded piece at a time."""
-        if self._delivery is not None:
-            self._delivery.cancel()
-            self._delivery = None
-        if self._delivering or self.failure is not None:
-            return
-        self._delivering = True
-        is_behind = False
-        try:
-            for subscription in list(self._subscriptions):
-                is_behind |= self._deliver_to(subscription)
-        except StorageError as error:
-            self._fail(error)
-            return
-        finally:
-            self._delivering = False
+    def _delivered(self) -> None:
         self._release_waiters()
         self._state_changed.set()
-        if is_behind or any(s.next_offset < self.high_watermark or self._leader_due(s) for s in self._subscriptions):
-            self._deliver_soon()
-
-    def _leader_due(self, subscription: _Subscription) -> bool:
-        change = subscription.leader
-        return change is not None and (not change.is_self or subscription.next_offset > change.epoch_start)
-
-    def _deliver_to(self, subscription: _Subscription) -> bool:
-        """True if there is more."""
-        high_watermark = self.high_watermark
-        listener = subscription.listener
-        if subscription.leader is not None and not subscription.leader.is_self:
-            self._tell_leader(subscription)
-        before = subscription.next_offset
-        if before < high_watermark:
-            for batch in self._log.batches(before, high_watermark, DELIVERY_BYTES):
-                subscription.next_offset = batch.next_offset
-                if not batch.is_control:
-                    listener.on_commit(batch.base_offset, batch.partition_leader_epoch, metadata_records(batch))
-            if subscription.next_offset > before:
-                listener.on_high_watermark(subscription.next_offset)
-        if subscription.next_offset < high_watermark:
-            return subscription.next_offset > before
-        if self._leader_due(subscription):
-            self._tell_leader(subscription)
-        return False
-
-    def _tell_leader(self, subscription: _Subscription) -> None:
-        change, subscription.leader = subscription.leader, None
-        if change is not None:
-            leader_id = None if change.leader_id == NO_NODE else change.leader_id
-            subscription.listener.on_leader_change(leader_id, change.epoch, change.is_self)
 
     def _release_waiters(self) -> None:
         if not self._commit_waiters:
             return
-        reached = min((s.next_offset for s in self._subscriptions), default=self.high_watermark)
-        reached = min(reached, self.high_watermark)
+        reached = min(self._delivery.offset, self.high_watermark)
         waiting = []
         for entry in self._commit_waiters:
             if entry[0] < reached:

@@ -319,8 +319,8 @@ class MetadataLog:
             self._filesystem.unlink(self.path(snapshot))
 
     def clean(self, high_watermark: int, snapshots: list[OffsetAndEpoch]) -> int:
-        """Drop old snapshots and the log behind the next one while metadata.max.retention.bytes or .ms is exceeded (KafkaRaftLog.maybeClean);
-        the log start afterwards."""
+        """Drop old snapshots and the log behind the next one while metadata.max.retention.bytes or .ms is exceeded
+        (KafkaRaftLog.maybeClean); the log start afterwards."""
         log, wall_ms = self.log, self._wall_ms()
         log.update_high_watermark(high_watermark)
         with self._disk("clean"):

@@ -52,10 +52,11 @@ class RaftPeers:
         except Exception as problem:  # every way in which a peer can fail to talk is told to the one who asked
             error = problem
         waiting, peer.waiting, peer.opening = peer.waiting, [], None
-        if error is None:
-            if self._closed:
+        if self._closed:
+            if error is None:
                 channel.close()
-                return
+            return
+        if error is None:
             peer.channel = channel
         for request, on_answer in waiting:
             if error is not None:

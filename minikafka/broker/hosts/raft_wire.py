@@ -145,7 +145,8 @@ def reply_from_wire(request: m.Request, response: Any) -> m.Reply:
     error = _code(partition.error_code)
     current = getattr(partition, "current_leader", partition)
     leader_id, epoch = current.leader_id, current.leader_epoch
-    endpoint = next((Endpoint("", e.host, e.port) for e in response.node_endpoints if e.node_id == leader_id and e.host and e.port > 0), None)
+    leaders = [entry for entry in response.node_endpoints if entry.node_id == leader_id and entry.host and entry.port > 0]
+    endpoint = Endpoint("", leaders[0].host, leaders[0].port) if leaders else None
     if isinstance(request, m.VoteRequest):
         return m.VoteReply(error, leader_id, epoch, endpoint, None, partition.vote_granted)
     if isinstance(request, m.FetchRequest):

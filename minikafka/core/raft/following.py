@@ -43,7 +43,7 @@ def poll(quorum: Quorum, role: Follower, now_ms: int) -> None:
         return
     if is_waiting_for_disk(quorum):
         return
-    if role.failures and not quorum.is_voter and not quorum.is_busy(role.leader_id):
+    if role.failures and not quorum.is_voter and not quorum.requests.is_busy(role.leader_id):
         quorum.discover(now_ms)
     if role.snapshot is not None:
         request: m.Request = m.FetchSnapshotRequest(

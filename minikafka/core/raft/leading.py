@@ -35,7 +35,7 @@ def _others(quorum: Quorum) -> list[int]:
 
 def deadlines(quorum: Quorum, role: Leader) -> list[int]:
     due = [parked.deadline_ms for parked in role.progress.parked]
-    due.extend(at for node_id, at in role.begin_deadlines_ms.items() if not quorum.is_busy(node_id))
+    due.extend(at for node_id, at in role.begin_deadlines_ms.items() if not quorum.requests.is_busy(node_id))
     if role.check_deadline_ms is not None:
         due.append(role.check_deadline_ms)
     if quorum.pending_change is not None:

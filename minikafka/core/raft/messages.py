@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from minikafka.core.raft.types import NO_NODE, Endpoint, OffsetAndEpoch, ReplicaKey
+from minikafka.core.raft.types import NO_NODE, NO_SNAPSHOT, Endpoint, OffsetAndEpoch, ReplicaKey
 from wire.errors import ErrorCode
 
 
@@ -128,7 +128,7 @@ class FetchReply(Reply):
 class FetchSnapshotReply(Reply):
     """To send: the host reads the file. Received: `data` are the bytes at `position` of a file of `size`."""
 
-    snapshot: OffsetAndEpoch = OffsetAndEpoch(-1, -1)
+    snapshot: OffsetAndEpoch = NO_SNAPSHOT
     size: int = 0
     position: int = 0
     bytes_max: int = 0

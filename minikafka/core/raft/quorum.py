@@ -1,15 +1,14 @@
 """One replica of the metadata quorum (KRaft: KIP-595, 853, 996; Kafka's KafkaRaftClient and QuorumState), sans IO.
 
-`step(event, now_ms)` and `on_deadline(now_ms)` return effects sorted by rank: persist, change the log, send, respond, tell. The host carries
-them out in that order and, before any other event, feeds back the events that they cause (BatchAppended, FetchedAppended,
-SnapshotInstalled); Flushed comes when the disk is done. What a replica does lives in voting, leading, following and membership; here are
-the moves between roles.
+`step(event, now_ms)` and `on_deadline(now_ms)` return effects sorted by rank: persist, change the log, send, respond, tell. The host
+carries them out in that order and, before any other event, feeds back the events that they cause (BatchAppended, FetchedAppended,
+SnapshotInstalled); Flushed comes when the disk is done. What a replica does lives in voting, leading, following and membership; here
+are the moves between roles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from minikafka.core.raft import following, leading, membership, voting
@@ -35,6 +34,7 @@ from minikafka.core.raft.events import (
     Truncate,
 )
 from minikafka.core.raft.log_state import LogState
+from minikafka.core.raft.requests import InFlight, Requests
 from minikafka.core.raft.roles import Candidate, Election, Follower, Leader, Prospective, Resigned, Role, Unattached
 from minikafka.core.raft.types import (
     NO_NODE,
@@ -51,15 +51,6 @@ from wire.errors import ErrorCode
 
 #: Node ids of bootstrap servers, whose real ids are not known: -2, -3, ...
 FIRST_BOOTSTRAP_ID = -2
-
-
-@dataclass(slots=True)
-class InFlight:
-    """A request of ours. One at a time goes to a node."""
-
-    node_id: int
-    request: m.Request
-    deadline_ms: int
 
 
 class Quorum:
@@ -96,10 +87,7 @@ class Quorum:
         self.role: Role = Unattached(election.epoch, election.leader_id, None, election.voted)
         self.pending_change: membership.PendingChange | None = None
         self._effects: list[Effect] = []
-        self._in_flight: dict[int, InFlight] = {}
-        self._busy: dict[int, int] = {}
-        self._backoff_until: dict[int, int] = {}
-        self._next_request_id = 1
+        self.requests = Requests(config)
         self._discover_index = 0
         self._discover_failures = 0
         self.discover_at_ms = 0
@@ -125,8 +113,8 @@ class Quorum:
 
     @property
     def may_stand(self) -> bool:
-        """Whether to stand for election: a voter, or one whose removal may not be committed yet. The others may need the latter's log, which
-        can be the only one with that removal (Ongaro's thesis 4.2.2); its own vote does not count."""
+        """Whether to stand for election: a voter, or one whose removal may not be committed yet. The latter's log can be the only
+        one with that removal, so the others may need it as leader (Ongaro's thesis 4.2.2); its own vote does not count."""
         if not self.can_be_voter:
             return False
         history = self.history
@@ -225,32 +213,31 @@ class Quorum:
         """When `on_deadline` has something to do."""
         if not self._is_started:
             return None
-        due = [entry.deadline_ms for entry in self._in_flight.values()]
+        requests = self.requests
+        due = requests.deadlines()
         role = self.role
         if isinstance(role, Unattached):
             if role.election_deadline_ms is not None:
                 due.append(role.election_deadline_ms)
-            if not self._is_discovering() and self.discover_targets():
+            if not len(requests) and self.discover_targets():
                 due.append(self.discover_at_ms)
         elif isinstance(role, Election):
             due.append(role.deadline_ms if role.backoff_deadline_ms is None else role.backoff_deadline_ms)
-            due.extend(self._ready_at(key.node_id) for key in role.unrecorded() if key.node_id not in self._busy)
+            due.extend(requests.ready_at(key.node_id) for key in role.unrecorded() if not requests.is_busy(key.node_id))
         elif isinstance(role, Follower):
             due.append(role.fetch_deadline_ms)
-            if role.leader_id not in self._busy and not following.is_waiting_for_disk(self):
-                due.append(self._ready_at(role.leader_id))
+            if not requests.is_busy(role.leader_id) and not following.is_waiting_for_disk(self):
+                due.append(requests.ready_at(role.leader_id))
         elif isinstance(role, Resigned):
             due.append(role.election_deadline_ms)
-            due.extend(self._ready_at(node_id) for node_id in role.unacknowledged if node_id not in self._busy)
+            due.extend(requests.ready_at(node_id) for node_id in role.unacknowledged if not requests.is_busy(node_id))
         elif isinstance(role, Leader):
             due.extend(leading.deadlines(self, role))
         return min(due) if due else None
 
-    def _ready_at(self, node_id: int) -> int:
-        return self._backoff_until.get(node_id, 0)
-
     def _finish(self, now_ms: int) -> list[Effect]:
-        self._expire_requests(now_ms)
+        for entry in self.requests.take_expired(now_ms):
+            self._request_failed(entry, False, now_ms)
         if self._is_started and not self.is_shut_down:
             for _ in range(8):
                 role = self.role
@@ -297,11 +284,11 @@ class Quorum:
             membership.on_request(self, token, request, now_ms)
 
     def _on_answer(self, event: Answered, now_ms: int) -> None:
-        entry = self._take_in_flight(event.request_id)
+        entry = self.requests.take(event.request_id)
         if entry is None:
             return
         request, reply = entry.request, event.reply
-        self._backoff_until.pop(entry.node_id, None)
+        self.requests.forgive(entry.node_id)
         if isinstance(request, m.FetchRequest) and isinstance(reply, m.FetchReply):
             following.on_fetch_reply(self, entry.node_id, request, reply, now_ms)
         elif isinstance(request, m.FetchSnapshotRequest) and isinstance(reply, m.FetchSnapshotReply):
@@ -313,15 +300,15 @@ class Quorum:
         elif isinstance(request, m.EndQuorumEpochRequest):
             voting.on_end_reply(self, entry.node_id, request, reply, now_ms)
         if reply.error is not ErrorCode.NONE:
-            self.back_off(entry.node_id, now_ms)
+            self.requests.back_off(entry.node_id, now_ms)
 
     def _on_failed(self, event: Failed, now_ms: int) -> None:
-        entry = self._take_in_flight(event.request_id)
+        entry = self.requests.take(event.request_id)
         if entry is not None:
             self._request_failed(entry, event.is_refused, now_ms)
 
     def _request_failed(self, entry: InFlight, is_refused: bool, now_ms: int) -> None:
-        self.back_off(entry.node_id, now_ms)
+        self.requests.back_off(entry.node_id, now_ms)
         if isinstance(entry.request, (m.FetchRequest, m.FetchSnapshotRequest)):
             following.on_fetch_failed(self, entry.node_id, is_refused, now_ms)
         elif is_refused and isinstance(entry.request, m.EndQuorumEpochRequest):
@@ -379,38 +366,13 @@ class Quorum:
 
     def send(self, node_id: int, endpoint: Endpoint | None, request: m.Request, now_ms: int) -> bool:
         """Send unless the node still has a request of ours or is backed off."""
-        if endpoint is None or node_id in self._busy or self._ready_at(node_id) > now_ms:
+        if endpoint is None:
             return False
-        request_id, self._next_request_id = self._next_request_id, self._next_request_id + 1
-        self._in_flight[request_id] = InFlight(node_id, request, now_ms + self.config.request_timeout_ms)
-        self._busy[node_id] = request_id
+        request_id = self.requests.begin(node_id, request, now_ms)
+        if request_id is None:
+            return False
         self._effects.append(Send(request_id, node_id, endpoint, request))
         return True
-
-    def is_busy(self, node_id: int) -> bool:
-        return node_id in self._busy
-
-    def back_off(self, node_id: int, now_ms: int) -> None:
-        self._backoff_until[node_id] = now_ms + self.config.retry_backoff_ms
-
-    def _take_in_flight(self, request_id: int) -> InFlight | None:
-        """None for an answer that came too late, or to a request of an earlier role."""
-        entry = self._in_flight.pop(request_id, None)
-        if entry is not None:
-            self._busy.pop(entry.node_id, None)
-        return entry
-
-    def _expire_requests(self, now_ms: int) -> None:
-        for request_id in [key for key, entry in self._in_flight.items() if entry.deadline_ms <= now_ms]:
-            entry = self._take_in_flight(request_id)
-            if entry is not None:
-                self._request_failed(entry, False, now_ms)
-
-    def forget_requests(self) -> None:
-        """Answers to requests of an earlier role mean nothing any more."""
-        self._in_flight.clear()
-        self._busy.clear()
-        self._backoff_until.clear()
 
     # -- discovery
 
@@ -422,12 +384,9 @@ class Quorum:
                 targets.append((voter.key.node_id, voter.endpoints[0]))
         return targets
 
-    def _is_discovering(self) -> bool:
-        return bool(self._busy)
-
     def discover(self, now_ms: int) -> None:
         """Ask the next node; it answers with the leader, or with NOT_LEADER and no leader."""
-        if self._is_discovering() or now_ms < self.discover_at_ms:
+        if len(self.requests) or now_ms < self.discover_at_ms:
             return
         targets = self.discover_targets()
         if not targets:
@@ -440,7 +399,7 @@ class Quorum:
         # All targets are asked quickly once, then the pace slows down to half a second.
         step = self.config.retry_backoff_ms << (self._discover_failures - 1)
         self.discover_at_ms = now_ms + min(step, self.config.fetch_max_wait_ms)
-        self._backoff_until.pop(node_id, None)
+        self.requests.forgive(node_id)
         self.send(node_id, endpoint, following.fetch_request(self), now_ms)
 
     # -- moves
@@ -460,7 +419,7 @@ class Quorum:
         if role.epoch < before.epoch:
             raise InvariantViolated(f"moved from epoch {before.epoch} to {role.epoch}")
         self.role = role
-        self.forget_requests()
+        self.requests.forget()
         self.persist()
         if isinstance(before, Leader):
             leading.fail_parked(self, before)

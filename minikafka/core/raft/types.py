@@ -31,6 +31,9 @@ class OffsetAndEpoch(NamedTuple):
     epoch: int
 
 
+NO_SNAPSHOT = OffsetAndEpoch(-1, -1)
+
+
 @dataclass(frozen=True, slots=True)
 class ElectionState:
     """What must survive a crash (Kafka's quorum-state): the epoch, its leader if known, the vote given in it."""

@@ -54,7 +54,7 @@ class VoterSet:
     def is_voter(self, key: ReplicaKey) -> bool:
         """Whether the replica is one of the voters; a wiped disk has another directory id and is not."""
         voter = self._voters.get(key.node_id)
-        return voter is not None and (voter.key.directory_id == ZERO_ID or voter.key.directory_id == key.directory_id)
+        return voter is not None and voter.key.directory_id in (ZERO_ID, key.directory_id)
 
     def is_only_voter(self, key: ReplicaKey) -> bool:
         return len(self._voters) == 1 and self.is_voter(key)

@@ -115,10 +115,9 @@ def is_addressed_to(quorum: Quorum, voter: ReplicaKey | None) -> bool:
 
 
 def on_vote_reply(quorum: Quorum, node_id: int, request: m.VoteRequest, reply: m.VoteReply, now_ms: int) -> None:
-    if reply.epoch > quorum.epoch or (reply.leader_id != NO_NODE and reply.epoch == quorum.epoch):
-        # Also a granted vote of a later epoch is none for this one.
-        if quorum.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
-            return
+    # Also a granted vote of a later epoch is none for this one.
+    if quorum.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
+        return
     role = quorum.role
     if not isinstance(role, Election) or request.epoch != role.epoch or request.pre_vote is not isinstance(role, Prospective):
         return

@@ -139,7 +139,8 @@ def test_one_vote_an_epoch_and_it_is_persisted_before_the_answer() -> None:
     assert replica.ask(request).granted
     assert not replica.ask(m.VoteRequest(5, key(3), key(1), OffsetAndEpoch(99, 4))).granted
     assert replica.ask(m.VoteRequest(4, key(3), key(1), OffsetAndEpoch(99, 3))).error is ErrorCode.FENCED_LEADER_EPOCH
-    assert replica.ask(m.VoteRequest(6, key(3), ReplicaKey(1, key(8).directory_id), OffsetAndEpoch(0, 0))).error is ErrorCode.INVALID_VOTER_KEY
+    wiped = ReplicaKey(1, key(8).directory_id)
+    assert replica.ask(m.VoteRequest(6, key(3), wiped, OffsetAndEpoch(0, 0))).error is ErrorCode.INVALID_VOTER_KEY
     again = Replica(1, voters(1, 2, 3), state=ElectionState(5, -1, key(2)))
     again.start()
     assert not again.ask(m.VoteRequest(5, key(3), key(1), OffsetAndEpoch(99, 4))).granted
