@@ -1,4 +1,4 @@
-"""Straight-line codecs: Python source generated from a declaration, once for each message version that is used.
+"""Straight-line codecs: Python source written by walking a message version's construct tree, once for each version that is used.
 
 Neighbouring fields of constant size become one `struct.Struct`; lengths are checked against the bytes that are left before anything is
 allocated; one-byte varints take a short path. See `wire/README.md` for what it must and must not accept.
@@ -10,12 +10,15 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from construct import Construct
+
 from wire.errors import WireError
+from wire.grammar import ArrayNode, FixedLeaf, NullableNode, StructNode, TaggedNode, UuidLeaf, VariableLeaf, grammar
 from wire.message import UNSET, Field, Message, Struct
-from wire.types import Array, Fixed, Variable
+from wire.types import Variable
 from wire.varint import append_unsigned_varint, read_unsigned_varint
 
-_LENGTHS = {"h": struct.Struct(">h"), "i": struct.Struct(">i")}
+_LENGTHS = {2: struct.Struct(">h"), 4: struct.Struct(">i")}
 
 
 def _unsigned_varint(value: int) -> bytes:
@@ -63,54 +66,34 @@ class _Source:
         return compiled
 
 
-def is_null_allowed(declared: Field, version: int) -> bool:
-    """Whether the field may be null in this version."""
-    return version in declared.nullable
+Leaf = FixedLeaf | UuidLeaf
+Named = tuple[Field, Construct]
 
 
-def fields_of(owner: type[Struct], version: int) -> list[Field]:
-    """The fields that the version has outside its tagged section, in order."""
-    return [f for f in owner.FIELDS if version in f.versions and not (f.tag is not None and version in f.tagged)]
-
-
-def tagged_fields_of(owner: type[Struct], version: int) -> list[Field]:
-    """The fields of the version's tagged section, by tag."""
-    tagged = [f for f in owner.FIELDS if f.tag is not None and version in f.tagged]
-    return sorted(tagged, key=lambda f: f.tag or 0)
-
-
-def minimum_size(kind: Any, version: int, flexible: bool, nullable: bool = False) -> int:
-    """The least number of bytes that a value of this type takes; used to bound array counts."""
-    if isinstance(kind, Fixed):
-        return kind.size
-    if isinstance(kind, Variable):
-        return 1 if flexible else (2 if kind.name == "string" else 4)
-    if isinstance(kind, Array):
-        return 1 if flexible else 4
-    if nullable:
-        return 1
-    total = 1 if flexible else 0
-    for declared in fields_of(kind, version):
-        inner = declared.type if declared.type is not None else declared.struct
-        total += minimum_size(inner, version, flexible, is_null_allowed(declared, version))
-    return total
+def _runs(fields: list[Named]) -> list[list[Named]]:
+    """The fields in order, neighbours of constant size together."""
+    runs: list[list[Named]] = []
+    for entry in fields:
+        if isinstance(entry[1], (FixedLeaf, UuidLeaf)) and runs and isinstance(runs[-1][0][1], (FixedLeaf, UuidLeaf)):
+            runs[-1].append(entry)
+        else:
+            runs.append([entry])
+    return runs
 
 
 class _Decoder:
     """Writes the decoder of one message version."""
 
-    def __init__(self, message: type[Message], version: int) -> None:
-        self.version = version
-        self.flexible = message.is_flexible(version)
+    def __init__(self, label: str) -> None:
         self.source = _Source()
-        self.label = f"{message.__name__} v{version}"
+        self.label = label
 
-    def build(self, message: type[Message]) -> Callable[..., Any]:
+    def build(self, tree: StructNode) -> Callable[..., Any]:
         source = self.source
         source.add(0, "def decode(b, p):")
         source.add(1, "limit = len(b)")
         source.add(1, "try:")
-        target = self.struct(message, 2)
+        target = self.struct(tree, 2)
         source.add(1, "except (StructError, IndexError) as error:")
         source.add(2, f"raise WireError('{self.label}: ends in the middle of a field') from error")
         source.add(1, "if p > limit:")
@@ -118,28 +101,19 @@ class _Decoder:
         source.add(1, f"return {target}, p")
         return source.compile("decode", f"decode {self.label}")
 
-    def struct(self, owner: type[Struct], depth: int) -> str:
+    def struct(self, node: StructNode, depth: int) -> str:
         source = self.source
         target = source.name("o")
         new = source.bind("new", object.__new__)
-        cls = source.bind("cls", owner)
+        cls = source.bind("cls", node.owner)
         source.add(depth, f"{target} = {new}({cls})")
-        pending: list[Field] = []
-        plain = fields_of(owner, self.version)
-        for declared in plain:
-            if isinstance(declared.type, Fixed):
-                pending.append(declared)
-                continue
-            self.run(pending, target, depth)
-            pending = []
-            self.value(declared, f"{target}.{declared.name}", depth)
-        self.run(pending, target, depth)
-        tagged = tagged_fields_of(owner, self.version) if self.flexible else []
-        for declared in owner.FIELDS:
-            if declared not in plain:
-                source.add(depth, f"{target}.{declared.name} = {self.default(declared)}")
-        if self.flexible:
-            self.tags(tagged, target, depth)
+        for run in _runs(node.fields):
+            self.run(run, target, depth)
+        tagged = node.tagged.fields if node.tagged is not None else []
+        for declared in [*node.absent, *(declared for declared, _ in tagged)]:
+            source.add(depth, f"{target}.{declared.name} = {self.default(declared)}")
+        if node.tagged is not None:
+            self.tags(node.tagged, target, depth)
         return target
 
     def default(self, declared: Field) -> str:
@@ -150,17 +124,20 @@ class _Decoder:
             return f"{self.source.bind('cls', declared.struct)}()"
         return repr(value)
 
-    def run(self, pending: list[Field], target: str, depth: int) -> None:
-        if not pending:
+    def run(self, run: list[Named], target: str, depth: int) -> None:
+        """Neighbouring constant-size fields in one unpacking, or one field of another kind."""
+        declared, node = run[0]
+        if not isinstance(node, (FixedLeaf, UuidLeaf)):
+            self.value(node, f"{target}.{declared.name}", depth, declared.name)
             return
-        kinds = [f.type for f in pending if isinstance(f.type, Fixed)]
+        leaves = [leaf for _, leaf in run if isinstance(leaf, (FixedLeaf, UuidLeaf))]
         unpack = self.source.name("unpack")
-        self.source.scope[unpack] = struct.Struct(">" + "".join(k.code for k in kinds)).unpack_from
-        names = ", ".join(f"{target}.{f.name}" for f in pending)
-        self.source.add(depth, f"{names}{',' if len(pending) == 1 else ''} = {unpack}(b, p)")
-        self.source.add(depth, f"p += {sum(k.size for k in kinds)}")
+        self.source.scope[unpack] = struct.Struct(">" + "".join(leaf.code for leaf in leaves)).unpack_from
+        names = ", ".join(f"{target}.{f.name}" for f, _ in run)
+        self.source.add(depth, f"{names}{',' if len(run) == 1 else ''} = {unpack}(b, p)")
+        self.source.add(depth, f"p += {sum(leaf.size for leaf in leaves)}")
 
-    def tags(self, tagged: list[Field], target: str, depth: int) -> None:
+    def tags(self, node: TaggedNode, target: str, depth: int) -> None:
         source = self.source
         count = source.name("n")
         source.add(depth, f"{count} = b[p]")
@@ -179,158 +156,126 @@ class _Decoder:
         source.add(depth, f"{end} = p + {size}")
         source.add(depth, f"if {end} > limit:")
         source.add(depth + 1, f"raise WireError('{self.label}: a tagged field is longer than the message')")
-        for number, declared in enumerate(tagged):
+        for number, (declared, inner) in enumerate(node.fields):
             source.add(depth, f"{'if' if number == 0 else 'elif'} {tag} == {declared.tag}:")
-            if isinstance(declared.type, Fixed):
-                self.run([declared], target, depth + 1)
-            else:
-                self.value(declared, f"{target}.{declared.name}", depth + 1)
+            self.run([(declared, inner)], target, depth + 1)
             source.add(depth + 1, f"if p > {end}:")
             source.add(depth + 2, f"raise WireError('{self.label}: {declared.name} is longer than its tagged field')")
         source.add(depth, f"p = {end}")
 
-    def value(self, declared: Field, target: str, depth: int) -> None:
-        nullable = is_null_allowed(declared, self.version)
-        kind = declared.type
-        if kind is None:
-            assert declared.struct is not None
-            self.single(declared.struct, target, nullable, self.version in declared.tagged, depth)
-        elif isinstance(kind, Variable):
-            self.variable(kind, target, nullable, depth, declared.name)
-        elif isinstance(kind, Array):
-            self.array(kind, target, nullable, depth, declared.name)
+    def value(self, node: Construct, target: str, depth: int, name: str) -> None:
+        if isinstance(node, VariableLeaf):
+            self.variable(node, target, depth, name)
+        elif isinstance(node, ArrayNode):
+            self.array(node, target, depth, name)
+        elif isinstance(node, NullableNode):
+            mark = self.source.name("n")
+            self.source.add(depth, f"{mark} = b[p]")
+            self.source.add(depth, "p += 1")
+            self.source.add(depth, f"if {mark} > 127:")
+            self.source.add(depth + 1, f"{target} = None")
+            self.source.add(depth, "else:")
+            value = self.struct(node.subcon, depth + 1)
+            self.source.add(depth + 1, f"{target} = {value}")
+        else:
+            assert isinstance(node, StructNode)
+            value = self.struct(node, depth)
+            self.source.add(depth, f"{target} = {value}")
 
-    def single(self, owner: type[Struct], target: str, nullable: bool, tagged: bool, depth: int) -> None:
-        """A nullable struct begins with a byte: -1 null, 1 present; in a tagged field with a varint: 0 null, 1 present."""
-        source = self.source
-        if not nullable:
-            value = self.struct(owner, depth)
-            source.add(depth, f"{target} = {value}")
-            return
-        mark = source.name("n")
-        source.add(depth, f"{mark} = b[p]")
-        source.add(depth, "p += 1")
-        source.add(depth, f"if {mark} == 0:" if tagged else f"if {mark} > 127:")
-        source.add(depth + 1, f"{target} = None")
-        source.add(depth, "else:")
-        value = self.struct(owner, depth + 1)
-        source.add(depth + 1, f"{target} = {value}")
-
-    def length(self, code: str, size: int, depth: int) -> str:
+    def length(self, node: VariableLeaf | ArrayNode, depth: int) -> str:
         source = self.source
         count = source.name("n")
-        if self.flexible:
+        if node.length.flexible:
             source.add(depth, f"{count} = b[p]")
             source.add(depth, "p += 1")
             source.add(depth, f"if {count} > 127:")
             source.add(depth + 1, f"{count}, p = read_varint(b, p - 1)")
             source.add(depth, f"{count} -= 1")
         else:
-            unpack = source.bind(f"len{code}", _LENGTHS[code].unpack_from)
+            unpack = source.bind("length", _LENGTHS[node.length.size].unpack_from)
             source.add(depth, f"{count}, = {unpack}(b, p)")
-            source.add(depth, f"p += {size}")
+            source.add(depth, f"p += {node.length.size}")
         return count
 
-    def null(self, count: str, target: str, nullable: bool, depth: int, name: str) -> None:
+    def null(self, node: VariableLeaf | ArrayNode, count: str, target: str, depth: int, name: str) -> None:
         self.source.add(depth, f"if {count} < 0:")
-        if nullable:
+        if node.nullable:
             self.source.add(depth + 1, f"{target} = None")
         else:
             self.source.add(depth + 1, f"raise WireError('{self.label}: {name} must not be null')")
 
-    def variable(self, kind: Variable, target: str, nullable: bool, depth: int, name: str) -> None:
+    def variable(self, node: VariableLeaf, target: str, depth: int, name: str) -> None:
         source = self.source
-        code, size = ("h", 2) if kind.name == "string" else ("i", 4)
-        count = self.length(code, size, depth)
-        self.null(count, target, nullable or kind.name == "records", depth, name)
+        count = self.length(node, depth)
+        self.null(node, count, target, depth, name)
         source.add(depth, "else:")
         end = source.name("e")
         source.add(depth + 1, f"{end} = p + {count}")
         source.add(depth + 1, f"if {end} > limit:")
         source.add(depth + 2, f"raise WireError('{self.label}: {name} is longer than the message')")
         values = {"string": "str(b[p:{}], 'utf-8', 'replace')", "bytes": "bytes(b[p:{}])", "records": "b[p:{}]"}
-        source.add(depth + 1, f"{target} = {values[kind.name].format(end)}")
+        source.add(depth + 1, f"{target} = {values[node.kind].format(end)}")
         source.add(depth + 1, f"p = {end}")
 
-    def array(self, kind: Array, target: str, nullable: bool, depth: int, name: str) -> None:
+    def array(self, node: ArrayNode, target: str, depth: int, name: str) -> None:
         source = self.source
-        count = self.length("i", 4, depth)
-        element = kind.element
-        self.null(count, target, nullable, depth, name)
-        least = max(minimum_size(element, self.version, self.flexible), 1)
-        source.add(depth, f"elif {count} * {least} > limit - p:")
+        count = self.length(node, depth)
+        self.null(node, count, target, depth, name)
+        source.add(depth, f"elif {count} * {node.least} > limit - p:")
         source.add(depth + 1, f"raise WireError('{self.label}: {name} has more elements than bytes')")
         source.add(depth, "else:")
         depth += 1
-        if isinstance(element, Fixed):
-            if element.code == "16s":
-                source.add(depth, f"{target} = [bytes(b[i:i + 16]) for i in range(p, p + 16 * {count}, 16)]")
-            else:
-                many = source.bind("unpack_many", struct.unpack_from)
-                source.add(depth, f"{target} = list({many}(f'>{{{count}}}{element.code}', b, p)) if {count} else []")
+        element = node.subcon
+        if isinstance(element, UuidLeaf):
+            source.add(depth, f"{target} = [bytes(b[i:i + 16]) for i in range(p, p + 16 * {count}, 16)]")
+            source.add(depth, f"p += 16 * {count}")
+            return
+        if isinstance(element, FixedLeaf):
+            many = source.bind("unpack_many", struct.unpack_from)
+            source.add(depth, f"{target} = list({many}(f'>{{{count}}}{element.code}', b, p)) if {count} else []")
             source.add(depth, f"p += {element.size} * {count}")
             return
-        items, loop = source.name("a"), source.name("i")
+        items, loop, value = source.name("a"), source.name("i"), source.name("v")
         source.add(depth, f"{target} = {items} = []")
         source.add(depth, f"for {loop} in range({count}):")
-        if isinstance(element, Variable):
-            value = source.name("v")
-            self.variable(element, value, False, depth + 1, name)
-        else:
-            assert isinstance(element, type)
-            value = self.struct(element, depth + 1)
+        self.value(element, value, depth + 1, name)
         source.add(depth + 1, f"{items}.append({value})")
 
 
 class _Encoder:
     """Writes the encoder of one message version."""
 
-    def __init__(self, message: type[Message], version: int) -> None:
-        self.version = version
-        self.flexible = message.is_flexible(version)
+    def __init__(self, label: str) -> None:
         self.source = _Source()
-        self.label = f"{message.__name__} v{version}"
+        self.label = label
         self.out = "w"
 
-    def build(self, message: type[Message]) -> Callable[..., Any]:
+    def build(self, tree: StructNode) -> Callable[..., Any]:
         source = self.source
         source.add(0, "def encode(o, pieces):")
         source.add(1, "w = pieces.append")
         source.add(1, "try:")
-        self.struct(message, "o", 2)
+        self.struct(tree, "o", 2)
         source.add(2, "pass")
         source.add(1, "except (StructError, AttributeError, TypeError) as error:")
         source.add(2, f"raise WireError(f'{self.label}: {{error}} in {{o!r}}') from error")
         return source.compile("encode", f"encode {self.label}")
 
-    def struct(self, owner: type[Struct], target: str, depth: int) -> None:
+    def struct(self, node: StructNode, target: str, depth: int) -> None:
         source = self.source
-        fields = fields_of(owner, self.version)
-        tagged = tagged_fields_of(owner, self.version) if self.flexible else []
-        for declared in owner.FIELDS:
-            if declared not in fields and declared not in tagged and not declared.ignorable:
-                condition = self.differs(declared, f"{target}.{declared.name}")
-                source.add(depth, f"if {condition}:")
+        for declared in node.absent:
+            if not declared.ignorable:
+                source.add(depth, f"if {self.differs(declared, f'{target}.{declared.name}')}:")
                 source.add(depth + 1, f"raise WireError('{self.label} has no field {declared.name}')")
-        pending: list[Field] = []
-        for declared in fields:
-            if isinstance(declared.type, Fixed):
-                pending.append(declared)
-                continue
-            self.run(pending, target, depth)
-            pending = []
-            self.value(declared, f"{target}.{declared.name}", depth)
-        self.run(pending, target, depth)
-        if self.flexible:
-            self.tags(tagged, target, depth)
+        for run in _runs(node.fields):
+            self.run(run, target, depth)
+        if node.tagged is not None:
+            self.tags(node.tagged, target, depth)
 
     def differs(self, declared: Field, target: str) -> str:
         value = declared.default_value()
         if isinstance(value, list):
             return target
-        if value is None and declared.struct is not None and self.version in declared.tagged:
-            # Kafka's generated code compares with an empty struct whatever the default, so null is written.
-            return f"{target} != {self.source.bind('fresh', declared.struct)}()"
         if value is None:
             return f"{target} is not None"
         if isinstance(value, Struct):
@@ -339,35 +284,34 @@ class _Encoder:
             return target
         return f"{target} != {value!r}"
 
-    def run(self, pending: list[Field], target: str, depth: int) -> None:
-        if not pending:
+    def run(self, run: list[Named], target: str, depth: int) -> None:
+        """Neighbouring constant-size fields in one packing, or one field of another kind."""
+        declared, node = run[0]
+        if not isinstance(node, (FixedLeaf, UuidLeaf)):
+            self.value(node, f"{target}.{declared.name}", depth, declared.name)
             return
-        codes = "".join(f.type.code for f in pending if isinstance(f.type, Fixed))
+        codes = "".join(leaf.code for _, leaf in run if isinstance(leaf, (FixedLeaf, UuidLeaf)))
         pack = self.source.name("pack")
         self.source.scope[pack] = struct.Struct(">" + codes).pack
-        names = ", ".join(f"{target}.{f.name}" for f in pending)
+        names = ", ".join(f"{target}.{f.name}" for f, _ in run)
         self.source.add(depth, f"{self.out}({pack}({names}))")
 
-    def tags(self, tagged: list[Field], target: str, depth: int) -> None:
+    def tags(self, node: TaggedNode, target: str, depth: int) -> None:
         source = self.source
-        if not tagged:
+        if not node.fields:
             source.add(depth, f"{self.out}(b'\\0')")
             return
         section, count = source.name("s"), source.name("n")
         source.add(depth, f"{section} = None")
         source.add(depth, f"{count} = 0")
-        for declared in tagged:
-            value = f"{target}.{declared.name}"
-            source.add(depth, f"if {self.differs(declared, value)}:")
+        for declared, inner in node.fields:
+            source.add(depth, f"if {self.differs(declared, f'{target}.{declared.name}')}:")
             body, outer = source.name("y"), self.out
             source.add(depth + 1, f"if {section} is None: {section} = bytearray()")
             source.add(depth + 1, f"{count} += 1")
             source.add(depth + 1, f"{body} = []")
             self.out = f"{body}.append"
-            if isinstance(declared.type, Fixed):
-                self.run([declared], target, depth + 1)
-            else:
-                self.value(declared, value, depth + 1)
+            self.run([(declared, inner)], target, depth + 1)
             self.out = outer
             source.add(depth + 1, f"{body} = b''.join({body})")
             source.add(depth + 1, f"put_varint({section}, {declared.tag})")
@@ -377,87 +321,77 @@ class _Encoder:
         source.add(depth, f"if {count}:")
         source.add(depth + 1, f"{self.out}(bytes({section}))")
 
-    def value(self, declared: Field, target: str, depth: int) -> None:
-        nullable = is_null_allowed(declared, self.version)
-        kind = declared.type
+    def value(self, node: Construct, target: str, depth: int, name: str) -> None:
         source = self.source
-        if kind is None:
-            assert declared.struct is not None
+        if isinstance(node, VariableLeaf):
+            self.variable(node, target, depth, name)
+        elif isinstance(node, ArrayNode):
+            self.array(node, target, depth, name)
+        else:
             local = source.name("x")
             source.add(depth, f"{local} = {target}")
-            if nullable:
+            if isinstance(node, NullableNode):
                 source.add(depth, f"if {local} is None:")
-                null = b"\0" if self.version in declared.tagged else b"\xff"
-                source.add(depth + 1, f"{self.out}({null!r})")
+                source.add(depth + 1, f"{self.out}(b'\\xff')")
                 source.add(depth, "else:")
                 source.add(depth + 1, f"{self.out}(b'\\x01')")
-                depth += 1
-            self.struct(declared.struct, local, depth)
-        elif isinstance(kind, Variable):
-            self.variable(kind, target, nullable, depth, declared.name)
-        elif isinstance(kind, Array):
-            self.array(kind, target, nullable, depth, declared.name)
+                self.struct(node.subcon, local, depth + 1)
+            else:
+                assert isinstance(node, StructNode)
+                self.struct(node, local, depth)
 
-    def null(self, code: str, target: str, nullable: bool, depth: int, name: str) -> None:
-        source = self.source
-        source.add(depth, f"if {target} is None:")
-        if nullable:
-            empty = b"\0" if self.flexible else (b"\xff\xff" if code == "h" else b"\xff\xff\xff\xff")
-            source.add(depth + 1, f"{self.out}({empty!r})")
+    def null(self, node: VariableLeaf | ArrayNode, target: str, depth: int, name: str) -> None:
+        self.source.add(depth, f"if {target} is None:")
+        if node.nullable:
+            empty = b"\0" if node.length.flexible else b"\xff" * node.length.size
+            self.source.add(depth + 1, f"{self.out}({empty!r})")
         else:
-            source.add(depth + 1, f"raise WireError('{self.label}: {name} must not be null')")
+            self.source.add(depth + 1, f"raise WireError('{self.label}: {name} must not be null')")
 
-    def length(self, code: str, size: str, depth: int) -> None:
+    def length(self, node: VariableLeaf | ArrayNode, size: str, depth: int) -> None:
         source = self.source
-        if self.flexible:
+        if node.length.flexible:
             count = source.name("n")
             source.add(depth, f"{count} = {size} + 1")
             source.add(depth, f"{self.out}(varint_bytes[{count}] if {count} < 1024 else long_varint({count}))")
         else:
-            pack = source.bind(f"plen{code}", _LENGTHS[code].pack)
+            pack = source.bind("put_length", _LENGTHS[node.length.size].pack)
             source.add(depth, f"{self.out}({pack}({size}))")
 
-    def variable(self, kind: Variable, target: str, nullable: bool, depth: int, name: str) -> None:
+    def variable(self, node: VariableLeaf, target: str, depth: int, name: str) -> None:
         source = self.source
-        code = "h" if kind.name == "string" else "i"
         local = source.name("v")
         source.add(depth, f"{local} = {target}")
-        self.null(code, local, nullable or kind.name == "records", depth, name)
+        self.null(node, local, depth, name)
         source.add(depth, "else:")
-        if kind.name == "string":
+        if node.kind == "string":
             source.add(depth + 1, f"{local} = {local}.encode('utf-8', 'surrogatepass')")
         size = f"len({local})"
-        if kind.name == "records":
+        if node.kind == "records":
             size = f"(len({local}) if isinstance({local}, (bytes, memoryview, bytearray)) else {local}.size)"
-        self.length(code, size, depth + 1)
+        self.length(node, size, depth + 1)
         source.add(depth + 1, f"{self.out}({local})")
 
-    def array(self, kind: Array, target: str, nullable: bool, depth: int, name: str) -> None:
+    def array(self, node: ArrayNode, target: str, depth: int, name: str) -> None:
         source = self.source
         local = source.name("v")
         source.add(depth, f"{local} = {target}")
-        self.null("i", local, nullable, depth, name)
+        self.null(node, local, depth, name)
         source.add(depth, "else:")
         depth += 1
-        self.length("i", f"len({local})", depth)
-        element = kind.element
-        if isinstance(element, Fixed):
-            if element.code == "16s":
-                source.add(depth, f"{self.out}(b''.join({local}))")
-            else:
-                pack = source.bind("pack_many", struct.pack)
-                source.add(depth, f"{self.out}({pack}(f'>{{len({local})}}{element.code}', *{local}))")
+        self.length(node, f"len({local})", depth)
+        element = node.subcon
+        if isinstance(element, UuidLeaf):
+            source.add(depth, f"{self.out}(b''.join({local}))")
+            return
+        if isinstance(element, FixedLeaf):
+            pack = source.bind("pack_many", struct.pack)
+            source.add(depth, f"{self.out}({pack}(f'>{{len({local})}}{element.code}', *{local}))")
             return
         item = source.name("x")
         source.add(depth, f"for {item} in {local}:")
-        if isinstance(element, Variable):
-            self.variable(element, item, False, depth + 1, name)
-        else:
-            assert isinstance(element, type)
-            before = len(source.lines)
-            self.struct(element, item, depth + 1)
-            if len(source.lines) == before:
-                source.add(depth + 1, "pass")
+        self.value(element, item, depth + 1, name)
+        source.add(depth + 1, "pass")
 
 
 def _check_version(message: type[Message], version: int) -> None:
@@ -468,7 +402,7 @@ def _check_version(message: type[Message], version: int) -> None:
 def decoder_for(message: type[Message], version: int) -> Callable[..., Any]:
     """Compile and remember the decoder of one version. Raises WireError for a version that does not exist."""
     _check_version(message, version)
-    decoder = _Decoder(message, version).build(message)
+    decoder = _Decoder(f"{message.__name__} v{version}").build(grammar(message, version))
     message._decoders[version] = decoder
     return decoder
 
@@ -476,6 +410,6 @@ def decoder_for(message: type[Message], version: int) -> Callable[..., Any]:
 def encoder_for(message: type[Message], version: int) -> Callable[..., Any]:
     """Compile and remember the encoder of one version. Raises WireError for a version that does not exist."""
     _check_version(message, version)
-    encoder = _Encoder(message, version).build(message)
+    encoder = _Encoder(f"{message.__name__} v{version}").build(grammar(message, version))
     message._encoders[version] = encoder
     return encoder

@@ -1,0 +1,299 @@
+"""The grammar of a message version as a `construct` tree, built from its declaration.
+
+The tree is the readable reference: `grammar(HeartbeatRequest, 4).parse(data)` gives a Container, `.build(...)` gives bytes, and tests hold the compiled
+codecs against both. It is also what `wire.compiler` walks. The leaves are our own, because construct's stock ones accept a cut trailing
+string, read length -1 as "the rest" and a negative count as empty; ours check lengths against the bytes that are there.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from construct import Bytes, Construct, FormatField, Renamed, StreamError, Subconstruct
+from construct import Struct as ConstructStruct
+from construct.core import Container, ListContainer
+
+from wire.message import Field, Message, Struct
+from wire.types import Array, Fixed, Variable
+
+#: construct knows 32-bit numbers by the names of `struct`'s long.
+FORMATS = {"b": "b", "h": "h", "H": "H", "i": "l", "I": "L", "q": "q", "d": "d", "?": "?"}
+
+
+def _left(stream: io.BytesIO) -> int:
+    return len(stream.getbuffer()) - stream.tell()
+
+
+def _take(stream: io.BytesIO, count: int, path: str) -> bytes:
+    if not 0 <= count <= _left(stream):
+        raise StreamError(f"{count} bytes wanted, {_left(stream)} left", path=path)
+    return stream.read(count)
+
+
+class FixedLeaf(FormatField):  # type: ignore[misc]
+    """A number or boolean; `code` is its `struct` format, `size` its bytes."""
+
+    def __init__(self, kind: Fixed) -> None:
+        super().__init__(">", FORMATS[kind.code])
+        self.code = kind.code
+        self.size = kind.size
+
+
+class UuidLeaf(Bytes):  # type: ignore[misc]
+    """Sixteen raw bytes."""
+
+    code = "16s"
+    size = 16
+
+    def __init__(self) -> None:
+        super().__init__(16)
+
+
+class UnsignedVarint(Construct):  # type: ignore[misc]
+    """KIP-482: seven bits a byte, at most five bytes, the bits above 32 are dropped."""
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> int:
+        value = 0
+        for shift in (0, 7, 14, 21, 28):
+            byte = _take(stream, 1, path)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value & 0xFFFFFFFF
+        raise StreamError("a varint is longer than five bytes", path=path)
+
+    def _build(self, obj: int, stream: io.BytesIO, context: Any, path: str) -> int:
+        value = obj
+        while value > 0x7F:
+            stream.write(bytes((value & 0x7F | 0x80,)))
+            value >>= 7
+        stream.write(bytes((value,)))
+        return obj
+
+
+VARINT = UnsignedVarint()
+
+
+class _Length:
+    """Length or count: compact (varint, plus one, 0 = null) or a signed number (-1 = null)."""
+
+    def __init__(self, flexible: bool, size: int) -> None:
+        self.flexible = flexible
+        self.size = size
+
+    def parse(self, stream: io.BytesIO, path: str) -> int:
+        if self.flexible:
+            return int(VARINT._parse(stream, None, path)) - 1
+        return int.from_bytes(_take(stream, self.size, path), "big", signed=True)
+
+    def build(self, count: int, stream: io.BytesIO, path: str) -> None:
+        if self.flexible:
+            VARINT._build(count + 1, stream, None, path)
+        else:
+            stream.write(count.to_bytes(self.size, "big", signed=True))
+
+
+class VariableLeaf(Construct):  # type: ignore[misc]
+    """string, bytes or records. Values are str and bytes; null is None."""
+
+    def __init__(self, kind: str, *, flexible: bool, nullable: bool) -> None:
+        super().__init__()
+        self.kind = kind
+        self.nullable = nullable or kind == "records"
+        self.length = _Length(flexible, 2 if kind == "string" else 4)
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> str | bytes | None:
+        count = self.length.parse(stream, path)
+        if count < 0:
+            if not self.nullable:
+                raise StreamError("must not be null", path=path)
+            return None
+        data = _take(stream, count, path)
+        return data.decode("utf-8", "replace") if self.kind == "string" else data
+
+    def _build(self, obj: str | bytes | None, stream: io.BytesIO, context: Any, path: str) -> Any:
+        if obj is None:
+            if not self.nullable:
+                raise StreamError("must not be null", path=path)
+            self.length.build(-1, stream, path)
+            return obj
+        data = obj.encode("utf-8", "surrogatepass") if isinstance(obj, str) else bytes(obj)
+        self.length.build(len(data), stream, path)
+        stream.write(data)
+        return obj
+
+
+class ArrayNode(Subconstruct):  # type: ignore[misc]
+    """A count and that many elements; a count that cannot fit into what is left is refused before anything is made."""
+
+    def __init__(self, element: Construct, *, flexible: bool, nullable: bool) -> None:
+        super().__init__(element)
+        self.nullable = nullable
+        self.length = _Length(flexible, 4)
+        self.least = max(minimum_size(element), 1)
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
+        count = self.length.parse(stream, path)
+        if count < 0:
+            if not self.nullable:
+                raise StreamError("must not be null", path=path)
+            return None
+        if count * self.least > _left(stream):
+            raise StreamError(f"{count} elements do not fit into {_left(stream)} bytes", path=path)
+        return ListContainer(self.subcon._parsereport(stream, context, path) for _ in range(count))
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
+        if obj is None:
+            if not self.nullable:
+                raise StreamError("must not be null", path=path)
+            self.length.build(-1, stream, path)
+            return obj
+        self.length.build(len(obj), stream, path)
+        for item in obj:
+            self.subcon._build(item, stream, context, path)
+        return obj
+
+
+class NullableNode(Subconstruct):  # type: ignore[misc]
+    """A struct behind a byte: negative = null, else the struct follows (KIP-893)."""
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
+        mark = _take(stream, 1, path)[0]
+        return None if mark > 127 else self.subcon._parsereport(stream, context, path)
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
+        if obj is None:
+            stream.write(b"\xff")
+            return obj
+        stream.write(b"\x01")
+        self.subcon._build(obj, stream, context, path)
+        return obj
+
+
+class TaggedNode(Construct):  # type: ignore[misc]
+    """The section of tagged fields that ends a flexible struct: known tags by number, unknown ones skipped, defaults left out."""
+
+    def __init__(self, fields: list[tuple[Field, Construct]]) -> None:
+        super().__init__()
+        self.fields = fields
+
+    def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
+        found = Container()
+        known = {declared.tag: (declared, node) for declared, node in self.fields}
+        count = VARINT._parse(stream, context, path)
+        if count * 2 > _left(stream):
+            raise StreamError(f"{count} tagged fields do not fit into {_left(stream)} bytes", path=path)
+        for _ in range(count):
+            tag = VARINT._parse(stream, context, path)
+            data = _take(stream, VARINT._parse(stream, context, path), path)
+            if tag in known:
+                declared, node = known[tag]
+                found[declared.name] = node.parse(data)
+        return found
+
+    def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
+        present = [(declared, node) for declared, node in self.fields if declared.name in (obj or {})]
+        VARINT._build(len(present), stream, context, path)
+        for declared, node in present:
+            data = node.build(obj[declared.name])
+            VARINT._build(declared.tag or 0, stream, context, path)
+            VARINT._build(len(data), stream, context, path)
+            stream.write(data)
+        return obj
+
+
+class StructNode(ConstructStruct):  # type: ignore[misc]
+    """The fields of one declared struct in one version. `owner` is the class, `absent` its fields that the version lacks, `tagged` the section of
+    tagged fields or None."""
+
+    def __init__(self, owner: type[Struct], fields: list[tuple[Field, Construct]], tagged: TaggedNode | None, absent: list[Field]) -> None:
+        named = [Renamed(node, newname=declared.name) for declared, node in fields]
+        super().__init__(*named, *([Renamed(tagged, newname="_tagged_fields")] if tagged is not None else []))
+        self.owner = owner
+        self.fields = fields
+        self.tagged = tagged
+        self.absent = absent
+
+
+def minimum_size(node: Construct) -> int:
+    """The least number of bytes that a value takes; it bounds array counts."""
+    if isinstance(node, (FixedLeaf, UuidLeaf)):
+        return node.size
+    if isinstance(node, (VariableLeaf, ArrayNode)):
+        return 1 if node.length.flexible else node.length.size
+    if isinstance(node, StructNode):
+        return sum(minimum_size(inner) for _, inner in node.fields) + (1 if node.tagged is not None else 0)
+    return 1
+
+
+def _node(kind: Any, version: int, flexible: bool, nullable: bool) -> Construct:
+    if isinstance(kind, Fixed):
+        return UuidLeaf() if kind.code == "16s" else FixedLeaf(kind)
+    if isinstance(kind, Variable):
+        return VariableLeaf(kind.name, flexible=flexible, nullable=nullable)
+    if isinstance(kind, Array):
+        return ArrayNode(_node(kind.element, version, flexible, False), flexible=flexible, nullable=nullable)
+    struct = _struct(kind, version, flexible)
+    return NullableNode(struct) if nullable else struct
+
+
+def _struct(owner: type[Struct], version: int, flexible: bool) -> StructNode:
+    plain: list[tuple[Field, Construct]] = []
+    tagged: list[tuple[Field, Construct]] = []
+    absent: list[Field] = []
+    for declared in owner.FIELDS:
+        kind = declared.type if declared.type is not None else declared.struct
+        node = _node(kind, version, flexible, version in declared.nullable)
+        if declared.tag is not None and version in declared.tagged:
+            (tagged if flexible else absent).append((declared, node) if flexible else declared)  # type: ignore[arg-type]
+        elif version in declared.versions:
+            plain.append((declared, node))
+        else:
+            absent.append(declared)
+    tagged.sort(key=lambda entry: entry[0].tag or 0)
+    return StructNode(owner, plain, TaggedNode(tagged) if flexible else None, absent)
+
+
+def grammar(message: type[Message], version: int) -> StructNode:
+    """The construct of a message version."""
+    return _struct(message, version, message.is_flexible(version))
+
+
+# -- between containers and messages, for those who hold the one against the other ---------------------------------------
+
+
+def to_container(node: Construct, value: Any) -> Any:
+    """A message (or a part of one) as the grammar's plain containers; tagged fields that hold their default are left out."""
+    if value is None:
+        return None
+    if isinstance(node, NullableNode):
+        return to_container(node.subcon, value)
+    if isinstance(node, ArrayNode):
+        return [to_container(node.subcon, item) for item in value]
+    if isinstance(node, StructNode):
+        container = {declared.name: to_container(inner, getattr(value, declared.name)) for declared, inner in node.fields}
+        if node.tagged is not None:
+            container["_tagged_fields"] = {
+                declared.name: to_container(inner, getattr(value, declared.name))
+                for declared, inner in node.tagged.fields
+                if getattr(value, declared.name) != declared.default_value()
+            }
+        return container
+    return bytes(value) if isinstance(value, (memoryview, bytearray)) else value
+
+
+def from_container(node: Construct, container: Any) -> Any:
+    """The message (or part) that a parsed container stands for; absent fields hold their defaults."""
+    if container is None:
+        return None
+    if isinstance(node, NullableNode):
+        return from_container(node.subcon, container)
+    if isinstance(node, ArrayNode):
+        return [from_container(node.subcon, item) for item in container]
+    if isinstance(node, StructNode):
+        values = {declared.name: from_container(inner, container[declared.name]) for declared, inner in node.fields}
+        if node.tagged is not None:
+            found = container["_tagged_fields"]
+            values |= {d.name: from_container(inner, found[d.name]) for d, inner in node.tagged.fields if d.name in found}
+        return node.owner(**values)
+    return container
