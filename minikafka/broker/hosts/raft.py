@@ -431,7 +431,7 @@ class RaftHost:
         """One sync at a time; what is appended meanwhile goes with the next (group commit)."""
         quorum = self.quorum
         try:
-            while self.failure is None and quorum.log.flushed_offset < quorum.log.end_offset:
+            while not self._halted and quorum.log.flushed_offset < quorum.log.end_offset:
                 task: SyncTask = self._log.prepare_sync()
                 await self._environment.run_blocking(task.run)
                 flushed = task.finish()
