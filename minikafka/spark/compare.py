@@ -63,7 +63,10 @@ class ReplicaView:
 
 @dataclass(slots=True)
 class PartitionResult:
-    """The verdict on one partition. The fence [fence_from, fence_to) is what every replica claims and has."""
+    """The verdict on one partition. The fence [fence_from, fence_to) is what every replica claims and has.
+
+    `batches_equal_above` were found equal where not every replica claims them; they prove nothing committed.
+    """
 
     topic: str
     partition: int
@@ -74,6 +77,7 @@ class PartitionResult:
     batches_compared: int
     records_compared: int
     bytes_compared: int
+    batches_equal_above: int
     replicas: list[dict[str, Any]]
     findings: FindingList
 
@@ -179,18 +183,29 @@ def judge(views: list[ReplicaView], refine: Refine, logical: Logical) -> Partiti
     findings = FindingList(views[0].replica.findings.each_max)
     for one in views:
         findings.extend(one.replica.findings)
-    compared = Cell(0, 0, 0, 0, 0)
+    compared, above = Cell(0, 0, 0, 0, 0), Cell(0, 0, 0, 0, 0)
     if len(views) > 1:
         _topic_ids(views, findings)
         _epoch_forks(views, findings)
-        _Comparison(views, refine, logical, findings, compared).run()
+        _Comparison(views, refine, logical, findings, compared, above).run()
     brokers = tuple(one.broker for one in views)
     fence_from = max(one.log_start for one in views)
     fence_to = max(fence_from, min(min(one.replica.high_watermark, one.end_offset) for one in views))
-    verdict = _verdict(views, findings, compared.batches)
+    verdict = _verdict(views, findings, compared.batches + above.batches)
     rows = [_row(one) for one in views]
     return PartitionResult(
-        topic, partition, verdict, brokers, fence_from, fence_to, compared.batches, compared.records, compared.bytes, rows, findings
+        topic,
+        partition,
+        verdict,
+        brokers,
+        fence_from,
+        fence_to,
+        compared.batches,
+        compared.records,
+        compared.bytes,
+        above.batches,
+        rows,
+        findings,
     )
 
 
@@ -284,8 +299,11 @@ class _Comparison:
     A replica that ended or differs leaves the comparison of the zone; the others go on.
     """
 
-    def __init__(self, views: list[ReplicaView], refine: Refine, logical: Logical, findings: FindingList, compared: Cell) -> None:
-        self.views, self.refine, self.logical, self.findings, self.compared = views, refine, logical, findings, compared
+    def __init__(
+        self, views: list[ReplicaView], refine: Refine, logical: Logical, findings: FindingList, compared: Cell, above: Cell
+    ) -> None:
+        self.views, self.refine, self.logical, self.findings = views, refine, logical, findings
+        self.compared, self.above = compared, above
         self.shift = next(summary.task.cell_shift for one in views for summary in one.summaries)
         self.cleaned = max(one.replica.cleaned for one in views)
         if self.cleaned == 0 and any(one.compacted for one in views):
@@ -315,10 +333,11 @@ class _Comparison:
             views = [one for one in views if one not in gone]
 
     def _count(self, cell: Cell, committed: bool) -> None:
-        if committed:
-            self.compared.batches += cell.batches
-            self.compared.records += cell.records
-            self.compared.bytes += cell.bytes
+        """What is equal above a high watermark counts apart: it says that nothing is wrong there, not that anything is safe."""
+        total = self.compared if committed else self.above
+        total.batches += cell.batches
+        total.records += cell.records
+        total.bytes += cell.bytes
 
     def _differs(self, key: Key, low: int, high: int, views: list[ReplicaView], committed: bool) -> list[ReplicaView]:
         """Look closer at one cell; returns the replicas that take no further part."""

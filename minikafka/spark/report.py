@@ -83,6 +83,7 @@ def _partition(one: compare.PartitionResult) -> dict[str, Any]:
     return {
         "topic": one.topic, "partition": one.partition, "verdict": one.verdict, "brokers": list(one.brokers), "fence_from": one.fence_from,
         "fence_to": one.fence_to, "batches_compared": one.batches_compared, "records_compared": one.records_compared,
+        "batches_equal_above": one.batches_equal_above,
         "bytes_compared": one.bytes_compared, "replicas": one.replicas,
     }  # fmt: skip
 

@@ -168,6 +168,16 @@ def test_metadata_logs_of_three_voters_agree(tmp_path: Path) -> None:
     assert result.outcome == "PASS" and result.batches_compared > 0
 
 
+def test_equal_bytes_above_every_high_watermark_match_but_prove_nothing_committed(three_brokers) -> None:
+    paths = three_brokers()
+    for path in paths:
+        (Path(path) / "replication-offset-checkpoint").write_text("0\n0\n")
+    result = audit(paths)
+    partition = result.partitions[0]
+    assert (partition.verdict, partition.batches_compared, partition.batches_equal_above) == ("MATCH", 0, 30)
+    assert (result.outcome, result.exit_code) == ("INCOMPLETE", 3)
+
+
 def test_a_crashed_broker_with_preallocated_indexes_and_a_torn_tail_is_no_divergence(three_brokers) -> None:
     paths = three_brokers()
     broker = Path(paths[0])
