@@ -121,7 +121,7 @@ class _Decoder:
         if isinstance(value, list):
             return "[]"
         if isinstance(value, Struct):
-            return f"{self.source.bind('cls', declared.struct)}()"
+            return self.source.bind("shared", value)
         return repr(value)
 
     def run(self, run: list[Named], target: str, depth: int) -> None:
@@ -279,7 +279,8 @@ class _Encoder:
         if value is None:
             return f"{target} is not None"
         if isinstance(value, Struct):
-            return f"{target} != {self.source.bind('fresh', declared.struct)}()"
+            shared = self.source.bind("shared", value)
+            return f"{target} is not {shared} and {target} != {shared}"
         if isinstance(declared.type, Variable) and declared.default is UNSET:
             return target
         return f"{target} != {value!r}"

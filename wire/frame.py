@@ -27,10 +27,15 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 
 def encode_response(response: Response, version: int, correlation_id: int) -> list[Piece]:
     """The frame of a response; large records and file regions are pieces of their own."""
-    pieces: list[Any] = [b""]
+    pieces: list[Any] = []
     response.encode_into(version, pieces)
-    if response_header_version(response.API_KEY, version):
-        pieces[0] = _SIZE_CORRELATION_TAGS.pack(_size(pieces) + 5, correlation_id, 0)
-    else:
-        pieces[0] = _SIZE_AND_CORRELATION.pack(_size(pieces) + 4, correlation_id)
-    return join_pieces(pieces)
+    flexible = response_header_version(response.API_KEY, version)
+    try:
+        body = b"".join(pieces)
+    except TypeError:  # it holds a region of a file
+        size = _size(pieces)
+        head = _SIZE_CORRELATION_TAGS.pack(size + 5, correlation_id, 0) if flexible else _SIZE_AND_CORRELATION.pack(size + 4, correlation_id)
+        return join_pieces([head, *pieces])
+    if flexible:
+        return [_SIZE_CORRELATION_TAGS.pack(len(body) + 5, correlation_id, 0) + body]
+    return [_SIZE_AND_CORRELATION.pack(len(body) + 4, correlation_id) + body]

@@ -94,7 +94,28 @@ def zero_value(declared: Field) -> Any:
     if isinstance(declared.type, Variable):
         return "" if declared.type.name == "string" else b""
     assert declared.struct is not None
-    return declared.struct()
+    return shared_default(declared.struct)
+
+
+def shared_default(struct: type[Struct]) -> Struct:
+    """The one instance that stands for "this nested struct holds its defaults" in every message. It cannot be changed: to say something, a
+    message is given a struct of its own."""
+    found = _SHARED_DEFAULTS.get(struct)
+    if found is None:
+        frozen = type(struct)(f"Default{struct.__name__}", (struct,), {"__setattr__": _refuse_change, "STRUCT": struct})
+        frozen.FIELDS = struct.FIELDS
+        found = object.__new__(frozen)
+        for declared in struct.FIELDS:
+            object.__setattr__(found, declared.name, declared.default_value())
+        _SHARED_DEFAULTS[struct] = found
+    return found
+
+
+_SHARED_DEFAULTS: dict[type[Struct], Any] = {}
+
+
+def _refuse_change(self: Struct, name: str, value: Any) -> None:
+    raise AttributeError(f"{type(self).__name__} is shared by all messages: assign a {self.STRUCT.__name__} of your own")
 
 
 class StructMeta(type):
@@ -116,6 +137,7 @@ class StructMeta(type):
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
         super().__init__(name, bases, namespace)
+        cls.STRUCT = namespace.get("STRUCT", cls)
 
 
 def _field(name: str, declared: _Declared) -> Field:
@@ -140,11 +162,9 @@ def _make_init(fields: list[Field]) -> Callable[..., None]:
     arguments, lines = [], []
     for declared in fields:
         default = declared.default_value()
-        if isinstance(default, (list, Struct)):
+        if isinstance(default, list):
             arguments.append(f"{declared.name}=UNSET")
-            fresh = "[]" if isinstance(default, list) else f"_new_{declared.name}()"
-            scope[f"_new_{declared.name}"] = declared.struct
-            lines.append(f"    self.{declared.name} = {fresh} if {declared.name} is UNSET else {declared.name}")
+            lines.append(f"    self.{declared.name} = [] if {declared.name} is UNSET else {declared.name}")
         else:
             scope[f"_default_{declared.name}"] = default
             arguments.append(f"{declared.name}=_default_{declared.name}")
@@ -158,13 +178,14 @@ class Struct(metaclass=StructMeta):
     """A declared group of fields inside a message."""
 
     FIELDS: ClassVar[tuple[Field, ...]]
+    STRUCT: ClassVar[type]
 
     if TYPE_CHECKING:
         # Every field has a default, which `dataclass_transform` has no word for.
         def __init__(self, **fields: Any) -> None: ...
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
+        if not isinstance(other, Struct) or other.STRUCT is not self.STRUCT:
             return NotImplemented
         return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in self.FIELDS)
 
