@@ -32,10 +32,29 @@ def encode_response(response: Response, version: int, correlation_id: int) -> li
     flexible = response_header_version(response.API_KEY, version)
     try:
         body = b"".join(pieces)
-    except TypeError:  # it holds a region of a file
-        size = _size(pieces)
-        head = _SIZE_CORRELATION_TAGS.pack(size + 5, correlation_id, 0) if flexible else _SIZE_AND_CORRELATION.pack(size + 4, correlation_id)
-        return join_pieces([head, *pieces])
+    except TypeError:  # it holds regions of files
+        return _with_regions(pieces, correlation_id, flexible)
     if flexible:
         return [_SIZE_CORRELATION_TAGS.pack(len(body) + 5, correlation_id, 0) + body]
     return [_SIZE_AND_CORRELATION.pack(len(body) + 4, correlation_id) + body]
+
+
+def _with_regions(pieces: list[Any], correlation_id: int, flexible: bool) -> list[Piece]:
+    size, out, run = 0, [], []
+    for piece in pieces:
+        if type(piece) is bytes:
+            run.append(piece)
+            continue
+        joined = b"".join(run)
+        run = []
+        size += len(joined) + (len(piece) if isinstance(piece, (bytearray, memoryview)) else piece.size)
+        out += [joined, piece]
+    joined = b"".join(run)
+    size += len(joined)
+    if joined:
+        out.append(joined)
+    if flexible:
+        out[0] = _SIZE_CORRELATION_TAGS.pack(size + 5, correlation_id, 0) + out[0]
+    else:
+        out[0] = _SIZE_AND_CORRELATION.pack(size + 4, correlation_id) + out[0]
+    return out

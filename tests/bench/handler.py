@@ -1,0 +1,108 @@
+"""One core's share of a Produce and of a Fetch, without sockets: dispatcher, codec, handler, log append and answer, in microseconds.
+
+    python tests/bench/handler.py
+
+Stable where tests/bench/raw.py is noisy: it counts CPU time of this process only. `--profile` prints where it goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import pstats
+import random
+import tempfile
+import time
+from typing import Any
+
+import uvloop
+from minikafka.broker.config import BrokerConfig
+from minikafka.broker.environment import Environment
+from minikafka.broker.node import Node
+from minikafka.net.clock import SystemClock
+from minikafka.net.server import SocketNetwork
+from minikafka.client.admin import Admin
+from raw import fetch_frame, produce_frame
+from storage.filesystem import OsFileSystem
+from storage.log_dir import MetaProperties, format_directory
+
+
+class NullConnection:
+    """Takes answers and drops them."""
+
+    peer_host, peer_port, closed = "127.0.0.1", 0, False
+
+    def __init__(self) -> None:
+        self.ticket = 0
+
+    def begin(self) -> int:
+        self.ticket += 1
+        return self.ticket
+
+    def finish(self, ticket: int, pieces: list[Any]) -> None:
+        for piece in pieces:
+            if hasattr(piece, "fileno"):
+                piece.release()
+
+    def close(self, reason: str = "") -> None:
+        raise RuntimeError(reason)
+
+
+async def run(profile: bool) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def run_blocking(function: Any, *arguments: Any) -> Any:
+        return await loop.run_in_executor(None, function, *arguments)
+
+    with tempfile.TemporaryDirectory() as directory:
+        environment = Environment(SocketNetwork(loop), OsFileSystem(), SystemClock(), random.Random(1), loop, run_blocking)
+        format_directory(environment.filesystem, directory, MetaProperties("5L6g3nShT-eMCtK--X86sw", 1, bytes(range(16))), 0)
+        config = BrokerConfig.from_properties(
+            {
+                "process.roles": "broker,controller", "node.id": "1", "controller.quorum.voters": "1@127.0.0.1:29193",
+                "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:29193", "controller.listener.names": "CONTROLLER", "log.dirs": directory,
+            }
+        )  # fmt: skip
+        node = Node(config, environment)
+        await node.start()
+        assert node.broker is not None
+        async with Admin(f"127.0.0.1:{node.listeners['PLAINTEXT'].port}") as admin:
+            for topic in ("produce", "fetch"):
+                await admin.create_topic(topic, partitions=1, replication_factor=1)
+        dispatch = node.broker.dispatcher.dispatch
+        connection: Any = NullConnection()
+        fill = bytearray(produce_frame("fetch", 16 << 10, 1)[4:])
+        for _ in range(200):
+            dispatch(connection, "PLAINTEXT", memoryview(fill))
+        for name, data, count in (
+            ("produce 100 B", produce_frame("produce", 100, 1), 30_000),
+            ("produce 16 KiB", produce_frame("produce", 16 << 10, 1), 5_000),
+            ("fetch 64 KiB", fetch_frame("fetch", 64 << 10), 20_000),
+        ):
+            frame = bytearray(data[4:])
+            view = memoryview(frame)
+            pristine = bytes(frame)
+            profiler = cProfile.Profile() if profile else None
+            best = float("inf")
+            for _ in range(3):
+                started = time.process_time()
+                if profiler is not None:
+                    profiler.enable()
+                for _ in range(count):
+                    dispatch(connection, "PLAINTEXT", view)
+                    if len(pristine) < 1000 or name.startswith("produce"):
+                        frame[-len(pristine) :] = pristine
+                if profiler is not None:
+                    profiler.disable()
+                best = min(best, (time.process_time() - started) / count)
+            print(f"{name:<16} {best * 1e6:6.2f} us")
+            if profiler is not None:
+                pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+        await node.stop()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--profile", action="store_true")
+    uvloop.run(run(parser.parse_args().profile))

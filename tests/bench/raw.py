@@ -1,0 +1,118 @@
+"""The broker's ceiling: raw pipelined Produce and Fetch frames from a C load generator, broker and load pinned to a core each.
+
+    python tests/bench/raw.py [--seconds 3] [--rounds 3] [--python PATH]
+
+Prints requests/s, MB/s (1 MB = 1e6 bytes), and the broker's CPU microseconds a request, medians of the rounds. Wants gcc and two cores. The
+figure to compare between machines is CPU a request; capacity is 1e6 / that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+from minikafka.client.admin import Admin
+from minikafka.testing.cluster import ProcessCluster
+from wire.batch import build_batch
+from wire.frame import encode_request
+from wire.messages.fetch import FetchRequest
+from wire.messages.produce import ProduceRequest
+
+HERE = Path(__file__).parent
+PRODUCE = [(100, 8, 8, "100 B"), (1024, 6, 3, "1 KiB"), (16 << 10, 8, 5, "16 KiB"), (64 << 10, 8, 5, "64 KiB"), (1_000_000, 6, 3, "1 MB")]
+FETCH = [(16 << 10, 4, 2, "16 KiB"), (64 << 10, 4, 2, "64 KiB"), (256 << 10, 4, 2, "256 KiB"), (1 << 20, 4, 2, "1 MiB")]
+
+
+def frame(request: Any, version: int) -> bytes:
+    return b"".join(bytes(piece) for piece in encode_request(request, version, 1, "bench"))
+
+
+def produce_frame(topic: str, size: int, acks: int) -> bytes:
+    batch = bytes(build_batch([(0, time.time_ns() // 1_000_000, None, os.urandom(max(size - 75, 1)), ())] * 1))
+    data = ProduceRequest.PartitionProduceData(index=0, records=batch)
+    topics = [ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
+    return frame(ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=topics), 9)
+
+
+def fetch_frame(topic: str, size: int) -> bytes:
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=size)
+    topics = [FetchRequest.FetchTopic(topic=topic, partitions=[partition])]
+    return frame(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=size, session_id=0, session_epoch=-1, topics=topics), 12)
+
+
+def measure(load: Path, port: int, data: bytes, connections: int, depth: int, seconds: float, broker: psutil.Process) -> tuple[float, float, float]:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        before = broker.cpu_times()
+        command = ["taskset", "-c", "1", str(load), "127.0.0.1", str(port), file.name, str(connections), str(depth), str(seconds)]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        after = broker.cpu_times()
+    answers, received, elapsed = (float(part) for part in output.split())
+    cpu = (after.user - before.user) + (after.system - before.system)
+    return answers / elapsed, received / elapsed, cpu / max(answers, 1) * 1e6
+
+
+def row(name: str, size_bytes: int, rounds: list[tuple[float, float, float]], *, sent: bool) -> str:
+    rate, received, cpu = (statistics.median(column) for column in zip(*rounds, strict=True))
+    megabytes = rate * size_bytes / 1e6 if sent else received / 1e6
+    return f"{name:<16} {rate:>10,.0f} req/s {megabytes:>9,.0f} MB/s {cpu:>8.1f} us CPU/req   capacity {1e6 / cpu:>9,.0f} req/s"
+
+
+async def prepare(bootstrap: str) -> None:
+    async with Admin(bootstrap) as admin:
+        for topic in ("produce", "fetch"):
+            configs = {"retention.bytes": str(1 << 30), "segment.bytes": str(256 << 20)}
+            await admin.create_topic(topic, partitions=1, replication_factor=1, configs=configs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["produce", "fetch"])
+    options = parser.parse_args()
+    if shutil.which("gcc") is None:
+        sys.exit("gcc is needed to build the load generator")
+    directory = Path(tempfile.mkdtemp(prefix="minikafka-bench-"))
+    load = directory / "raw_load"
+    subprocess.run(["gcc", "-O2", "-o", str(load), str(HERE / "raw_load.c")], check=True)
+    properties = {"log.retention.check.interval.ms": "1000", "min.insync.replicas": "1"}
+    try:
+        with ProcessCluster(1, properties=properties, directory=directory / "cluster") as cluster:
+            node = cluster.nodes[1]
+            assert node.process is not None
+            broker = psutil.Process(node.process.pid)
+            broker.cpu_affinity([0])
+            asyncio.run(prepare(cluster.bootstrap))
+            fill = produce_frame("fetch", 16 << 10, 1)
+            measure(load, node.port, fill, 1, 5, 1.0, broker)
+            if options.only != "fetch":
+                print("Produce acks=1, one batch a request")
+                for size, connections, depth, name in PRODUCE:
+                    data = produce_frame("produce", size, 1)
+                    rounds = [measure(load, node.port, data, connections, depth, options.seconds, broker) for _ in range(options.rounds)]
+                    print(row(name, size, rounds, sent=True), flush=True)
+            if options.only != "produce":
+                print("Fetch, page cache, sendfile from 8 KiB on")
+                for size, connections, depth, name in FETCH:
+                    data = fetch_frame("fetch", size)
+                    rounds = [measure(load, node.port, data, connections, depth, options.seconds, broker) for _ in range(options.rounds)]
+                    print(row(name, size, rounds, sent=False), flush=True)
+            print(f"resident memory {broker.memory_info().rss / 1e6:.0f} MB")
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
