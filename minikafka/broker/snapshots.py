@@ -70,12 +70,14 @@ def voters_of(message: VotersRecord) -> VoterSet:
     )
 
 
-def voters_records(kraft_version: int, voters: VoterSet, wall_ms: int) -> list[Record]:
-    """KRAFT_VERSION and KRAFT_VOTERS."""
-    return [
-        control_record(ControlType.KRAFT_VERSION, KRaftVersionRecord(k_raft_version=kraft_version), wall_ms),
-        control_record(ControlType.KRAFT_VOTERS, voters_message(voters), wall_ms),
-    ]
+def version_record(kraft_version: int, wall_ms: int) -> Record:
+    """The KRAFT_VERSION control record."""
+    return control_record(ControlType.KRAFT_VERSION, KRaftVersionRecord(k_raft_version=kraft_version), wall_ms)
+
+
+def voters_record(voters: VoterSet, wall_ms: int) -> Record:
+    """The KRAFT_VOTERS control record."""
+    return control_record(ControlType.KRAFT_VOTERS, voters_message(voters), wall_ms)
 
 
 def framed(record: Any) -> bytes:
@@ -96,7 +98,7 @@ def encode_snapshot(
     header = SnapshotHeaderRecord(last_contained_log_timestamp=last_timestamp_ms)
     control = [control_record(ControlType.SNAPSHOT_HEADER, header, wall_ms)]
     if kraft_version > 0 and voters is not None:
-        control += voters_records(kraft_version, voters, wall_ms)
+        control += [version_record(kraft_version, wall_ms), voters_record(voters, wall_ms)]
     yield bytes(control_batch(control, base_offset=0, partition_leader_epoch=epoch))
     offset = len(control)
     pending: list[Record] = []

@@ -271,3 +271,32 @@ async def test_voters_are_added_and_removed(tmp_path, join_first) -> None:
     await left.listener.until(lambda: levels(left.listener)[-1:] == [2])
     await left.stop()
     await stays.stop()
+
+
+async def test_a_controller_joins_by_itself_and_moves_to_another_port(tmp_path) -> None:
+    first, second = Node(1, tmp_path / "a"), Node(2, tmp_path / "b")
+    await first.bind()
+    await second.bind()
+    config = config_of(first.path, node_id=1, advertised={"CONTROLLER": type("E", (), {"host": "127.0.0.1", "port": first.port})})
+    format_node(config, standalone=True)
+    await first.start()
+    second.changes = {"bootstrap_controllers": [("127.0.0.1", first.port)], "controller_quorum_auto_join_enable": True}
+    await second.start()
+    await second.listener.until(lambda: second.raft.leader_id == 1)
+    await second.listener.until(lambda: second.raft.quorum.voters.node_ids == (1, 2))
+    await first.raft.wait_committed(first.raft.append([feature(1)]))
+    assert first.raft.quorum.voters.node_ids == (1, 2)
+    await second.stop()
+    second.port = 0
+    await second.bind()
+    await second.start()
+
+    def knows_the_port() -> bool:
+        return first.raft.quorum.voters.endpoint(2).port == second.port
+
+    await second.listener.until(lambda: second.raft.leader_id == 1)
+    await second.listener.until(knows_the_port)
+    await first.raft.wait_committed(first.raft.append([feature(2)]))
+    assert knows_the_port()
+    await second.stop()
+    await first.stop()

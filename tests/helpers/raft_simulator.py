@@ -65,6 +65,7 @@ class Options:
     snapshots: bool
     membership: bool
     disconnects: bool
+    auto_join: bool
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -75,7 +76,7 @@ class Options:
         return cls(
             pick(1, 2, 3, 3, 3, 5), pick(0, 1, 2), is_dynamic, pick(0, 0, 0.02, 0.1, 0.3), pick(2, 10, 50, 300), pick(1, 5, 40, 200),
             pick(0, 0.2, 0.5, 1.0), pick(0, 0.3, 1.0), pick(0, 0.3), rng.random() < 0.5, is_dynamic and rng.random() < 0.6,
-            rng.random() < 0.5,
+            rng.random() < 0.5, is_dynamic and rng.random() < 0.3,
         )  # fmt: skip
 
 
@@ -136,7 +137,7 @@ class Node:
         state = LogState(self.start_offset, self.end, epochs, [snapshot.id for snapshot in self.snapshots])
         world = self.world
         self.core = Quorum(
-            self.key, QuorumConfig(), random.Random(world.rng.getrandbits(32)), state, history, self.election,
+            self.key, QuorumConfig(auto_join=world.options.auto_join), random.Random(world.rng.getrandbits(32)), state, history, self.election,
             endpoints=(self.endpoint,) if self.can_be_voter else (),
             bootstrap_servers=[] if not world.options.is_dynamic else world.bootstrap, can_be_voter=self.can_be_voter,
             high_watermark=self.snapshots[-1].id.offset if self.snapshots else -1,
@@ -208,9 +209,9 @@ class Node:
             # A sync that is under way says nothing about what comes in place of the cut.
             self.incarnation_sync()
         elif kind is ev.AppendLeaderChange:
-            count = 1 if effect.kraft_version is None else 3
+            count = 1 + (effect.kraft_version is not None) + (effect.voter_set is not None)
             base = self.end
-            voters = [(base + 2, effect.voter_set)] if effect.kraft_version is not None else []
+            voters = [(base + count - 1, effect.voter_set)] if effect.voter_set is not None else []
             versions = [(base + 1, effect.kraft_version)] if effect.kraft_version is not None else []
             queue.insert(0, self.append(Batch(base, base + count, effect.epoch, ("leader", self.node_id), voters, versions)))
         elif kind is ev.AppendVoters:

@@ -165,6 +165,7 @@ class RaftHost:
                 election_backoff_ms_max=config.controller_quorum_election_backoff_max_ms,
                 request_timeout_ms=config.controller_quorum_request_timeout_ms,
                 retry_backoff_ms=max(config.controller_quorum_retry_backoff_ms, 1),
+                auto_join=config.controller_quorum_auto_join_enable,
             ),
             self._environment.random,
             self._log.state,
@@ -394,7 +395,7 @@ class RaftHost:
 
     def _send(self, effect: ev.Send) -> None:
         request_id, request = effect.request_id, effect.request
-        wire_request = raft_wire.to_wire(request, self.cluster_id, "")
+        wire_request = raft_wire.to_wire(request, self.cluster_id)
 
         def answered(response: Any, error: Exception | None) -> None:
             if self._halted:
@@ -414,8 +415,8 @@ class RaftHost:
         self._delivery.advance(effect.offset)
 
     def _leader_changed(self, effect: ev.LeaderChanged) -> None:
-        logger.info("the metadata quorum's epoch %d has leader %s", effect.epoch, effect.leader_id if effect.leader_id >= 0 else "none")
         leader_id = NO_NODE if isinstance(self.quorum.role, Resigned) else effect.leader_id
+        logger.info("epoch %d of the metadata quorum has %s", effect.epoch, f"leader {leader_id}" if leader_id >= 0 else "no leader")
         if not effect.is_self:
             self._fail_waiters(NotLeader())
         self._delivery.leader_changed(ev.LeaderChanged(leader_id, effect.epoch, effect.is_self, effect.epoch_start))

@@ -16,9 +16,9 @@ from minikafka.broker.snapshots import (
     framed,
     parse_name,
     read_snapshot,
-    voters_message,
+    version_record,
     voters_of,
-    voters_records,
+    voters_record,
     write_snapshot_file,
 )
 from minikafka.core.raft.events import AppendLeaderChange, BatchAppended
@@ -171,14 +171,16 @@ class MetadataLog:
         base = self.log.log_end_offset
         voters: list[tuple[int, VoterSet]] = []
         versions: list[tuple[int, int]] = []
-        if effect.kraft_version is not None and effect.voter_set is not None:
-            records += voters_records(effect.kraft_version, effect.voter_set, wall_ms)
-            versions, voters = [(base + 1, effect.kraft_version)], [(base + 2, effect.voter_set)]
+        if effect.kraft_version is not None:
+            versions.append((base + len(records), effect.kraft_version))
+            records.append(version_record(effect.kraft_version, wall_ms))
+        if effect.voter_set is not None:
+            voters.append((base + len(records), effect.voter_set))
+            records.append(voters_record(effect.voter_set, wall_ms))
         return self._append(control_batch(records, base_offset=0, partition_leader_epoch=effect.epoch), effect.epoch, voters, versions)
 
     def append_voters(self, epoch: int, voters: VoterSet) -> BatchAppended:
-        record = control_record(ControlType.KRAFT_VOTERS, voters_message(voters), self._wall_ms())
-        batch = control_batch([record], base_offset=0, partition_leader_epoch=epoch)
+        batch = control_batch([voters_record(voters, self._wall_ms())], base_offset=0, partition_leader_epoch=epoch)
         return self._append(batch, epoch, [(self.log.log_end_offset, voters)], [])
 
     def _append(

@@ -8,10 +8,13 @@ from minikafka.core.raft import messages as m
 from minikafka.core.raft.types import NO_NODE, Endpoint, OffsetAndEpoch, ReplicaKey
 from storage.log_dir import METADATA_TOPIC
 from wire.errors import ErrorCode
+from wire.messages.add_raft_voter import AddRaftVoterRequest
 from wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from wire.messages.fetch import FetchRequest, FetchResponse
 from wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from wire.messages.vote import VoteRequest, VoteResponse
 from wire.uuid import METADATA_TOPIC_ID
 
@@ -27,7 +30,7 @@ class InvalidPartition(Exception):
 # -- requests that we send
 
 
-def to_wire(request: m.Request, cluster_id: str, leader_listener: str) -> Any:
+def to_wire(request: m.Request, cluster_id: str) -> Any:
     """The wire request for a flat one."""
     if isinstance(request, m.FetchRequest):
         return _fetch_to_wire(request, cluster_id)
@@ -39,7 +42,25 @@ def to_wire(request: m.Request, cluster_id: str, leader_listener: str) -> Any:
         return _end_to_wire(request, cluster_id)
     if isinstance(request, m.FetchSnapshotRequest):
         return _snapshot_to_wire(request, cluster_id)
-    raise TypeError(f"{type(request).__name__} is not sent between replicas")
+    listeners = request.endpoints if not isinstance(request, m.RemoveVoterRequest) else ()
+    key = request.key
+    if isinstance(request, m.RemoveVoterRequest):
+        return RemoveRaftVoterRequest(cluster_id=cluster_id, voter_id=key.node_id, voter_directory_id=key.directory_id)
+    kind: Any = AddRaftVoterRequest if isinstance(request, m.AddVoterRequest) else UpdateRaftVoterRequest
+    message = kind(
+        cluster_id=cluster_id,
+        voter_id=key.node_id,
+        voter_directory_id=key.directory_id,
+        listeners=[kind.Listener(name=name, host=host, port=port) for name, host, port in listeners],
+    )
+    if isinstance(request, m.AddVoterRequest):
+        message.timeout_ms, message.ack_when_committed = request.timeout_ms, request.ack_when_committed
+    else:
+        message.current_leader_epoch = request.epoch
+        message.k_raft_version_feature = kind.KRaftVersionFeature(
+            min_supported_version=request.version_min, max_supported_version=request.version_max
+        )
+    return message
 
 
 def _fetch_to_wire(request: m.FetchRequest, cluster_id: str) -> FetchRequest:
@@ -133,6 +154,10 @@ def _snapshot_to_wire(request: m.FetchSnapshotRequest, cluster_id: str) -> Fetch
 def reply_from_wire(request: m.Request, response: Any) -> m.Reply:
     """The flat answer. An answer that is not about the metadata partition is UNKNOWN_SERVER_ERROR."""
     error = _code(response.error_code)
+    if isinstance(request, (m.AddVoterRequest, m.RemoveVoterRequest)):
+        return m.Reply(error, text=response.error_message)
+    if isinstance(request, m.UpdateVoterRequest):
+        return m.Reply(error)
     if isinstance(request, m.FetchRequest):
         topics = response.responses
     else:

@@ -106,7 +106,7 @@ class Truncate:
 
 @dataclass(slots=True)
 class AppendLeaderChange:
-    """Append one control batch: LeaderChange and, if given, KRaftVersion and KRaftVoters."""
+    """Append one control batch: LeaderChange and, each if given, KRaftVersion and KRaftVoters."""
 
     RANK = 1
     epoch: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from minikafka.core.raft import membership
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.events import AppendFetched, InstallSnapshot, SnapshotInstalled, WriteSnapshotChunk
 from minikafka.core.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
@@ -45,13 +46,18 @@ def poll(quorum: Quorum, role: Follower, now_ms: int) -> None:
         return
     if role.failures and not quorum.is_voter and not quorum.requests.is_busy(role.leader_id):
         quorum.discover(now_ms)
-    if role.snapshot is not None:
-        request: m.Request = m.FetchSnapshotRequest(
+    change = membership.own_change(quorum, role, now_ms)
+    if change is not None:
+        request: m.Request = change
+    elif role.snapshot is not None:
+        request = m.FetchSnapshotRequest(
             role.epoch, quorum.local, role.snapshot, role.snapshot_position, quorum.config.fetch_bytes_max
         )
     else:
         request = fetch_request(quorum)
-    quorum.send(role.leader_id, role.leader_endpoint, request, now_ms)
+    is_sent = quorum.send(role.leader_id, role.leader_endpoint, request, now_ms)
+    if is_sent and change is not None:
+        role.membership_at_ms = now_ms + quorum.config.fetch_timeout_ms
 
 
 def on_fetch_failed(quorum: Quorum, node_id: int, is_refused: bool, now_ms: int) -> None:
@@ -89,6 +95,8 @@ def on_fetch_reply(quorum: Quorum, node_id: int, request: m.FetchRequest, reply:
             quorum.append_pending = True
             quorum.effect(AppendFetched(role.epoch, reply.records))
         else:
+            # The leader has seen this replica at the end of its log.
+            role.is_caught_up = True
             quorum.raise_high_watermark(reply.high_watermark)
 
 

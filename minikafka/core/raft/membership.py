@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.events import AppendVoters
-from minikafka.core.raft.roles import Leader
+from minikafka.core.raft.roles import Follower, Leader
 from minikafka.core.raft.types import ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterSet
 from wire.errors import ErrorCode
@@ -42,6 +42,23 @@ def voters_text(voters: VoterSet) -> str:
     return "[" + ", ".join(key_text(voter.key) for voter in voters.voters()) + "]"
 
 
+def own_change(quorum: Quorum, role: Follower, now_ms: int) -> m.Request | None:
+    """What a follower asks of the leader for itself: new endpoints of a voter; with controller.quorum.auto.join.enable to become a voter,
+    after the one that had its id and another disk is removed."""
+    if quorum.history.kraft_version < 1 or not quorum.can_be_voter or not quorum.endpoints or now_ms < role.membership_at_ms:
+        return None
+    voter = quorum.voters.get(quorum.local.node_id)
+    if voter is not None and voter.key == quorum.local:
+        if voter.endpoints == quorum.endpoints or quorum.high_watermark < 0:
+            return None
+        return m.UpdateVoterRequest(role.epoch, quorum.local, quorum.endpoints, voter.version_min, voter.version_max)
+    if not quorum.config.auto_join or not role.is_caught_up:
+        return None
+    if voter is not None:
+        return m.RemoveVoterRequest(voter.key)
+    return m.AddVoterRequest(quorum.local, quorum.endpoints, quorum.config.request_timeout_ms, False)
+
+
 def on_request(
     quorum: Quorum, token: Any, request: m.AddVoterRequest | m.RemoveVoterRequest | m.UpdateVoterRequest, now_ms: int
 ) -> None:
@@ -66,6 +83,8 @@ def on_request(
     else:
         version = (request.version_min, request.version_max)
         _append(quorum, role, change, quorum.voters.with_voter(Voter(request.key, request.endpoints, *version)))
+        # The voter's next fetch may be what commits it: it must not wait for that.
+        _answer_early(quorum, change)
 
 
 def _refusal(quorum: Quorum, role: Leader, request: m.Request) -> tuple[ErrorCode, str] | None:
@@ -113,8 +132,13 @@ def _try_add(quorum: Quorum, role: Leader, change: PendingChange, now_ms: int) -
         return
     _append(quorum, role, change, quorum.voters.with_voter(Voter(request.key, request.endpoints)))
     if not request.ack_when_committed:
+        _answer_early(quorum, change)
+
+
+def _answer_early(quorum: Quorum, change: PendingChange) -> None:
+    if quorum.pending_change is change:
         change.is_answered = True
-        quorum.respond(change.token, quorum.reply_to(request, ErrorCode.NONE))
+        quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.NONE))
 
 
 def _append(quorum: Quorum, role: Leader, change: PendingChange, voters: VoterSet) -> None:
@@ -123,7 +147,6 @@ def _append(quorum: Quorum, role: Leader, change: PendingChange, voters: VoterSe
         quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.NONE))
         return
     change.offset = quorum.log.end_offset
-    change.deadline_ms = max(change.deadline_ms, 0)
     quorum.effect(AppendVoters(role.epoch, voters))
 
 

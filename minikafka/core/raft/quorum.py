@@ -46,7 +46,7 @@ from minikafka.core.raft.types import (
     Random,
     ReplicaKey,
 )
-from minikafka.core.raft.voters import BOOTSTRAP_OFFSET, VoterHistory, VoterSet
+from minikafka.core.raft.voters import BOOTSTRAP_OFFSET, Voter, VoterHistory, VoterSet
 from wire.errors import ErrorCode
 
 #: Node ids of bootstrap servers, whose real ids are not known: -2, -3, ...
@@ -497,16 +497,20 @@ class Quorum:
         leader = Leader(role.epoch, self.local.node_id, endpoint, None, self.log.end_offset, tuple(sorted(role.granted)))
         self._move(leader, now_ms)
         leading.begin(self, leader, now_ms)
-        version = self.history.kraft_version
-        is_first = version > 0 and self.history.latest_offset == BOOTSTRAP_OFFSET and len(self.voters) > 0
+        version, voters = self.history.kraft_version, self.voters
+        is_first = version > 0 and self.history.latest_offset == BOOTSTRAP_OFFSET and len(voters) > 0
+        own = voters.get(self.local.node_id)
+        is_moved = version > 0 and own is not None and self.is_voter and bool(self.endpoints) and own.endpoints != self.endpoints
+        if is_moved and own is not None:
+            voters = voters.with_voter(Voter(own.key, self.endpoints, own.version_min, own.version_max))
         self.effect(
             AppendLeaderChange(
                 role.epoch,
                 self.local.node_id,
-                self.voters.node_ids,
+                voters.node_ids,
                 leader.granting,
                 version if is_first else None,
-                self.voters if is_first else None,
+                voters if is_first or is_moved else None,
             )
         )
 

@@ -105,6 +105,8 @@ class Follower(Role):
     snapshot_position: int = 0
     leader_high_watermark: int = -1
     failures: int = 0
+    is_caught_up: bool = False
+    membership_at_ms: int = 0
 
     def can_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
         # The vote of this epoch may be asked for again only in the role it was given in: the epoch has its leader.

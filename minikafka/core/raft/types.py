@@ -48,7 +48,8 @@ class QuorumConfig:
     """Times in milliseconds, of Kafka's `controller.quorum.*` properties.
 
     `unreachable_jitter_ms`: a follower whose leader refuses connections (its process is gone) does not wait for the
-    fetch timeout but a random time up to this. `fetch_max_wait_ms` is how long a leader parks a fetch.
+    fetch timeout but a random time up to this. `fetch_max_wait_ms` is how long a leader parks a fetch. `auto_join`: a controller that is
+    not a voter makes itself one.
     """
 
     election_timeout_ms: int = 1000
@@ -60,6 +61,7 @@ class QuorumConfig:
     fetch_bytes_max: int = 1 << 20
     unreachable_jitter_ms: int = 100
     observer_session_ms: int = 300_000
+    auto_join: bool = False
 
 
 class Random(Protocol):

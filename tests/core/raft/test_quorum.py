@@ -44,8 +44,8 @@ class Replica:
                 done.append(effect)
                 end = self.quorum.log.end_offset
                 if isinstance(effect, ev.AppendLeaderChange):
-                    count = 1 if effect.kraft_version is None else 3
-                    found = [(end + 2, effect.voter_set)] if effect.voter_set else []
+                    count = 1 + (effect.kraft_version is not None) + (effect.voter_set is not None)
+                    found = [(end + count - 1, effect.voter_set)] if effect.voter_set else []
                     queue.append(ev.BatchAppended(effect.epoch, end, end + count, found, []))
                     if not self.slow:
                         queue.append(ev.Flushed(end + count))
