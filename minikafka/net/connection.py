@@ -292,6 +292,9 @@ class SocketConnection:
         if not done:
             self._writing = True
             self._loop.add_writer(self.fd, self._writable)
+        elif self.paused:
+            # Reading stopped for an answer that the socket then took whole: no writability event will ever resume it.
+            self._maybe_resume()
 
     def _writable(self) -> None:
         try:
