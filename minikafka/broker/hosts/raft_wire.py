@@ -291,7 +291,8 @@ def response_to_wire(request: m.Request, reply: m.Reply, version: int) -> Any:
         kind = BeginQuorumEpochResponse if isinstance(request, m.BeginQuorumEpochRequest) else EndQuorumEpochResponse
         partition = kind.PartitionData(error_code=error, leader_id=leader_id, leader_epoch=epoch)
     response = kind(topics=[kind.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])])
-    return _with_endpoint(response, reply, version)
+    _add_endpoint(response, reply, version)
+    return response
 
 
 def _fetch_response(reply: m.FetchReply, version: int) -> FetchResponse:
@@ -309,7 +310,8 @@ def _fetch_response(reply: m.FetchReply, version: int) -> FetchResponse:
     if reply.snapshot is not None:
         partition.snapshot_id = kind.SnapshotId(end_offset=reply.snapshot.offset, epoch=reply.snapshot.epoch)
     response = kind(responses=[kind.FetchableTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[partition])])
-    return _with_endpoint(response, reply, version)
+    _add_endpoint(response, reply, version)
+    return response
 
 
 def _snapshot_response(reply: m.FetchSnapshotReply, version: int) -> FetchSnapshotResponse:
@@ -324,11 +326,11 @@ def _snapshot_response(reply: m.FetchSnapshotReply, version: int) -> FetchSnapsh
         unaligned_records=reply.data if reply.data is not None else b"",
     )
     response = kind(topics=[kind.TopicSnapshot(name=METADATA_TOPIC, partitions=[partition])])
-    return _with_endpoint(response, reply, version)
+    _add_endpoint(response, reply, version)
+    return response
 
 
-def _with_endpoint(response: Any, reply: m.Reply, version: int) -> Any:
+def _add_endpoint(response: Any, reply: m.Reply, version: int) -> None:
     if reply.leader_id >= 0 and reply.endpoint is not None and version >= ENDPOINTS_FROM[response.API_KEY]:
         _, host, port = reply.endpoint
         response.node_endpoints = [response.NodeEndpoint(node_id=reply.leader_id, host=host, port=port)]
-    return response

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from minikafka.core.raft.quorum import Quorum
 
 
+#: Beyond this many replicas those that have not fetched for a fetch timeout are forgotten, so that made-up ids fill no memory.
+OBSERVERS_MAX = 1024
+
+
 def begin(quorum: Quorum, role: Leader, now_ms: int) -> None:
     """The epoch starts: every other voter has to hear of it and to fetch."""
     for node_id in _others(quorum):
@@ -117,6 +121,8 @@ def on_fetch(quorum: Quorum, token: Any, request: m.FetchRequest, now_ms: int) -
         quorum.respond(token, reply)
         return
     if request.replica.node_id >= 0:
+        if len(role.progress.replicas) >= OBSERVERS_MAX and role.progress.replica(request.replica) is None:
+            role.progress.drop_observers(quorum.voters, now_ms - quorum.config.fetch_timeout_ms)
         role.progress.fetched(request.replica, request.offset, quorum.log.end_offset, now_ms)
         note_contact(quorum, role, request.replica, now_ms)
         update_high_watermark(quorum, role, now_ms)
@@ -126,7 +132,8 @@ def on_fetch(quorum: Quorum, token: Any, request: m.FetchRequest, now_ms: int) -
     elif request.max_wait_ms == 0 or _is_ready(quorum, request):
         _answer(quorum, token, request)
     else:
-        role.progress.parked.append(Parked(token, request, now_ms + request.max_wait_ms))
+        wait_ms = min(request.max_wait_ms, quorum.config.park_ms_max)
+        role.progress.parked.append(Parked(token, request, now_ms + wait_ms))
 
 
 def note_contact(quorum: Quorum, role: Leader, replica: ReplicaKey, now_ms: int) -> None:

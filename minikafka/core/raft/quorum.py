@@ -51,6 +51,9 @@ from wire.errors import ErrorCode
 
 #: Node ids of bootstrap servers, whose real ids are not known: -2, -3, ...
 FIRST_BOOTSTRAP_ID = -2
+#: No election makes the epoch jump further: a request that does is not a replica's, and must not use up the numbers there are.
+EPOCH_STEP_MAX = 1 << 24
+_RAISES_EPOCH = (m.VoteRequest, m.BeginQuorumEpochRequest, m.EndQuorumEpochRequest)
 
 
 class Quorum:
@@ -270,6 +273,8 @@ class Quorum:
         request, token = event.request, event.token
         if self.is_shut_down:
             self.respond(token, self.reply_to(request, ErrorCode.BROKER_NOT_AVAILABLE))
+        elif isinstance(request, _RAISES_EPOCH) and request.epoch > self.epoch + EPOCH_STEP_MAX:
+            self.respond(token, self.reply_to(request, ErrorCode.INVALID_REQUEST))
         elif isinstance(request, m.FetchRequest):
             leading.on_fetch(self, token, request, now_ms)
         elif isinstance(request, m.VoteRequest):

@@ -61,6 +61,7 @@ class QuorumConfig:
     fetch_bytes_max: int = 1 << 20
     unreachable_jitter_ms: int = 100
     observer_session_ms: int = 300_000
+    park_ms_max: int = 60_000
     auto_join: bool = False
 
 

@@ -17,7 +17,7 @@ from wire.errors import ErrorCode
 
 
 def key(node_id: int) -> ReplicaKey:
-    return ReplicaKey(node_id, bytes([node_id] * 16))
+    return ReplicaKey(node_id, bytes([node_id % 256] * 16))
 
 
 def voters(*node_ids: int) -> VoterSet:
@@ -307,3 +307,23 @@ def test_voter_sets_come_and_go_with_the_log() -> None:
     assert history.latest.node_ids == (1,) and history.kraft_version == 1
     history.install(30, voters(3), 1)
     assert history.latest_offset == 29 and history.latest.node_ids == (3,)
+
+
+def test_a_made_up_epoch_does_not_use_up_the_numbers() -> None:
+    replica = Replica(1, voters(1, 2, 3))
+    replica.start()
+    for request in (
+        m.VoteRequest(2**31 - 1, key(2), key(1), OffsetAndEpoch(0, 0)),
+        m.BeginQuorumEpochRequest(2**31 - 1, 2, key(1), (Endpoint("C", "h", 2),)),
+        m.EndQuorumEpochRequest(2**31 - 1, 2),
+    ):
+        assert replica.ask(request).error is ErrorCode.INVALID_REQUEST
+    assert replica.quorum.epoch == 0
+
+
+def test_made_up_replicas_fill_no_memory() -> None:
+    leader = elected()
+    for number in range(3000):
+        leader.now += 10
+        leader.ask(fetch(100 + number, 1, 3, 1, wait=0))
+    assert len(leader.quorum.role.progress.replicas) < 1500
