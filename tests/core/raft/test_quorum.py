@@ -325,5 +325,6 @@ def test_made_up_replicas_fill_no_memory() -> None:
     leader = elected()
     for number in range(3000):
         leader.now += 10
+        leader.ask(fetch(2, 1, 3, 1, wait=0))
         leader.ask(fetch(100 + number, 1, 3, 1, wait=0))
     assert len(leader.quorum.role.progress.replicas) < 1500
