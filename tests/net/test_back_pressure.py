@@ -15,7 +15,7 @@ class BigAnswers:
     def on_frame(self, connection: SocketConnection, frame: memoryview) -> None:
         connection.finish(connection.begin(), [b"x" * 4000])
 
-    def on_close(self, connection: SocketConnection, reason: str) -> None:
+    def on_closed(self, connection: SocketConnection, reason: str) -> None:
         pass
 
 
