@@ -27,6 +27,7 @@ from minikafka.broker.handlers.offsets import OffsetHandlers
 from minikafka.broker.handlers.produce import ProduceHandlers
 from minikafka.broker.handlers.producer_ids import ProducerIdBlocks, ProducerIdHandlers
 from minikafka.broker.handlers.raft import RaftHandlers
+from minikafka.broker.handlers.sasl import SaslHandlers
 from minikafka.broker.handlers.topics import TopicHandlers
 from minikafka.broker.hosts.controller import ControllerHost
 from minikafka.broker.hosts.group import GroupHost
@@ -86,6 +87,7 @@ class BrokerParts:
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
             GroupHandlers(self.groups, metadata, environment),
             ProducerIdHandlers(self.producer_ids, config.transaction_max_timeout_ms),
+            SaslHandlers(),
         ):
             handlers.register(self.dispatcher)  # type: ignore[attr-defined]
 

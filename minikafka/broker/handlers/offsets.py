@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from minikafka.broker.handlers.fetch_read import READ_COMMITTED
@@ -95,11 +96,9 @@ class OffsetHandlers:
         """Offsets by time, and the special ones: latest, earliest, maximum timestamp and those of tiered storage."""
         response = ListOffsetsResponse()
         for topic in request.topics:
-            counts: dict[int, int] = {}
-            for wanted in topic.partitions:
-                counts[wanted.partition_index] = counts.get(wanted.partition_index, 0) + 1
+            counts = Counter(wanted.partition_index for wanted in topic.partitions)
             answers = []
-            for wanted in topic.partitions:
+            for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
                 answer = _OffsetAnswer(partition_index=wanted.partition_index)
                 answers.append(answer)
                 try:

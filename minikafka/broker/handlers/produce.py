@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minikafka.core.partition.leader import PartitionLeader
+from wire.batch import CODEC_MASK
+from wire.compression import CompressionType
 from wire.errors import ApiError, ErrorCode
 from wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -21,6 +23,11 @@ TOPIC_ID_VERSION_MIN = 13
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _EMPTY = memoryview(b"")
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+#: The client id with which Kafka's own tools may write to internal topics.
+ADMIN_CLIENT_ID = "__admin_client"
+ZSTD_VERSION_MIN = 7
+CODEC_BYTE = 22
 
 
 class _DelayedProduce:
@@ -95,10 +102,10 @@ class ProduceHandlers:
         delayed: _DelayedProduce | None = None
         response = ProduceResponse()
         failed = False
-        for topic in request.topic_data:
+        for topic in request.topic_data if len(request.topic_data) == 1 else _merged(request.topic_data):
             answers: list[_PartitionResponse] = []
             response.responses.append(_TopicResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-            for data in topic.partition_data:
+            for data in topic.partition_data if len(topic.partition_data) == 1 else _last_of_each(topic.partition_data):
                 answer = _PartitionResponse(index=data.index)
                 answers.append(answer)
                 try:
@@ -106,6 +113,7 @@ class ProduceHandlers:
                     if acks not in ACKS:
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
                     records = data.records
+                    self._check(context, topic.name, records)
                     view = _EMPTY if records is None else records
                     info = partition.append(view, acks, wall_ms, now_ms)  # type: ignore[arg-type]
                 except ApiError as error:
@@ -132,6 +140,19 @@ class ProduceHandlers:
         if delayed is not None and not delayed.try_complete():
             self._replicas.park(self._replicas.produces, delayed, list(delayed.keys), max(request.timeout_ms, 0))
         return response if delayed is None else None
+
+    @staticmethod
+    def _check(context: RequestContext, topic: str, records: object) -> None:
+        """Refuse what this version of the API, or any client, must not send."""
+        if topic.startswith("__") and topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
+        if (
+            context.api_version < ZSTD_VERSION_MIN
+            and isinstance(records, memoryview)
+            and len(records) > CODEC_BYTE
+            and records[CODEC_BYTE] & CODEC_MASK == CompressionType.ZSTD
+        ):
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
 
     @staticmethod
     def _end_unanswered(context: RequestContext, failed: bool) -> None:
@@ -162,6 +183,21 @@ class ProduceHandlers:
             response.node_endpoints.append(
                 ProduceResponse.NodeEndpoint(node_id=broker.broker_id, host=endpoint[0], port=endpoint[1], rack=broker.rack)
             )
+
+
+def _merged(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceRequest.TopicProduceData]:
+    """A topic that is named twice counts once."""
+    found: dict[object, ProduceRequest.TopicProduceData] = {}
+    for topic in topics:
+        known = found.setdefault((topic.name, topic.topic_id), topic)
+        if known is not topic:
+            known.partition_data = known.partition_data + topic.partition_data
+    return list(found.values())
+
+
+def _last_of_each(partitions: list[ProduceRequest.PartitionProduceData]) -> list[ProduceRequest.PartitionProduceData]:
+    """Of a partition that is named twice only the last is appended, as Kafka does."""
+    return list({data.index: data for data in partitions}.values())
 
 
 def _fail(answer: _PartitionResponse, code: ErrorCode, message: str | None) -> None:

@@ -115,12 +115,12 @@ class PartitionLeader:
     def fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> bool:
         """A follower fetches from `offset`; whether the high watermark moved.
 
-        Raises UNKNOWN_LEADER_EPOCH for a broker that is no replica (its metadata is ahead of ours or behind) and
-        NOT_LEADER_OR_FOLLOWER for a fetch of an earlier incarnation of the broker.
+        Raises NOT_LEADER_OR_FOLLOWER for a broker that is no replica (its metadata is ahead of ours or behind), and for a fetch of an
+        earlier incarnation of the broker.
         """
         follower = self.followers.get(broker_id)
         if follower is None:
-            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"broker {broker_id} is not a replica of this partition")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {broker_id} is not a replica of this partition")
         if -1 < broker_epoch < follower.broker_epoch:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the fetch is of an earlier incarnation of broker {broker_id}")
         before = follower.log_end_offset

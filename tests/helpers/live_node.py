@@ -1,0 +1,70 @@
+"""A whole node inside the test's event loop, with real sockets on free ports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from minikafka.broker.config import BrokerConfig
+from minikafka.broker.environment import Environment
+from minikafka.broker.node import Node
+from minikafka.net.clock import SystemClock
+from minikafka.net.server import SocketNetwork
+from storage.filesystem import OsFileSystem
+from storage.log_dir import MetaProperties, format_directory
+from wire.uuid import uuid_to_text
+
+CLUSTER_ID = uuid_to_text(bytes(range(16)))
+
+
+def free_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return int(holder.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def live_node(directory: Path, properties: Mapping[str, str] | None = None) -> AsyncIterator[Node]:
+    """One combined node, in service; stopped at the end."""
+    loop = asyncio.get_running_loop()
+
+    async def run_blocking(function: Any, *arguments: Any) -> Any:
+        return await loop.run_in_executor(None, function, *arguments)
+
+    environment = Environment(SocketNetwork(loop), OsFileSystem(), SystemClock(), random.Random(7), loop, run_blocking)
+    data = str(directory / "data")
+    format_directory(environment.filesystem, data, MetaProperties(CLUSTER_ID, 1, bytes(range(1, 17))), 0)
+    controller_port = free_port()
+    config = BrokerConfig.from_properties(
+        {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": data,
+            "offsets.topic.num.partitions": "3",
+            "offsets.topic.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **(properties or {}),
+        }
+    )
+    node = Node(config, environment)
+    await asyncio.wait_for(node.start(), 15)
+    try:
+        yield node
+    finally:
+        await asyncio.wait_for(node.stop(), 15)
+
+
+def broker_port(node: Node) -> int:
+    return node.listeners["PLAINTEXT"].port
+
+
+def controller_port(node: Node) -> int:
+    return node.listeners["CONTROLLER"].port

@@ -1,0 +1,227 @@
+"""Connections over real sockets: order, pipelining, back-pressure, limits, endings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from minikafka.broker.dispatch import Dispatcher, RequestContext
+from minikafka.net.channel import Channel, ConnectionLost, RequestTimeout, UnsupportedVersion
+from minikafka.net.clock import SystemClock
+from minikafka.net.network import ConnectionLimits
+from minikafka.net.server import SocketListener, SocketNetwork
+from wire.messages.fetch import FetchRequest, FetchResponse
+from wire.messages.heartbeat import HeartbeatRequest
+from wire.messages.metadata import MetadataRequest, MetadataResponse
+
+
+class Server:
+    """A listener whose Metadata answers come when the test says so."""
+
+    def __init__(self, limits: ConnectionLimits | None = None) -> None:
+        self.network = SocketNetwork(asyncio.get_running_loop())
+        self.dispatcher = Dispatcher("broker", SystemClock())
+        self.dispatcher.register(MetadataRequest, self.metadata)
+        self.dispatcher.register(FetchRequest, self.fetch)
+        self.parked: list[RequestContext] = []
+        self.regions: list[Any] = []
+        self.limits = limits or ConnectionLimits()
+        self.listener: SocketListener
+
+    async def open(self) -> None:
+        listener = await self.network.listen("127.0.0.1", 0, lambda connection: self.dispatcher.session("PLAINTEXT"), self.limits)
+        assert isinstance(listener, SocketListener)
+        self.listener = listener
+        listener.accept()
+
+    def metadata(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
+        if request.topics == []:
+            return MetadataResponse(cluster_id="now")
+        self.parked.append(context)
+        return None
+
+    def fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse:
+        partitions = [FetchResponse.PartitionData(partition_index=n, records=region) for n, region in enumerate(self.regions)]
+        return FetchResponse(responses=[FetchResponse.FetchableTopicResponse(topic="t", partitions=partitions)])
+
+    async def channel(self) -> Channel:
+        return await Channel.open(self.network, "127.0.0.1", self.listener.port, client_id="test")
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    await made.open()
+    yield made
+    made.listener.close()
+
+
+async def until(condition: Any, timeout_s: float = 5) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_answers_leave_in_the_order_of_their_requests(server: Server) -> None:
+    channel = await server.channel()
+    first = asyncio.ensure_future(channel.request(MetadataRequest(topics=None)))
+    second = asyncio.ensure_future(channel.request(MetadataRequest(topics=None)))
+    third = asyncio.ensure_future(channel.request(MetadataRequest(topics=[])))
+    await until(lambda: len(server.parked) == 2)
+    server.parked[1].respond(MetadataResponse(cluster_id="second"))
+    assert not (first.done() or second.done() or third.done())
+    server.parked[0].respond(MetadataResponse(cluster_id="first"))
+    answers: list[Any] = await asyncio.gather(first, second, third)
+    assert [answer.cluster_id for answer in answers] == ["first", "second", "now"]
+    channel.close()
+
+
+async def test_a_second_answer_is_dropped(server: Server) -> None:
+    channel = await server.channel()
+    asked = asyncio.ensure_future(channel.request(MetadataRequest(topics=None)))
+    await until(lambda: server.parked)
+    server.parked[0].respond(MetadataResponse(cluster_id="one"))
+    server.parked[0].respond(MetadataResponse(cluster_id="two"))
+    answer: Any = await asked
+    assert answer.cluster_id == "one"
+    following: Any = await channel.request(MetadataRequest(topics=[]))
+    assert following.cluster_id == "now"
+    channel.close()
+
+
+async def test_many_pipelined_requests_pause_reading_and_all_get_their_answer() -> None:
+    server = Server(ConnectionLimits(pending_answers_max=8))
+    await server.open()
+    channel = await server.channel()
+    asked = [asyncio.ensure_future(channel.request(MetadataRequest(topics=None))) for _ in range(50)]
+    await until(lambda: len(server.parked) >= 8)
+    connection = next(iter(server.listener.connections.values()))
+    answered = 0
+    while answered < 50:
+        await until(lambda: len(server.parked) > answered)  # noqa: B023 - waited for here
+        assert len(server.parked) - answered <= 50
+        server.parked[answered].respond(MetadataResponse(cluster_id=str(answered)))
+        answered += 1
+    answers: list[Any] = await asyncio.gather(*asked)
+    assert [answer.cluster_id for answer in answers] == [str(number) for number in range(50)]
+    assert not connection.paused
+    channel.close()
+    server.listener.close()
+
+
+class Region:
+    """A piece of a file, as storage hands it out."""
+
+    def __init__(self, file: Any, position: int, size: int) -> None:
+        self.file, self.position, self.size = file, position, size
+        self.released = 0
+
+    def fileno(self) -> int:
+        return int(self.file.fileno())
+
+    def pread(self, count: int, offset: int) -> bytes:
+        return os.pread(self.fileno(), count, self.position + offset)
+
+    def release(self) -> None:
+        self.released += 1
+
+
+async def test_file_regions_arrive_whole_and_are_released_once(server: Server) -> None:
+    content = os.urandom(3_000_000)
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        spans = [(0, 100), (100, 5000), (5100, 9000), (20_000, 2_900_000), (10, 1)]
+        server.regions = [Region(file, position, size) for position, size in spans]
+        channel = await server.channel()
+        response: Any = await channel.request(FetchRequest(), 12)
+        received = [bytes(partition.records) for partition in response.responses[0].partitions]
+        assert received == [content[position : position + size] for position, size in spans]
+        assert [region.released for region in server.regions] == [1] * len(spans)
+        channel.close()
+
+
+async def test_regions_of_a_client_that_went_away_are_released(server: Server) -> None:
+    with tempfile.TemporaryFile() as file:
+        file.truncate(64 << 20)
+        server.regions = [Region(file, 0, 64 << 20)]
+        channel = await server.channel()
+        asked = asyncio.ensure_future(channel.request(FetchRequest(), 12))
+        await until(lambda: any(c.sent_bytes > 100_000 for c in server.listener.connections.values()))
+        channel.close()
+        with pytest.raises(ConnectionLost):
+            await asked
+        await until(lambda: server.regions[0].released == 1)
+
+
+async def test_frames_of_any_size_arrive_however_they_are_cut(server: Server) -> None:
+    channel = await server.channel()
+    for size in (1, 16_000, 40_000, 300_000, 2_000_000):
+        topics = [MetadataRequest.MetadataRequestTopic(name="x" * 200) for _ in range(max(size // 200, 1))]
+        asked = asyncio.ensure_future(channel.request(MetadataRequest(topics=topics)))
+        await until(lambda: server.parked)
+        server.parked.pop().respond(MetadataResponse(cluster_id=str(size)))
+        answer: Any = await asked
+        assert answer.cluster_id == str(size)
+    channel.close()
+
+
+async def test_a_lost_connection_fails_what_waits(server: Server) -> None:
+    channel = await server.channel()
+    asked = asyncio.ensure_future(channel.request(MetadataRequest(topics=None)))
+    await until(lambda: server.parked)
+    server.parked[0].close("on purpose")
+    with pytest.raises(ConnectionLost):
+        await asked
+    assert channel.closed
+    with pytest.raises(ConnectionLost):
+        await channel.request(MetadataRequest(topics=[]))
+
+
+async def test_a_request_times_out_and_its_late_answer_is_ignored(server: Server) -> None:
+    channel = await server.channel()
+    with pytest.raises(RequestTimeout, match="Metadata"):
+        await channel.request(MetadataRequest(topics=None), timeout_ms=30)
+    server.parked[0].respond(MetadataResponse(cluster_id="late"))
+    answer: Any = await channel.request(MetadataRequest(topics=[]))
+    assert answer.cluster_id == "now"
+    channel.close()
+
+
+async def test_an_api_that_the_peer_lacks_is_refused_before_it_is_sent(server: Server) -> None:
+    channel = await server.channel()
+    with pytest.raises(UnsupportedVersion, match="does not serve Heartbeat"):
+        await channel.request(HeartbeatRequest())
+    channel.close()
+
+
+async def test_connections_are_limited_in_number_and_by_address() -> None:
+    server = Server(ConnectionLimits(connections_per_ip_max=2))
+    await server.open()
+    kept = [await server.channel() for _ in range(2)]
+    with pytest.raises(OSError):
+        await server.channel()
+    assert server.listener.refused_total == 1
+    kept[0].close()
+    await until(lambda: len(server.listener.connections) == 1)
+    again = await server.channel()
+    for channel in (kept[1], again):
+        channel.close()
+    server.listener.close()
+
+
+async def test_idle_connections_are_dropped() -> None:
+    server = Server(ConnectionLimits(idle_ms=60))
+    await server.open()
+    channel = await server.channel()
+    await until(lambda: channel.closed)
+    server.listener.close()
+
+
+async def test_a_taken_port_is_named(server: Server) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{server.listener.port}"):
+        await server.network.listen("127.0.0.1", server.listener.port, lambda connection: server.dispatcher.session("X"), ConnectionLimits())
