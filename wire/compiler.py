@@ -172,7 +172,7 @@ class _Decoder:
             mark = self.source.name("n")
             self.source.add(depth, f"{mark} = b[p]")
             self.source.add(depth, "p += 1")
-            self.source.add(depth, f"if {mark} > 127:")
+            self.source.add(depth, f"if {mark} == 0:" if node.is_tagged else f"if {mark} > 127:")
             self.source.add(depth + 1, f"{target} = None")
             self.source.add(depth, "else:")
             value = self.struct(node.subcon, depth + 1)
@@ -272,8 +272,8 @@ class _Encoder:
         if node.tagged is not None:
             self.tags(node.tagged, target, depth)
 
-    def differs(self, declared: Field, target: str) -> str:
-        value = declared.default_value()
+    def differs(self, declared: Field, target: str, *, is_tagged: bool = False) -> str:
+        value = declared.omitted_value() if is_tagged else declared.default_value()
         if isinstance(value, list):
             return target
         if value is None:
@@ -306,7 +306,7 @@ class _Encoder:
         source.add(depth, f"{section} = None")
         source.add(depth, f"{count} = 0")
         for declared, inner in node.fields:
-            source.add(depth, f"if {self.differs(declared, f'{target}.{declared.name}')}:")
+            source.add(depth, f"if {self.differs(declared, f'{target}.{declared.name}', is_tagged=True)}:")
             body, outer = source.name("y"), self.out
             source.add(depth + 1, f"if {section} is None: {section} = bytearray()")
             source.add(depth + 1, f"{count} += 1")
@@ -333,7 +333,7 @@ class _Encoder:
             source.add(depth, f"{local} = {target}")
             if isinstance(node, NullableNode):
                 source.add(depth, f"if {local} is None:")
-                source.add(depth + 1, f"{self.out}(b'\\xff')")
+                source.add(depth + 1, f"{self.out}({node.null!r})")
                 source.add(depth, "else:")
                 source.add(depth + 1, f"{self.out}(b'\\x01')")
                 self.struct(node.subcon, local, depth + 1)

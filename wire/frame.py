@@ -29,7 +29,7 @@ def encode_response(response: Response, version: int, correlation_id: int) -> li
     """The frame of a response; large records and file regions are pieces of their own."""
     pieces: list[Any] = []
     response.encode_into(version, pieces)
-    flexible = response_header_version(response.API_KEY, version)
+    flexible = response_header_version(response.API_KEY, version) == 1
     try:
         body = b"".join(pieces)
     except TypeError:  # it holds regions of files

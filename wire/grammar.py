@@ -155,15 +155,20 @@ class ArrayNode(Subconstruct):  # type: ignore[misc]
 
 
 class NullableNode(Subconstruct):  # type: ignore[misc]
-    """A struct behind a byte: negative = null, else the struct follows (KIP-893)."""
+    """A struct behind a byte: -1 = null, 1 = the struct follows (KIP-893); in a tagged field the byte is a varint and 0 = null."""
+
+    def __init__(self, subcon: Construct, *, is_tagged: bool) -> None:
+        super().__init__(subcon)
+        self.is_tagged = is_tagged
+        self.null = b"\0" if is_tagged else b"\xff"
 
     def _parse(self, stream: io.BytesIO, context: Any, path: str) -> Any:
         mark = _take(stream, 1, path)[0]
-        return None if mark > 127 else self.subcon._parsereport(stream, context, path)
+        return None if (mark == 0 if self.is_tagged else mark > 127) else self.subcon._parsereport(stream, context, path)
 
     def _build(self, obj: Any, stream: io.BytesIO, context: Any, path: str) -> Any:
         if obj is None:
-            stream.write(b"\xff")
+            stream.write(self.null)
             return obj
         stream.write(b"\x01")
         self.subcon._build(obj, stream, context, path)
@@ -226,7 +231,7 @@ def minimum_size(node: Construct) -> int:
     return 1
 
 
-def _node(kind: Any, version: int, flexible: bool, nullable: bool) -> Construct:
+def _node(kind: Any, version: int, flexible: bool, nullable: bool, is_tagged: bool = False) -> Construct:
     if isinstance(kind, Fixed):
         return UuidLeaf() if kind.code == "16s" else FixedLeaf(kind)
     if isinstance(kind, Variable):
@@ -234,7 +239,7 @@ def _node(kind: Any, version: int, flexible: bool, nullable: bool) -> Construct:
     if isinstance(kind, Array):
         return ArrayNode(_node(kind.element, version, flexible, False), flexible=flexible, nullable=nullable)
     struct = _struct(kind, version, flexible)
-    return NullableNode(struct) if nullable else struct
+    return NullableNode(struct, is_tagged=is_tagged) if nullable else struct
 
 
 def _struct(owner: type[Struct], version: int, flexible: bool) -> StructNode:
@@ -243,8 +248,9 @@ def _struct(owner: type[Struct], version: int, flexible: bool) -> StructNode:
     absent: list[Field] = []
     for declared in owner.FIELDS:
         kind = declared.type if declared.type is not None else declared.struct
-        node = _node(kind, version, flexible, version in declared.nullable)
-        if declared.tag is not None and version in declared.tagged:
+        is_tagged = declared.tag is not None and version in declared.tagged
+        node = _node(kind, version, flexible, version in declared.nullable, is_tagged)
+        if is_tagged:
             (tagged if flexible else absent).append((declared, node) if flexible else declared)  # type: ignore[arg-type]
         elif version in declared.versions:
             plain.append((declared, node))
@@ -276,7 +282,7 @@ def to_container(node: Construct, value: Any) -> Any:
             container["_tagged_fields"] = {
                 declared.name: to_container(inner, getattr(value, declared.name))
                 for declared, inner in node.tagged.fields
-                if getattr(value, declared.name) != declared.default_value()
+                if getattr(value, declared.name) != declared.omitted_value()
             }
         return container
     return bytes(value) if isinstance(value, (memoryview, bytearray)) else value

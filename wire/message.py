@@ -51,6 +51,11 @@ class Field:
     ignorable: bool
     map_key: bool
 
+    def omitted_value(self) -> Any:
+        """What a tagged field is left out for. Kafka's generated code compares a struct with an empty one, so that a null one is written."""
+        value = self.default_value()
+        return self.struct() if value is None and self.struct is not None else value
+
     def default_value(self) -> Any:
         """A fresh default."""
         if self.default is UNSET:
@@ -102,13 +107,14 @@ def shared_default(struct: type[Struct]) -> Struct:
     message is given a struct of its own."""
     found = _SHARED_DEFAULTS.get(struct)
     if found is None:
-        frozen = type(struct)(f"Default{struct.__name__}", (struct,), {"__setattr__": _refuse_change, "STRUCT": struct})
+        frozen: Any = StructMeta(f"Default{struct.__name__}", (struct,), {"__setattr__": _refuse_change, "STRUCT": struct})
         frozen.FIELDS = struct.FIELDS
         found = object.__new__(frozen)
         for declared in struct.FIELDS:
             object.__setattr__(found, declared.name, declared.default_value())
         _SHARED_DEFAULTS[struct] = found
-    return found
+    shared: Struct = found
+    return shared
 
 
 _SHARED_DEFAULTS: dict[type[Struct], Any] = {}
