@@ -94,6 +94,11 @@ class LogState:
             return OffsetAndEpoch(self.end_offset, self.last_epoch)
         index = bisect_right(epochs, epoch, key=_epoch_of)
         if index == 0:
+            # Epochs before the log start are forgotten but for that of the snapshot there. A replica with a later one that is not here
+            # must not keep it: cut to the start alone it could end inside of a batch of that epoch.
+            first = self.snapshots[0] if self.snapshots else None
+            if first is not None and 0 < first.offset == epochs[0][1] and first.epoch <= epoch:
+                return first
             return OffsetAndEpoch(epochs[0][1], epoch)
         return OffsetAndEpoch(epochs[index][1], epochs[index - 1][0])
 

@@ -298,6 +298,14 @@ def test_where_two_logs_part() -> None:
     assert log.validate(10, 3) == (Validity.VALID, OffsetAndEpoch(10, 3))
 
 
+def test_an_epoch_from_before_the_log_start_is_cut_at_its_beginning() -> None:
+    leader = LogState(5, 40, [(4, 5), (6, 6)], [OffsetAndEpoch(5, 1)])
+    assert leader.validate(30, 2) == (Validity.DIVERGING, OffsetAndEpoch(5, 1))
+    follower = LogState(0, 30, [(1, 0), (2, 1)])
+    assert follower.truncation_offset(OffsetAndEpoch(5, 1)) == 1
+    assert leader.validate(1, 1) == (Validity.SNAPSHOT, OffsetAndEpoch(5, 1))
+
+
 def test_voter_sets_come_and_go_with_the_log() -> None:
     history = VoterHistory(voters(1), 0)
     history.add_voters(5, voters(1, 2))
