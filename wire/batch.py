@@ -67,7 +67,9 @@ class RecordBatch:
         self.position = position
 
     def __repr__(self) -> str:
-        return f"RecordBatch(offsets {self.base_offset}-{self.last_offset}, epoch {self.partition_leader_epoch}, {self.size_in_bytes} bytes)"
+        return (
+            f"RecordBatch(offsets {self.base_offset}-{self.last_offset}, epoch {self.partition_leader_epoch}, {self.size_in_bytes} bytes)"
+        )
 
     def _int64(self, field: int) -> int:
         return int(_INT64.unpack_from(self._view, self.position + field)[0])
@@ -334,9 +336,7 @@ def assemble_batch(
     base_sequence: int = -1,
 ) -> bytearray:
     """Put a header before encoded (and compressed) records."""
-    checked = _AFTER_CRC.pack(
-        attributes, count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count
-    )
+    checked = _AFTER_CRC.pack(attributes, count - 1, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count)
     crc = crc32c(body, crc32c(checked))
     batch = bytearray(_BEFORE_CRC.pack(base_offset, OVERHEAD - LOG_OVERHEAD + len(body), partition_leader_epoch, MAGIC_V2, crc))
     batch += checked

@@ -57,7 +57,7 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
     if codec is CompressionType.SNAPPY:
         return _compress_snappy(memoryview(data))
     if codec is CompressionType.LZ4:
-        import lz4.frame  # noqa: PLC0415 - a broker that stores what it is sent never needs a codec
+        import lz4.frame
 
         frame: bytes = lz4.frame.compress(
             bytes(data),
@@ -67,7 +67,7 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
             store_size=False,
         )
         return frame
-    import zstandard  # noqa: PLC0415
+    import zstandard
 
     return zstandard.ZstdCompressor(level=ZSTD_LEVEL_DEFAULT if level is None else level).compress(data)
 
@@ -106,14 +106,14 @@ def _decompress_stream(decoder: Any, data: Buffer, size_max: int) -> bytes:
 
 
 def _decompress_lz4(data: Buffer, size_max: int) -> bytes:
-    import lz4.frame  # noqa: PLC0415
+    import lz4.frame
 
     decoder = lz4.frame.LZ4FrameDecompressor()
     return _decompress_stream(decoder, bytes(data), size_max)
 
 
 def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
-    import zstandard  # noqa: PLC0415
+    import zstandard
 
     out = bytearray()
     with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
@@ -129,7 +129,7 @@ def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
 
 
 def _compress_snappy(view: memoryview) -> bytes:
-    import cramjam  # noqa: PLC0415
+    import cramjam
 
     parts = [XERIAL_HEADER]
     for start in range(0, len(view), XERIAL_BLOCK_BYTES):
@@ -155,7 +155,7 @@ def _decompress_snappy(view: memoryview, size_max: int) -> bytes:
 
 
 def _decompress_snappy_block(view: memoryview, size_max: int) -> bytes:
-    import cramjam  # noqa: PLC0415
+    import cramjam
 
     size, shift = 0, 0
     for byte in view[:5]:

@@ -1,6 +1,7 @@
 """The grammar of a message version as a `construct` tree, built from its declaration.
 
-The tree is the readable reference: `grammar(HeartbeatRequest, 4).parse(data)` gives a Container, `.build(...)` gives bytes, and tests hold the compiled
+The tree is the readable reference: `grammar(HeartbeatRequest, 4).parse(data)` gives a Container, `.build(...)` gives bytes, and tests
+hold the compiled
 codecs against both. It is also what `wire.compiler` walks. The leaves are our own, because construct's stock ones accept a cut trailing
 string, read length -1 as "the rest" and a negative count as empty; ours check lengths against the bytes that are there.
 """
@@ -208,7 +209,8 @@ class TaggedNode(Construct):  # type: ignore[misc]
 
 
 class StructNode(ConstructStruct):  # type: ignore[misc]
-    """The fields of one declared struct in one version. `owner` is the class, `absent` its fields that the version lacks, `tagged` the section of
+    """The fields of one declared struct in one version. `owner` is the class, `absent` its fields that the version lacks, `tagged` the
+    section of
     tagged fields or None."""
 
     def __init__(self, owner: type[Struct], fields: list[tuple[Field, Construct]], tagged: TaggedNode | None, absent: list[Field]) -> None:

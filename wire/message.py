@@ -52,7 +52,8 @@ class Field:
     map_key: bool
 
     def omitted_value(self) -> Any:
-        """What a tagged field is left out for. Kafka's generated code compares a struct with an empty one, so that a null one is written."""
+        """What a tagged field is left out for. Kafka's generated code compares a struct with an empty one, so that a null one is
+        written."""
         value = self.default_value()
         return self.struct() if value is None and self.struct is not None else value
 
@@ -175,7 +176,7 @@ def _make_init(fields: list[Field]) -> Callable[..., None]:
             scope[f"_default_{declared.name}"] = default
             arguments.append(f"{declared.name}=_default_{declared.name}")
             lines.append(f"    self.{declared.name} = {declared.name}")
-    exec(f"def __init__(self, *, {', '.join(arguments)}):\n" + "\n".join(lines), scope)  # noqa: S102 - our own text
+    exec(f"def __init__(self, *, {', '.join(arguments)}):\n" + "\n".join(lines), scope)
     made: Callable[..., None] = scope["__init__"]
     return made
 
@@ -198,9 +199,7 @@ class Struct(metaclass=StructMeta):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = ", ".join(
-            f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS if getattr(self, f.name) != f.default_value()
-        )
+        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS if getattr(self, f.name) != f.default_value())
         return f"{type(self).__qualname__}({shown})"
 
 
@@ -246,7 +245,7 @@ class Message(Struct):
         """The message at `position` and the position after it. Raises WireError."""
         decoder = cls._decoders.get(version)
         if decoder is None:
-            from wire.compiler import decoder_for  # noqa: PLC0415 - the compiler imports this module
+            from wire.compiler import decoder_for
 
             decoder = decoder_for(cls, version)
         decoded: tuple[Self, int] = decoder(buffer, position)
@@ -256,7 +255,7 @@ class Message(Struct):
         """Append the message's bytes to `pieces`; file regions stay as they are. Raises WireError."""
         encoder = self._encoders.get(version)
         if encoder is None:
-            from wire.compiler import encoder_for  # noqa: PLC0415
+            from wire.compiler import encoder_for
 
             encoder = encoder_for(type(self), version)
         encoder(self, pieces)
@@ -310,9 +309,7 @@ class Request(_ApiMessage):
     LISTENERS: ClassVar[tuple[str, ...]] = ()
     LATEST_UNSTABLE: ClassVar[bool] = False
 
-    def __init_subclass__(
-        cls, *, listeners: tuple[str, ...] = (), latest_unstable: bool = False, **options: Any
-    ) -> None:
+    def __init_subclass__(cls, *, listeners: tuple[str, ...] = (), latest_unstable: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.LISTENERS = listeners
         cls.LATEST_UNSTABLE = latest_unstable

@@ -80,7 +80,9 @@ def encode_record(offset_delta: int, timestamp_delta: int, key: bytes | None, va
     return (small.get(len(body)) or encode_varint(len(body))) + body
 
 
-def decode_records(data: bytes | bytearray | memoryview, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None) -> Iterator[Record]:
+def decode_records(
+    data: bytes | bytearray | memoryview, count: int, base_offset: int, base_timestamp: int, log_append_time: int | None
+) -> Iterator[Record]:
     """The `count` records of a batch's uncompressed body. Raises CorruptRecord when they are not exactly that.
 
     `log_append_time` replaces every timestamp when the topic's timestamps are the broker's.

@@ -16,9 +16,11 @@ __all__ = ["BrokerConfig", "ConfigurationError", "Endpoint", "load_properties", 
 #: Variables of Apache Kafka's image that are no properties (KafkaDockerWrapper).
 NOT_PROPERTIES = frozenset(
     {
-        "KAFKA_VERSION", "KAFKA_HEAP_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_OPTS", "KAFKA_JMX_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS", "KAFKA_GC_LOG_OPTS",
+        "KAFKA_VERSION", "KAFKA_HEAP_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_OPTS", "KAFKA_JMX_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_GC_LOG_OPTS",
         "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_JMX_HOSTNAME", "KAFKA_CREATE_TOPICS",
-        "KAFKA_CREATE_TOPICS_SEPARATOR", "KAFKA_BOOTSTRAP_SERVERS", "KAFKA_CLUSTER_ID", "KAFKA_HOME", "KAFKA_JMX_PORT", "KAFKA_KRAFT_CLUSTER_ID",
+        "KAFKA_CREATE_TOPICS_SEPARATOR", "KAFKA_BOOTSTRAP_SERVERS", "KAFKA_CLUSTER_ID", "KAFKA_HOME", "KAFKA_JMX_PORT",
+        "KAFKA_KRAFT_CLUSTER_ID",
     }
 )  # fmt: skip
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -136,12 +138,17 @@ class BrokerConfig:
             if endpoint.name not in listening and endpoint.name not in controller_names:
                 problems.append(f"advertised.listeners={endpoint}: no listener is called {endpoint.name}")
             if endpoint.host in ("0.0.0.0", "::"):
-                problems.append(f"advertised.listeners={endpoint}: clients cannot connect to {endpoint.host}; name an address that they can reach")
+                problems.append(
+                    f"advertised.listeners={endpoint}: clients cannot connect to {endpoint.host}; name an address that they can reach"
+                )
         self.advertised: dict[str, Endpoint] = {e.name: e for e in endpoints} | {e.name: e for e in advertised}
         if not controller_names and (self.is_controller or self.controller_quorum_voters or self.controller_quorum_bootstrap_servers):
             problems.append("controller.listener.names is missing: it names the listener of the controllers")
         if self.is_controller and not self.controller_listeners:
-            problems.append(f"listeners={','.join(texts)}: a controller needs a listener called {' or '.join(controller_names) or 'as in controller.listener.names'}")
+            problems.append(
+                f"listeners={','.join(texts)}: a controller needs a listener called"
+                f" {' or '.join(controller_names) or 'as in controller.listener.names'}"
+            )
         if self.is_broker and not self.broker_listeners:
             problems.append(f"listeners={','.join(texts)}: a broker needs a listener that is not the controllers'")
         for endpoint in endpoints:
@@ -164,7 +171,9 @@ class BrokerConfig:
         for entry in self.listener_security_protocol_map:
             name, _, protocol = entry.partition(":")
             if protocol not in SECURITY_PROTOCOLS:
-                problems.append(f"listener.security.protocol.map={entry}: must be NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}")
+                problems.append(
+                    f"listener.security.protocol.map={entry}: must be NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}"
+                )
             else:
                 protocols[name] = SECURITY_PROTOCOLS[protocol]
         if "listener.security.protocol.map" not in self.given:
@@ -191,9 +200,15 @@ class BrokerConfig:
         if not self.voters and not self.bootstrap_controllers and not problems:
             problems.append("controller.quorum.voters or controller.quorum.bootstrap.servers is missing: where are the controllers?")
         if self.voters and self.is_controller and self.node_id is not None and self.node_id not in self.voters:
-            problems.append(f"controller.quorum.voters={','.join(self.controller_quorum_voters)}: a controller must be among its voters (node.id {self.node_id})")
+            problems.append(
+                f"controller.quorum.voters={','.join(self.controller_quorum_voters)}: a controller must be among its voters"
+                f" (node.id {self.node_id})"
+            )
         if self.voters and not self.is_controller and self.node_id in self.voters:
-            problems.append(f"controller.quorum.voters={','.join(self.controller_quorum_voters)}: node {self.node_id} is a voter but not a controller (process.roles)")
+            problems.append(
+                f"controller.quorum.voters={','.join(self.controller_quorum_voters)}: node {self.node_id} is a voter"
+                " but not a controller (process.roles)"
+            )
 
 
 def _rehost(text: str) -> str:
@@ -242,7 +257,8 @@ def load_properties(path: str | Path) -> dict[str, str]:
 
 
 def properties_from_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Properties of `KAFKA_*` (and Bitnami's `KAFKA_CFG_*`) variables: `_` is `.`, `__` is `_`, `___` is `-`, as in Apache Kafka's image."""
+    """Properties of `KAFKA_*` (and Bitnami's `KAFKA_CFG_*`) variables: `_` is `.`, `__` is `_`, `___` is `-`, as in Apache Kafka's
+    image."""
     source = os.environ if environment is None else environment
     properties: dict[str, str] = {}
     for variable in sorted(source):

@@ -1,7 +1,8 @@
 """From a frame to its handler and back: header, version check, decoding, the answer's place on its connection.
 
 Handlers are plain functions `(context, request) -> response | None`: a response answers at once, None means that `context.respond` follows.
-`async def` handlers are run as tasks; they are for cold APIs only. Rules: SocketServer.Processor, RequestContext and KafkaApis.handleApiVersionsRequest of Apache
+`async def` handlers are run as tasks; they are for cold APIs only. Rules: SocketServer.Processor, RequestContext and
+KafkaApis.handleApiVersionsRequest of Apache
 Kafka; KIP-511 for ApiVersions.
 """
 
@@ -51,7 +52,9 @@ class RequestContext:
         "received_ms",
     )
 
-    def __init__(self, entry: _Entry, connection: Connection, listener: str, version: int, correlation_id: int, client_id: str | None) -> None:
+    def __init__(
+        self, entry: _Entry, connection: Connection, listener: str, version: int, correlation_id: int, client_id: str | None
+    ) -> None:
         self.entry = entry
         self.connection = connection
         self.listener = listener
@@ -104,7 +107,19 @@ class RequestContext:
 class _Entry:
     """One served API."""
 
-    __slots__ = ("api_key", "count", "decode", "errors", "flexible_from", "handler", "is_async", "max_version", "min_version", "name", "response_class")
+    __slots__ = (
+        "api_key",
+        "count",
+        "decode",
+        "errors",
+        "flexible_from",
+        "handler",
+        "is_async",
+        "max_version",
+        "min_version",
+        "name",
+        "response_class",
+    )
 
     def __init__(self, request: type[Request], handler: Handler) -> None:
         known = api(request.API_KEY)
@@ -236,9 +251,7 @@ class Dispatcher:
 
     def _refuse_api_versions(self, context: RequestContext, entry: _Entry) -> None:
         """An unknown version is answered in version 0 with what is known of ApiVersions itself; the connection stays (KIP-511)."""
-        own = ApiVersionsResponse.ApiVersion(
-            api_key=API_VERSIONS_KEY, min_version=entry.min_version, max_version=entry.max_version
-        )
+        own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=entry.min_version, max_version=entry.max_version)
         context.api_version = 0
         context.respond(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own]))
 

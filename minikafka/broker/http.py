@@ -20,7 +20,7 @@ class HttpServer:
     """Serves a node's state to probes and scrapers."""
 
     def __init__(self, node: Node) -> None:
-        from minikafka.broker.metrics import NodeMetrics  # noqa: PLC0415 - a node without an HTTP port needs none
+        from minikafka.broker.metrics import NodeMetrics
 
         self._node = node
         self._metrics = NodeMetrics(node)

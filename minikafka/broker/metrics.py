@@ -61,7 +61,9 @@ class NodeCollector:
     def _quorum(self) -> Iterator[Metric]:
         raft = self._node.raft
         leader = raft.leader_id
-        yield _gauge("kafka_server_raftmetrics_current_leader", "Leader of the metadata quorum; -1 unknown.", -1 if leader is None else leader)
+        yield _gauge(
+            "kafka_server_raftmetrics_current_leader", "Leader of the metadata quorum; -1 unknown.", -1 if leader is None else leader
+        )
         yield _gauge("kafka_server_raftmetrics_current_epoch", "Epoch of the metadata quorum.", raft.leader_epoch)
         yield _gauge("kafka_server_raftmetrics_high_watermark", "High watermark of the metadata log.", raft.high_watermark)
         yield _gauge("kafka_server_raftmetrics_log_end_offset", "End of the metadata log.", raft.log_end_offset)
@@ -82,7 +84,9 @@ class NodeCollector:
         imbalance = sum(1 for p in partitions if p.leader != p.replicas[0])
         yield _gauge(f"{prefix}_preferredreplicaimbalancecount", "Partitions not led by their first replica.", imbalance)
         yield _gauge(f"{prefix}_activebrokercount", "Brokers in service.", sum(1 for b in image.brokers.values() if not b.fenced))
-        yield _gauge(f"{prefix}_fencedbrokercount", "Brokers registered but not in service.", sum(1 for b in image.brokers.values() if b.fenced))
+        yield _gauge(
+            f"{prefix}_fencedbrokercount", "Brokers registered but not in service.", sum(1 for b in image.brokers.values() if b.fenced)
+        )
 
     def _replicas(self, partitions: list[Partition]) -> Iterator[Metric]:
         node = self._node
@@ -92,8 +96,12 @@ class NodeCollector:
         prefix = "kafka_server_replicamanager"
         yield _gauge(f"{prefix}_partitioncount", "Replicas of this broker.", len(partitions))
         yield _gauge(f"{prefix}_leadercount", "Partitions that this broker leads.", len(led))
-        yield _gauge(f"{prefix}_underreplicatedpartitions", "Led partitions with a replica out of sync.", sum(map(_is_under_replicated, led)))
-        yield _gauge(f"{prefix}_underminisrpartitioncount", "Led partitions below min.insync.replicas.", sum(_isr_margin(p) < 0 for p in led))
+        yield _gauge(
+            f"{prefix}_underreplicatedpartitions", "Led partitions with a replica out of sync.", sum(map(_is_under_replicated, led))
+        )
+        yield _gauge(
+            f"{prefix}_underminisrpartitioncount", "Led partitions below min.insync.replicas.", sum(_isr_margin(p) < 0 for p in led)
+        )
         yield _gauge(f"{prefix}_atminisrpartitioncount", "Led partitions at min.insync.replicas.", sum(_isr_margin(p) == 0 for p in led))
         yield _gauge(f"{prefix}_offlinereplicacount", "Replicas on failed directories.", sum(p.log.failure is not None for p in partitions))
         reassigning = sum(1 for p in led if p.registration is not None and p.registration.is_reassigning)
@@ -160,12 +168,20 @@ class NodeCollector:
         entries = {entry.name: entry for entry in node.broker.dispatcher.entries}
         for api, name in (("Produce", "produce"), ("Fetch", "fetch")):
             yield _counter(f"kafka_server_brokertopicmetrics_total{name}requests", f"{api} requests.", entries[api].count)
-        yield _counter("kafka_server_brokertopicmetrics_failedproducerequests", "Produce requests with an error.", node.broker.produce.requests_failed_total)
+        yield _counter(
+            "kafka_server_brokertopicmetrics_failedproducerequests",
+            "Produce requests with an error.",
+            node.broker.produce.requests_failed_total,
+        )
 
     def _fetchers(self) -> Iterator[Metric]:
         node = self._node
         assert node.broker is not None
-        lag = GaugeMetricFamily("kafka_server_fetcherlagmetrics_consumerlag", "Records that a follower is behind its leader's high watermark.", labels=("clientId", *PARTITION))
+        lag = GaugeMetricFamily(
+            "kafka_server_fetcherlagmetrics_consumerlag",
+            "Records that a follower is behind its leader's high watermark.",
+            labels=("clientId", *PARTITION),
+        )
         largest = 0
         for fetcher in node.broker.replicas.fetchers.fetchers:
             client = f"ReplicaFetcherThread-{fetcher.key[1]}-{fetcher.leader_id}"
@@ -175,7 +191,9 @@ class NodeCollector:
                 largest = max(largest, behind)
                 lag.add_metric((client, state.partition.topic, str(state.partition.index)), behind)
         yield lag
-        family = GaugeMetricFamily("kafka_server_replicafetchermanager_maxlag", "Largest lag of a followed partition.", labels=("clientId",))
+        family = GaugeMetricFamily(
+            "kafka_server_replicafetchermanager_maxlag", "Largest lag of a followed partition.", labels=("clientId",)
+        )
         family.add_metric(("Replica",), largest)
         yield family
 

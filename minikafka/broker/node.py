@@ -95,7 +95,8 @@ class BrokerParts:
 class Node:
     """A node of the cluster.
 
-    Life: `await start()` returns when the node is in service; `await stop()` leaves the cluster in order. `failed` is set to the reason when
+    Life: `await start()` returns when the node is in service; `await stop()` leaves the cluster in order. `failed` is set to the reason
+    when
     the node cannot go on.
     """
 
@@ -143,9 +144,7 @@ class Node:
     def _open_directories(self) -> None:
         config = self.config
         for path in config.directories:
-            directory = LogDirectory(
-                self.environment.filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter
-            )
+            directory = LogDirectory(self.environment.filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter)
             meta = directory.open()
             self.directories.append(directory)
             if meta.node_id != config.node_id:
@@ -190,9 +189,7 @@ class Node:
             self.metadata,
             cluster_id=self.cluster_id,
             features=self._bootstrap_features(),
-            listeners=lambda: {
-                e.name: (*self._advertised_address(e), e.security_protocol) for e in config.controller_listeners
-            },
+            listeners=lambda: {e.name: (*self._advertised_address(e), e.security_protocol) for e in config.controller_listeners},
         )
         dispatcher = Dispatcher("controller", environment.clock, self.features)
         clock = environment.clock

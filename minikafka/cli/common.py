@@ -57,7 +57,9 @@ def command_config_option(command: Command) -> Command:
 
 def output_option(command: Command) -> Command:
     """`-o table|json|jsonl`."""
-    return click.option("--output", "-o", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True, help="Format of the result.")(command)
+    return click.option(
+        "--output", "-o", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True, help="Format of the result."
+    )(command)
 
 
 def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False) -> Any:

@@ -9,7 +9,13 @@ import click
 from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, parse_pairs, run, traceback_option
 
 TYPES = {"topics": 2, "topic": 2, "brokers": 4, "broker": 4}
-SOURCES = {1: "DYNAMIC_TOPIC_CONFIG", 2: "DYNAMIC_BROKER_CONFIG", 3: "DYNAMIC_DEFAULT_BROKER_CONFIG", 4: "STATIC_BROKER_CONFIG", 5: "DEFAULT_CONFIG"}
+SOURCES = {
+    1: "DYNAMIC_TOPIC_CONFIG",
+    2: "DYNAMIC_BROKER_CONFIG",
+    3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    4: "STATIC_BROKER_CONFIG",
+    5: "DEFAULT_CONFIG",
+}
 DYNAMIC = (1, 2, 3)
 
 
@@ -67,7 +73,9 @@ def _entity(options: dict[str, Any]) -> tuple[int, str]:
 
 def _show(kind: int, name: str, entries: list[Any], output: str, *, show_all: bool) -> None:
     if output != "table":
-        rows = [{"name": e.name, "value": e.value, "source": SOURCES.get(e.source, str(e.source)), "read_only": e.is_read_only} for e in entries]
+        rows = [
+            {"name": e.name, "value": e.value, "source": SOURCES.get(e.source, str(e.source)), "read_only": e.is_read_only} for e in entries
+        ]
         emit(rows, output, ["name", "value", "source"])
         return
     click.echo(f"{'All' if show_all else 'Dynamic'} configs for {'topic' if kind == TYPES['topics'] else 'broker'} {name} are:")

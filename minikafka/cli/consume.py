@@ -35,9 +35,27 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 @click.option("--max-messages", "-n", "records_max", type=click.IntRange(1), help="Stop after this many records.")
 @click.option("--exit-at-end", "-e", "exit_at_end", is_flag=True, help="Stop at the end of the log as it was at the start.")
 @click.option("--timeout-ms", type=click.IntRange(1), help="Stop when no record has come for this long.")
-@click.option("--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_uncommitted", show_default=True, help="Whether aborted and open transactions are shown.")
-@click.option("--format", "-f", "template", default=None, help="kcat's: %t topic %p partition %o offset %k key %s value %T timestamp %h headers %S %K lengths; \\n \\t.")
-@click.option("--output", "-o", type=click.Choice(["table", "json", "jsonl"]), default=None, help="json and jsonl: objects; table: one record a line with everything.")
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_uncommitted",
+    show_default=True,
+    help="Whether aborted and open transactions are shown.",
+)
+@click.option(
+    "--format",
+    "-f",
+    "template",
+    default=None,
+    help="kcat's: %t topic %p partition %o offset %k key %s value %T timestamp %h headers %S %K lengths; \\n \\t.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["table", "json", "jsonl"]),
+    default=None,
+    help="json and jsonl: objects; table: one record a line with everything.",
+)
 @click.option("--rack", default="", help="Read from the replica in this rack.")
 @traceback_option
 def consume(bootstrap: str, topic_argument: str | None, topic: str | None, traceback: bool, **options: Any) -> None:
@@ -134,7 +152,9 @@ def _is_finished(consumer: Consumer, ends: dict[tuple[str, int], int], count: in
 def _formatter(options: dict[str, Any]) -> Callable[[ConsumedRecord, int], str]:
     if options["output"] in ("json", "jsonl"):
         lead = options["output"] == "json"
-        return lambda record, number: (("," if number else "[") + "\n  " if lead else "") + json.dumps(_as_dict(record)) + ("" if lead else "\n")
+        return lambda record, number: (
+            (("," if number else "[") + "\n  " if lead else "") + json.dumps(_as_dict(record)) + ("" if lead else "\n")
+        )
     if options["output"] == "table":
         return lambda record, number: (
             f"{record.topic}-{record.partition}@{record.offset}  {_time(record.timestamp)}  "

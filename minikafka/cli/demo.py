@@ -87,7 +87,7 @@ class Story:
         """A spinner on a terminal, a plain line elsewhere; the callback changes its text."""
         if self._console.is_terminal:
             with self._console.status(what) as status:
-                yield lambda text: status.update(text)
+                yield status.update
         else:
             self.say(what)
             yield lambda text: None
@@ -104,8 +104,8 @@ class Engine:
         self._opening = self._pool.submit(self._open)
 
     def _open(self) -> Any:
-        from minikafka.spark.engine_local import LocalEngine  # noqa: PLC0415
-        from minikafka.spark.engine_spark import SparkEngine, SparkUnavailable  # noqa: PLC0415
+        from minikafka.spark.engine_local import LocalEngine
+        from minikafka.spark.engine_spark import SparkEngine, SparkUnavailable
 
         if self._name != "local":
             try:
@@ -197,7 +197,7 @@ class Demo:
         self._story.say(f"topic [bold]{TOPIC}[/]: {PARTITIONS} partitions, replication factor 3, min.insync.replicas 2")
 
     def _load(self, cluster: ProcessCluster, engine: Engine, driver: Any) -> None:
-        from minikafka.spark.load import LoadOptions, run_load  # noqa: PLC0415 - keeps `--help` quick
+        from minikafka.spark.load import LoadOptions, run_load
 
         story = self._story
         story.chapter("Bulk load")
@@ -223,7 +223,14 @@ class Demo:
             for _ in range(self._rows):
                 origin, destination = draw.sample(airports, 2)
                 writer.writerow(
-                    [f"N{draw.randrange(100, 9999)}", draw.choice(carriers), origin, destination, draw.randrange(-10, 240), draw.randrange(90, 2700)]
+                    [
+                        f"N{draw.randrange(100, 9999)}",
+                        draw.choice(carriers),
+                        origin,
+                        destination,
+                        draw.randrange(-10, 240),
+                        draw.randrange(90, 2700),
+                    ]
                 )
 
     async def _break_and_heal(self, cluster: ProcessCluster) -> bool:
@@ -353,7 +360,10 @@ class Demo:
         if missing or loaded != self._loaded:
             story.fail(f"{len(missing)} acknowledged records are missing or moved, {self._loaded - loaded} loaded ones are missing")
             return False
-        story.say(f"[green]no acknowledged record is missing[/]: all {len(expected):,} live and {loaded:,} loaded records are where they were promised")
+        story.say(
+            f"[green]no acknowledged record is missing[/]: all {len(expected):,} live and {loaded:,} loaded"
+            " records are where they were promised"
+        )
         return True
 
     async def _end_offsets(self, cluster: ProcessCluster) -> dict[int, int]:
@@ -362,8 +372,8 @@ class Demo:
         return {index: offsets[(TOPIC, index)].offset for index in range(PARTITIONS)}
 
     def _audit(self, cluster: ProcessCluster, engine: Engine, driver: Any) -> bool:
-        from minikafka.spark import report as reporting  # noqa: PLC0415
-        from minikafka.spark.audit import run_audit  # noqa: PLC0415
+        from minikafka.spark import report as reporting
+        from minikafka.spark.audit import run_audit
 
         story = self._story
         directories = [str(node.log_dir) for node in cluster.nodes.values()]

@@ -28,7 +28,9 @@ STATE_COLUMNS = ["group", "coordinator", "assignment_strategy", "state", "member
 @click.option("--offsets", "view", flag_value="offsets", help="Describe the offsets.")
 @output_option
 @traceback_option
-def consumer_groups(bootstrap: str, action: str | None, groups: tuple[str, ...], all_groups: bool, view: str | None, output: str, traceback: bool) -> None:
+def consumer_groups(
+    bootstrap: str, action: str | None, groups: tuple[str, ...], all_groups: bool, view: str | None, output: str, traceback: bool
+) -> None:
     """List and describe consumer groups."""
     if action is None:
         raise click.UsageError("say what to do: --list or --describe")
@@ -87,7 +89,9 @@ async def _members(admin: Admin, name: str) -> list[dict[str, Any]]:
 async def _state(admin: Admin, name: str) -> list[dict[str, Any]]:
     group = await admin.describe_group(name)
     where = f"{group.coordinator.host}:{group.coordinator.port} ({group.coordinator.node_id})"
-    return [{"group": name, "coordinator": where, "assignment_strategy": group.protocol, "state": group.state, "members": len(group.members)}]
+    return [
+        {"group": name, "coordinator": where, "assignment_strategy": group.protocol, "state": group.state, "members": len(group.members)}
+    ]
 
 
 _VIEWS = {"offsets": _offsets, "members": _members, "state": _state}

@@ -22,12 +22,38 @@ from minikafka.client.errors import ClientError
 @click.option("--key-separator", "-K", help="Each line is key, this separator, value.")
 @click.option("--partition", "-p", type=click.IntRange(0), help="Partition of every record.")
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; may be repeated.")
-@click.option("--format", "-f", "line_format", type=click.Choice(["lines", "jsonl"]), default="lines", show_default=True, help="jsonl: objects with key, value, partition, timestamp, headers.")
+@click.option(
+    "--format",
+    "-f",
+    "line_format",
+    type=click.Choice(["lines", "jsonl"]),
+    default="lines",
+    show_default=True,
+    help="jsonl: objects with key, value, partition, timestamp, headers.",
+)
 @click.option("--null-marker", help="A key or value of this text is null.")
-@click.option("--acks", type=click.Choice(["all", "-1", "0", "1"]), default="all", show_default=True, help="Who must have a record before it counts.")
-@click.option("--compression", "-z", "--compression-codec", "compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True, help="Codec.")
+@click.option(
+    "--acks", type=click.Choice(["all", "-1", "0", "1"]), default="all", show_default=True, help="Who must have a record before it counts."
+)
+@click.option(
+    "--compression",
+    "-z",
+    "--compression-codec",
+    "compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+    help="Codec.",
+)
 @click.option("--linger-ms", type=click.FloatRange(0), default=5.0, show_default=True, help="How long a batch gathers records.")
-@click.option("-o", "--output", type=click.Choice(["none", "table", "json", "jsonl"]), default="none", show_default=True, help="Where each record went.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["none", "table", "json", "jsonl"]),
+    default="none",
+    show_default=True,
+    help="Where each record went.",
+)
 @traceback_option
 def produce(bootstrap: str, topic_argument: str | None, topic: str | None, traceback: bool, **options: Any) -> None:
     """Write one record for each line of the standard input. Exit status 0 means that every record was acknowledged."""
@@ -49,7 +75,11 @@ async def _produce(bootstrap: str, topic: str, options: dict[str, Any]) -> None:
     if sys.stdin.isatty():
         click.echo("one record a line; end with Ctrl-D", err=True)
     async with Producer(
-        bootstrap, acks=options["acks"], compression=options["compression"], linger_ms=options["linger_ms"], enable_idempotence=options["acks"] in ("all", "-1")
+        bootstrap,
+        acks=options["acks"],
+        compression=options["compression"],
+        linger_ms=options["linger_ms"],
+        enable_idempotence=options["acks"] in ("all", "-1"),
     ) as producer:
         futures = []
         number = 0
@@ -94,7 +124,10 @@ def _parse(line: bytes, number: int, options: dict[str, Any]) -> dict[str, Any]:
         if not separator:
             raise ClientError(f"line {number} has no key separator {options['key_separator']!r}")
         key, value = head, tail
-    return {"key": None if key == marker and marker is not None else key, "value": None if marker is not None and value == marker else value}
+    return {
+        "key": None if key == marker and marker is not None else key,
+        "value": None if marker is not None and value == marker else value,
+    }
 
 
 def _parse_json(line: bytes, number: int) -> dict[str, Any]:

@@ -194,7 +194,12 @@ class Admin:
                 raise refusal(topic.error_code, f"topic {topic.name}")
             partitions = [
                 PartitionDescription(
-                    p.partition_index, p.leader_id, p.leader_epoch, list(p.replica_nodes), list(p.isr_nodes), offline=list(p.offline_replicas)
+                    p.partition_index,
+                    p.leader_id,
+                    p.leader_epoch,
+                    list(p.replica_nodes),
+                    list(p.isr_nodes),
+                    offline=list(p.offline_replicas),
                 )
                 for p in sorted(topic.partitions, key=lambda p: p.partition_index)
             ]
@@ -212,7 +217,8 @@ class Admin:
         validate_only: bool = False,
         wait: bool = True,
     ) -> None:
-        """Create a topic; -1 takes the cluster's default. Waits until every partition has a leader unless told not to. Raises BrokerError."""
+        """Create a topic; -1 takes the cluster's default. Waits until every partition has a leader unless told not to. Raises
+        BrokerError."""
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=-1 if assignments else partitions,
@@ -256,7 +262,9 @@ class Admin:
             raise refusal(answer.error_code, f"adding partitions to {name}", answer.error_message)
         self.cluster.forget(name)
 
-    async def elect_leaders(self, partitions: Iterable[tuple[str, int]] | None, *, unclean: bool = False) -> dict[tuple[str, int], ErrorCode]:
+    async def elect_leaders(
+        self, partitions: Iterable[tuple[str, int]] | None, *, unclean: bool = False
+    ) -> dict[tuple[str, int], ErrorCode]:
         """Elect preferred (or unclean) leaders; None = everywhere. The outcome of each partition."""
         topics: dict[str, list[int]] = {}
         for topic, index in partitions or []:
@@ -271,17 +279,13 @@ class Admin:
         )
         if response.error_code:
             raise refusal(response.error_code, "electing leaders")
-        return {
-            (t.topic, p.partition_id): ErrorCode(p.error_code) for t in response.replica_election_results for p in t.partition_result
-        }
+        return {(t.topic, p.partition_id): ErrorCode(p.error_code) for t in response.replica_election_results for p in t.partition_result}
 
     # -- configurations --------------------------------------------------------------------------------------------
 
     async def describe_configs(self, resource_type: int, name: str, keys: list[str] | None = None) -> list[ConfigEntry]:
         """Properties of a topic (2) or broker (4). Raises BrokerError."""
-        resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=resource_type, resource_name=name, configuration_keys=keys
-        )
+        resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
         node_id = int(name) if resource_type == BROKER and name.isdigit() else None
         response = await self._ask(DescribeConfigsRequest(resources=[resource]), node_id=node_id)
         answer = response.results[0]
@@ -315,9 +319,7 @@ class Admin:
         async def ask() -> ListedOffset | None:
             leader: PartitionInfo = await self.cluster.leader(topic, index)
             partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-            request = ListOffsetsRequest(
-                replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])]
-            )
+            request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])])
             response = await self._ask(request, node_id=leader.leader)
             answer = response.topics[0].partitions[0]
             code = ErrorCode(answer.error_code)

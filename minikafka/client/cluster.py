@@ -177,7 +177,9 @@ class Cluster:
             if loop.time() + backoff > deadline:
                 if isinstance(last, NoBrokers):
                     raise last
-                raise TimeoutError(f"gave up after {(timeout_ms or self.request_timeout_ms) / 1000:g} s" + (f": {_reason(last)}" if last else ""))
+                raise TimeoutError(
+                    f"gave up after {(timeout_ms or self.request_timeout_ms) / 1000:g} s" + (f": {_reason(last)}" if last else "")
+                )
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, BACKOFF_S_MAX)
 
@@ -207,9 +209,7 @@ class Cluster:
             known = self.topics.get(name)
             partitions = []
             for p in sorted(topic.partitions, key=lambda entry: entry.partition_index):
-                info = PartitionInfo(
-                    name, p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes, p.offline_replicas
-                )
+                info = PartitionInfo(name, p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes, p.offline_replicas)
                 old = known.partitions[info.index] if known is not None and info.index < len(known.partitions) else None
                 # A broker that is behind must not take a newer leader away (KIP-320).
                 same_topic = known is not None and known.topic_id == topic.topic_id

@@ -488,7 +488,16 @@ class Consumer:
                 for record in batch.records():
                     if record.offset >= position.fetch_offset:
                         position.buffered.append(
-                            ConsumedRecord(topic, data.partition_index, record.offset, record.timestamp, record.key, record.value, record.headers, epoch)
+                            ConsumedRecord(
+                                topic,
+                                data.partition_index,
+                                record.offset,
+                                record.timestamp,
+                                record.key,
+                                record.value,
+                                record.headers,
+                                epoch,
+                            )
                         )
             position.last_epoch = batch.partition_leader_epoch
             position.fetch_offset = max(position.fetch_offset, batch.next_offset)

@@ -113,7 +113,8 @@ class FetchContext:
 class FetchSessionCache:
     """The sessions of a broker.
 
-    Invariant: at most `slots_max` sessions. When it is full a new one replaces the one longest unused if that has been idle for two minutes, or
+    Invariant: at most `slots_max` sessions. When it is full a new one replaces the one longest unused if that has been idle for two
+    minutes, or
     if the new one is a follower's and the old one a consumer's.
     """
 
@@ -163,9 +164,7 @@ class FetchSessionCache:
         return FetchContext(found, found.partitions.values(), True)
 
     @staticmethod
-    def _wanted(
-        request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]
-    ) -> OrderedDict[PartitionKey, FetchPartition]:
+    def _wanted(request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]) -> OrderedDict[PartitionKey, FetchPartition]:
         partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()
         for topic in request.topics:
             name = (name_of(topic.topic_id) or "") if by_id else topic.topic

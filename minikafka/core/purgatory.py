@@ -41,7 +41,8 @@ class Purgatory:
         return sum(1 for operation in self._operations.values() if not operation.is_done)
 
     def park(self, operation: DelayedOperation, keys: list[Hashable], deadline_ms: int) -> None:
-        """Keep an operation until one of its keys wakes it, or `deadline_ms`. It has been tried before; it is tried again by `wake` only."""
+        """Keep an operation until one of its keys wakes it, or `deadline_ms`. It has been tried before; it is tried again by `wake`
+        only."""
         for key in keys:
             waiting = self._watched.get(key)
             if waiting is None:

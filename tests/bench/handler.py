@@ -17,13 +17,14 @@ import time
 from typing import Any
 
 import uvloop
+from raw import fetch_frame, produce_frame
+
 from minikafka.broker.config import BrokerConfig
 from minikafka.broker.environment import Environment
 from minikafka.broker.node import Node
+from minikafka.client.admin import Admin
 from minikafka.net.clock import SystemClock
 from minikafka.net.server import SocketNetwork
-from minikafka.client.admin import Admin
-from raw import fetch_frame, produce_frame
 from storage.filesystem import OsFileSystem
 from storage.log_dir import MetaProperties, format_directory
 
@@ -61,7 +62,8 @@ async def run(profile: bool) -> None:
         config = BrokerConfig.from_properties(
             {
                 "process.roles": "broker,controller", "node.id": "1", "controller.quorum.voters": "1@127.0.0.1:29193",
-                "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:29193", "controller.listener.names": "CONTROLLER", "log.dirs": directory,
+                "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:29193", "controller.listener.names": "CONTROLLER",
+                "log.dirs": directory,
             }
         )  # fmt: skip
         node = Node(config, environment)

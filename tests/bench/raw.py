@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
 from minikafka.client.admin import Admin
 from minikafka.testing.cluster import ProcessCluster
 from wire.batch import build_batch
@@ -50,7 +51,9 @@ def fetch_frame(topic: str, size: int) -> bytes:
     return frame(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=size, session_id=0, session_epoch=-1, topics=topics), 12)
 
 
-def measure(load: Path, port: int, data: bytes, connections: int, depth: int, seconds: float, broker: psutil.Process) -> tuple[float, float, float]:
+def measure(
+    load: Path, port: int, data: bytes, connections: int, depth: int, seconds: float, broker: psutil.Process
+) -> tuple[float, float, float]:
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()

@@ -137,7 +137,8 @@ class Node:
         state = LogState(self.start_offset, self.end, epochs, [snapshot.id for snapshot in self.snapshots])
         world = self.world
         self.core = Quorum(
-            self.key, QuorumConfig(auto_join=world.options.auto_join), random.Random(world.rng.getrandbits(32)), state, history, self.election,
+            self.key, QuorumConfig(auto_join=world.options.auto_join), random.Random(world.rng.getrandbits(32)), state, history,
+            self.election,
             endpoints=(self.endpoint,) if self.can_be_voter else (),
             bootstrap_servers=[] if not world.options.is_dynamic else world.bootstrap, can_be_voter=self.can_be_voter,
             high_watermark=self.snapshots[-1].id.offset if self.snapshots else -1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from wire.message import Request, Response, Struct, field
-from wire.types import array, boolean, int16, int32, int8, string
+from wire.types import array, boolean, int8, int16, int32, string
 
 
 class _AlterableConfig(Struct):

@@ -27,7 +27,9 @@ class ConsumerGroupHeartbeatRequest(Request, api_key=68, versions="0-1", flexibl
     subscribed_topic_names: list[str] | None = field(array(string), "0+", nullable="0+", default=None)
     subscribed_topic_regex: str | None = field(string, "1+", nullable="1+", default=None)
     server_assignor: str | None = field(string, "0+", nullable="0+", default=None)
-    topic_partitions: list[_ConsumerGroupHeartbeatRequestTopicPartitions] | None = field(array(_ConsumerGroupHeartbeatRequestTopicPartitions), "0+", nullable="0+", default=None)
+    topic_partitions: list[_ConsumerGroupHeartbeatRequestTopicPartitions] | None = field(
+        array(_ConsumerGroupHeartbeatRequestTopicPartitions), "0+", nullable="0+", default=None
+    )
 
 
 class _ConsumerGroupHeartbeatResponseTopicPartitions(Struct):
@@ -36,7 +38,9 @@ class _ConsumerGroupHeartbeatResponseTopicPartitions(Struct):
 
 
 class _Assignment(Struct):
-    topic_partitions: list[_ConsumerGroupHeartbeatResponseTopicPartitions] = field(array(_ConsumerGroupHeartbeatResponseTopicPartitions), "0+")
+    topic_partitions: list[_ConsumerGroupHeartbeatResponseTopicPartitions] = field(
+        array(_ConsumerGroupHeartbeatResponseTopicPartitions), "0+"
+    )
 
 
 class ConsumerGroupHeartbeatResponse(Response, api_key=68, versions="0-1", flexible="0+"):

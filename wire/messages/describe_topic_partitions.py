@@ -63,4 +63,6 @@ class DescribeTopicPartitionsResponse(Response, api_key=75, versions="0", flexib
 
     throttle_time_ms: int = field(int32, "0+", ignorable=True)
     topics: list[_DescribeTopicPartitionsResponseTopic] = field(array(_DescribeTopicPartitionsResponseTopic), "0+")
-    next_cursor: _DescribeTopicPartitionsResponseCursor | None = field(_DescribeTopicPartitionsResponseCursor, "0+", nullable="0+", default=None)
+    next_cursor: _DescribeTopicPartitionsResponseCursor | None = field(
+        _DescribeTopicPartitionsResponseCursor, "0+", nullable="0+", default=None
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from wire.message import RecordsValue, Request, Response, Struct, field
-from wire.types import array, int16, int32, int64, int8, record_set, string, uuid
+from wire.types import array, int8, int16, int32, int64, record_set, string, uuid
 
 
 class _ReplicaState(Struct):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wire.message import Request, Response, field
-from wire.types import array, boolean, int16, int32, int8, string, uuid
+from wire.types import array, boolean, int8, int16, int32, string, uuid
 
 
 class GetTelemetrySubscriptionsRequest(Request, api_key=71, versions="0", flexible="0+", listeners=("broker",)):

@@ -19,7 +19,9 @@ class ListPartitionReassignmentsRequest(Request, api_key=46, versions="0", flexi
     ListPartitionReassignmentsTopics: TypeAlias = _ListPartitionReassignmentsTopics
 
     timeout_ms: int = field(int32, "0+", default=60000)
-    topics: list[_ListPartitionReassignmentsTopics] | None = field(array(_ListPartitionReassignmentsTopics), "0+", nullable="0+", default=None)
+    topics: list[_ListPartitionReassignmentsTopics] | None = field(
+        array(_ListPartitionReassignmentsTopics), "0+", nullable="0+", default=None
+    )
 
 
 class _OngoingPartitionReassignment(Struct):

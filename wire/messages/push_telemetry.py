@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wire.message import Request, Response, field
-from wire.types import boolean, bytes_, int16, int32, int8, uuid
+from wire.types import boolean, bytes_, int8, int16, int32, uuid
 
 
 class PushTelemetryRequest(Request, api_key=72, versions="0", flexible="0+", listeners=("broker",)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from wire.message import Request, Response, Struct, field
-from wire.types import array, boolean, int16, int32, int64, int8, string, uint16
+from wire.types import array, boolean, int8, int16, int32, int64, string, uint16
 
 
 class _KeyValue(Struct):
@@ -77,11 +77,19 @@ class StreamsGroupHeartbeatRequest(Request, api_key=88, versions="0", flexible="
     rack_id: str | None = field(string, "0+", nullable="0+", default=None)
     rebalance_timeout_ms: int = field(int32, "0+", default=-1)
     topology: _Topology | None = field(_Topology, "0+", nullable="0+", default=None)
-    active_tasks: list[_StreamsGroupHeartbeatRequestTaskIds] | None = field(array(_StreamsGroupHeartbeatRequestTaskIds), "0+", nullable="0+", default=None)
-    standby_tasks: list[_StreamsGroupHeartbeatRequestTaskIds] | None = field(array(_StreamsGroupHeartbeatRequestTaskIds), "0+", nullable="0+", default=None)
-    warmup_tasks: list[_StreamsGroupHeartbeatRequestTaskIds] | None = field(array(_StreamsGroupHeartbeatRequestTaskIds), "0+", nullable="0+", default=None)
+    active_tasks: list[_StreamsGroupHeartbeatRequestTaskIds] | None = field(
+        array(_StreamsGroupHeartbeatRequestTaskIds), "0+", nullable="0+", default=None
+    )
+    standby_tasks: list[_StreamsGroupHeartbeatRequestTaskIds] | None = field(
+        array(_StreamsGroupHeartbeatRequestTaskIds), "0+", nullable="0+", default=None
+    )
+    warmup_tasks: list[_StreamsGroupHeartbeatRequestTaskIds] | None = field(
+        array(_StreamsGroupHeartbeatRequestTaskIds), "0+", nullable="0+", default=None
+    )
     process_id: str | None = field(string, "0+", nullable="0+", default=None)
-    user_endpoint: _StreamsGroupHeartbeatRequestEndpoint | None = field(_StreamsGroupHeartbeatRequestEndpoint, "0+", nullable="0+", default=None)
+    user_endpoint: _StreamsGroupHeartbeatRequestEndpoint | None = field(
+        _StreamsGroupHeartbeatRequestEndpoint, "0+", nullable="0+", default=None
+    )
     client_tags: list[_KeyValue] | None = field(array(_KeyValue), "0+", nullable="0+", default=None)
     task_offsets: list[_TaskOffset] | None = field(array(_TaskOffset), "0+", nullable="0+", default=None)
     task_end_offsets: list[_TaskOffset] | None = field(array(_TaskOffset), "0+", nullable="0+", default=None)
@@ -132,8 +140,14 @@ class StreamsGroupHeartbeatResponse(Response, api_key=88, versions="0", flexible
     acceptable_recovery_lag: int = field(int32, "0+")
     task_offset_interval_ms: int = field(int32, "0+")
     status: list[_Status] | None = field(array(_Status), "0+", nullable="0+")
-    active_tasks: list[_StreamsGroupHeartbeatResponseTaskIds] | None = field(array(_StreamsGroupHeartbeatResponseTaskIds), "0+", nullable="0+", default=None)
-    standby_tasks: list[_StreamsGroupHeartbeatResponseTaskIds] | None = field(array(_StreamsGroupHeartbeatResponseTaskIds), "0+", nullable="0+", default=None)
-    warmup_tasks: list[_StreamsGroupHeartbeatResponseTaskIds] | None = field(array(_StreamsGroupHeartbeatResponseTaskIds), "0+", nullable="0+", default=None)
+    active_tasks: list[_StreamsGroupHeartbeatResponseTaskIds] | None = field(
+        array(_StreamsGroupHeartbeatResponseTaskIds), "0+", nullable="0+", default=None
+    )
+    standby_tasks: list[_StreamsGroupHeartbeatResponseTaskIds] | None = field(
+        array(_StreamsGroupHeartbeatResponseTaskIds), "0+", nullable="0+", default=None
+    )
+    warmup_tasks: list[_StreamsGroupHeartbeatResponseTaskIds] | None = field(
+        array(_StreamsGroupHeartbeatResponseTaskIds), "0+", nullable="0+", default=None
+    )
     endpoint_information_epoch: int = field(int32, "0+")
     partitions_by_user_endpoint: list[_EndpointToPartitions] | None = field(array(_EndpointToPartitions), "0+", nullable="0+", default=None)

@@ -34,7 +34,9 @@ class ConsumerProtocolSubscription(Data, versions="0-3"):
 
     topics: list[str] = field(array(string), "0+")
     user_data: bytes | None = field(bytes_, "0+", nullable="0+", default=None)
-    owned_partitions: list[_ConsumerProtocolSubscriptionTopicPartition] = field(array(_ConsumerProtocolSubscriptionTopicPartition), "1+", ignorable=True)
+    owned_partitions: list[_ConsumerProtocolSubscriptionTopicPartition] = field(
+        array(_ConsumerProtocolSubscriptionTopicPartition), "1+", ignorable=True
+    )
     generation_id: int = field(int32, "2+", default=-1, ignorable=True)
     rack_id: str | None = field(string, "3+", nullable="3+", default=None, ignorable=True)
 

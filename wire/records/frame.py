@@ -1,6 +1,7 @@
 """How declared records stand in the key and value of a log record.
 
-Metadata records: unsigned varints frame version (1), record type, record version, then the message (org.apache.kafka.server.common.serialization.AbstractApiMessageSerde).
+Metadata records: unsigned varints frame version (1), record type, record version, then the message
+(org.apache.kafka.server.common.serialization.AbstractApiMessageSerde).
 Coordinator records: the key is int16 record type then the message, the value int16 version then the message (CoordinatorRecordSerde).
 """
 
@@ -31,7 +32,7 @@ def _classes(module: ModuleType, suffix: str) -> dict[int, type[Record]]:
 @cache
 def metadata_record_classes() -> dict[int, type[Record]]:
     """Record type -> class."""
-    from wire.records import metadata_records  # noqa: PLC0415 - brokers that decode none need not load it
+    from wire.records import metadata_records
 
     return _classes(metadata_records, "Record")
 
@@ -80,7 +81,7 @@ def encode_coordinator_value(value: Record, version: int) -> bytes:
 
 @cache
 def _coordinator_classes(kind: str) -> tuple[dict[int, type[Record]], dict[int, type[Record]]]:
-    from wire.records import group_records, share_records, transaction_records  # noqa: PLC0415
+    from wire.records import group_records, share_records, transaction_records
 
     module = {"group": group_records, "transaction": transaction_records, "share": share_records}[kind]
     keys, values = _classes(module, "Key"), _classes(module, "Value")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from wire.message import Record, Struct, field
-from wire.types import array, bytes_, int16, int32, int64, int8, string, uint16, uuid
+from wire.types import array, bytes_, int8, int16, int32, int64, string, uint16, uuid
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Record, record_type=8, versions="0"):
@@ -29,8 +29,12 @@ class ConsumerGroupCurrentMemberAssignmentValue(Record, record_type=8, versions=
     member_epoch: int = field(int32, "0+")
     previous_member_epoch: int = field(int32, "0+")
     state: int = field(int8, "0+")
-    assigned_partitions: list[_ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(array(_ConsumerGroupCurrentMemberAssignmentValueTopicPartitions), "0+")
-    partitions_pending_revocation: list[_ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(array(_ConsumerGroupCurrentMemberAssignmentValueTopicPartitions), "0+")
+    assigned_partitions: list[_ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(
+        array(_ConsumerGroupCurrentMemberAssignmentValueTopicPartitions), "0+"
+    )
+    partitions_pending_revocation: list[_ConsumerGroupCurrentMemberAssignmentValueTopicPartitions] = field(
+        array(_ConsumerGroupCurrentMemberAssignmentValueTopicPartitions), "0+"
+    )
 
 
 class ConsumerGroupMemberMetadataKey(Record, record_type=5, versions="0"):
@@ -139,7 +143,9 @@ class ConsumerGroupTargetAssignmentMemberValue(Record, record_type=7, versions="
 
     TopicPartition: TypeAlias = _ConsumerGroupTargetAssignmentMemberValueTopicPartition
 
-    topic_partitions: list[_ConsumerGroupTargetAssignmentMemberValueTopicPartition] = field(array(_ConsumerGroupTargetAssignmentMemberValueTopicPartition), "0+")
+    topic_partitions: list[_ConsumerGroupTargetAssignmentMemberValueTopicPartition] = field(
+        array(_ConsumerGroupTargetAssignmentMemberValueTopicPartition), "0+"
+    )
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Record, record_type=6, versions="0"):
@@ -240,7 +246,9 @@ class ShareGroupCurrentMemberAssignmentValue(Record, record_type=14, versions="0
     member_epoch: int = field(int32, "0+")
     previous_member_epoch: int = field(int32, "0+")
     state: int = field(int8, "0+")
-    assigned_partitions: list[_ShareGroupCurrentMemberAssignmentValueTopicPartitions] = field(array(_ShareGroupCurrentMemberAssignmentValueTopicPartitions), "0+")
+    assigned_partitions: list[_ShareGroupCurrentMemberAssignmentValueTopicPartitions] = field(
+        array(_ShareGroupCurrentMemberAssignmentValueTopicPartitions), "0+"
+    )
 
 
 class ShareGroupMemberMetadataKey(Record, record_type=10, versions="0"):
@@ -297,7 +305,9 @@ class ShareGroupStatePartitionMetadataValue(Record, record_type=15, versions="0"
 
     initializing_topics: list[_TopicPartitionsInfo] = field(array(_TopicPartitionsInfo), "0+")
     initialized_topics: list[_TopicPartitionsInfo] = field(array(_TopicPartitionsInfo), "0+")
-    deleting_topics: list[_ShareGroupStatePartitionMetadataValueTopicInfo] = field(array(_ShareGroupStatePartitionMetadataValueTopicInfo), "0+")
+    deleting_topics: list[_ShareGroupStatePartitionMetadataValueTopicInfo] = field(
+        array(_ShareGroupStatePartitionMetadataValueTopicInfo), "0+"
+    )
 
 
 class ShareGroupTargetAssignmentMemberKey(Record, record_type=13, versions="0"):
@@ -317,7 +327,9 @@ class ShareGroupTargetAssignmentMemberValue(Record, record_type=13, versions="0"
 
     TopicPartition: TypeAlias = _ShareGroupTargetAssignmentMemberValueTopicPartition
 
-    topic_partitions: list[_ShareGroupTargetAssignmentMemberValueTopicPartition] = field(array(_ShareGroupTargetAssignmentMemberValueTopicPartition), "0+")
+    topic_partitions: list[_ShareGroupTargetAssignmentMemberValueTopicPartition] = field(
+        array(_ShareGroupTargetAssignmentMemberValueTopicPartition), "0+"
+    )
 
 
 class ShareGroupTargetAssignmentMetadataKey(Record, record_type=12, versions="0"):
@@ -354,12 +366,24 @@ class StreamsGroupCurrentMemberAssignmentValue(Record, record_type=22, versions=
     member_epoch: int = field(int32, "0+")
     previous_member_epoch: int = field(int32, "0+")
     state: int = field(int8, "0+")
-    active_tasks: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+")
-    standby_tasks: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+")
-    warmup_tasks: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+")
-    active_tasks_pending_revocation: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+")
-    standby_tasks_pending_revocation: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+")
-    warmup_tasks_pending_revocation: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+")
+    active_tasks: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(
+        array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+"
+    )
+    standby_tasks: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(
+        array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+"
+    )
+    warmup_tasks: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(
+        array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+"
+    )
+    active_tasks_pending_revocation: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(
+        array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+"
+    )
+    standby_tasks_pending_revocation: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(
+        array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+"
+    )
+    warmup_tasks_pending_revocation: list[_StreamsGroupCurrentMemberAssignmentValueTaskIds] = field(
+        array(_StreamsGroupCurrentMemberAssignmentValueTaskIds), "0+"
+    )
 
 
 class StreamsGroupMemberMetadataKey(Record, record_type=19, versions="0"):
@@ -415,7 +439,9 @@ class StreamsGroupMetadataValue(Record, record_type=17, versions="0", flexible="
     epoch: int = field(int32, "0+")
     metadata_hash: int = field(int64, "0+")
     validated_topology_epoch: int = field(int32, "0+", default=-1, tag=0)
-    last_assignment_configs: list[_LastAssignmentConfig] | None = field(array(_LastAssignmentConfig), "0+", nullable="0+", default=None, tag=1)
+    last_assignment_configs: list[_LastAssignmentConfig] | None = field(
+        array(_LastAssignmentConfig), "0+", nullable="0+", default=None, tag=1
+    )
 
 
 class StreamsGroupTargetAssignmentMemberKey(Record, record_type=21, versions="0"):
@@ -435,9 +461,15 @@ class StreamsGroupTargetAssignmentMemberValue(Record, record_type=21, versions="
 
     TaskIds: TypeAlias = _StreamsGroupTargetAssignmentMemberValueTaskIds
 
-    active_tasks: list[_StreamsGroupTargetAssignmentMemberValueTaskIds] = field(array(_StreamsGroupTargetAssignmentMemberValueTaskIds), "0+")
-    standby_tasks: list[_StreamsGroupTargetAssignmentMemberValueTaskIds] = field(array(_StreamsGroupTargetAssignmentMemberValueTaskIds), "0+")
-    warmup_tasks: list[_StreamsGroupTargetAssignmentMemberValueTaskIds] = field(array(_StreamsGroupTargetAssignmentMemberValueTaskIds), "0+")
+    active_tasks: list[_StreamsGroupTargetAssignmentMemberValueTaskIds] = field(
+        array(_StreamsGroupTargetAssignmentMemberValueTaskIds), "0+"
+    )
+    standby_tasks: list[_StreamsGroupTargetAssignmentMemberValueTaskIds] = field(
+        array(_StreamsGroupTargetAssignmentMemberValueTaskIds), "0+"
+    )
+    warmup_tasks: list[_StreamsGroupTargetAssignmentMemberValueTaskIds] = field(
+        array(_StreamsGroupTargetAssignmentMemberValueTaskIds), "0+"
+    )
 
 
 class StreamsGroupTargetAssignmentMetadataKey(Record, record_type=20, versions="0"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from wire.message import Data, Record, Struct, field
-from wire.types import array, boolean, bytes_, int16, int32, int64, int8, string, uint32, uuid
+from wire.types import array, boolean, bytes_, int8, int16, int32, int64, string, uint32, uuid
 
 
 class _ProducerEntry(Struct):
@@ -35,7 +35,9 @@ class _RemoteLogSegmentMetadataRecordTopicIdPartitionEntry(Struct):
 
 
 class _RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry(Struct):
-    topic_id_partition: _RemoteLogSegmentMetadataRecordTopicIdPartitionEntry = field(_RemoteLogSegmentMetadataRecordTopicIdPartitionEntry, "0+")
+    topic_id_partition: _RemoteLogSegmentMetadataRecordTopicIdPartitionEntry = field(
+        _RemoteLogSegmentMetadataRecordTopicIdPartitionEntry, "0+"
+    )
     id: bytes = field(uuid, "0+")
 
 
@@ -51,13 +53,17 @@ class RemoteLogSegmentMetadataRecord(Record, record_type=0, versions="0", flexib
     RemoteLogSegmentIdEntry: TypeAlias = _RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry
     SegmentLeaderEpochEntry: TypeAlias = _RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry
 
-    remote_log_segment_id: _RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry = field(_RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry, "0+")
+    remote_log_segment_id: _RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry = field(
+        _RemoteLogSegmentMetadataRecordRemoteLogSegmentIdEntry, "0+"
+    )
     start_offset: int = field(int64, "0+")
     end_offset: int = field(int64, "0+")
     broker_id: int = field(int32, "0+")
     max_timestamp_ms: int = field(int64, "0+")
     event_timestamp_ms: int = field(int64, "0+")
-    segment_leader_epochs: list[_RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry] = field(array(_RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry), "0+")
+    segment_leader_epochs: list[_RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry] = field(
+        array(_RemoteLogSegmentMetadataRecordSegmentLeaderEpochEntry), "0+"
+    )
     segment_size_in_bytes: int = field(int32, "0+")
     custom_metadata: bytes | None = field(bytes_, "0+", nullable="0+", default=None)
     remote_log_segment_state: int = field(int8, "0+")
@@ -80,7 +86,9 @@ class RemoteLogSegmentMetadataSnapshotRecord(Record, record_type=3, versions="0"
     broker_id: int = field(int32, "0+")
     max_timestamp_ms: int = field(int64, "0+")
     event_timestamp_ms: int = field(int64, "0+")
-    segment_leader_epochs: list[_RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry] = field(array(_RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry), "0+")
+    segment_leader_epochs: list[_RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry] = field(
+        array(_RemoteLogSegmentMetadataSnapshotRecordSegmentLeaderEpochEntry), "0+"
+    )
     segment_size_in_bytes: int = field(int32, "0+")
     custom_metadata: bytes | None = field(bytes_, "0+", nullable="0+", default=None)
     remote_log_segment_state: int = field(int8, "0+")
@@ -94,7 +102,9 @@ class _RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry(Struct):
 
 
 class _RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry(Struct):
-    topic_id_partition: _RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry = field(_RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry, "0+")
+    topic_id_partition: _RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry = field(
+        _RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry, "0+"
+    )
     id: bytes = field(uuid, "0+")
 
 
@@ -104,7 +114,9 @@ class RemoteLogSegmentMetadataUpdateRecord(Record, record_type=1, versions="0", 
     TopicIdPartitionEntry: TypeAlias = _RemoteLogSegmentMetadataUpdateRecordTopicIdPartitionEntry
     RemoteLogSegmentIdEntry: TypeAlias = _RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry
 
-    remote_log_segment_id: _RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = field(_RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry, "0+")
+    remote_log_segment_id: _RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry = field(
+        _RemoteLogSegmentMetadataUpdateRecordRemoteLogSegmentIdEntry, "0+"
+    )
     broker_id: int = field(int32, "0+")
     event_timestamp_ms: int = field(int64, "0+")
     custom_metadata: bytes | None = field(bytes_, "0+", nullable="0+", default=None)
@@ -122,7 +134,9 @@ class RemotePartitionDeleteMetadataRecord(Record, record_type=2, versions="0", f
 
     TopicIdPartitionEntry: TypeAlias = _RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry
 
-    topic_id_partition: _RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = field(_RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry, "0+")
+    topic_id_partition: _RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry = field(
+        _RemotePartitionDeleteMetadataRecordTopicIdPartitionEntry, "0+"
+    )
     broker_id: int = field(int32, "0+")
     event_timestamp_ms: int = field(int64, "0+")
     remote_partition_delete_state: int = field(int8, "0+")

@@ -23,6 +23,7 @@ REPLICA_STATE_VERSION_MIN = 15
 TOPIC_ID_VERSION_MIN = 13
 FOLLOWER_READ_VERSION_MIN = 11
 LEADER_HINT_VERSION_MIN = 12
+ENDPOINTS_VERSION_MIN = 16
 _PartitionData = FetchResponse.PartitionData
 
 
@@ -71,7 +72,8 @@ class _Fetch:
         return [read.partition.key for read in self.reads if read.partition is not None]
 
     def try_complete(self) -> bool:
-        """Answer if enough has gathered, or if what was parked does not stand any more. Byte counts come from positions, nothing is read."""
+        """Answer if enough has gathered, or if what was parked does not stand any more. Byte counts come from positions, nothing is
+        read."""
         if not self._is_due():
             return False
         self.read()
@@ -237,13 +239,12 @@ class FetchHandlers:
         registration = None if topic is None else topic.partitions.get(wanted.index)
         if registration is None or registration.leader < 0:
             return
-        data.current_leader = FetchResponse.LeaderIdAndEpoch(
-            leader_id=registration.leader, leader_epoch=registration.leader_epoch
-        )
+        data.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=registration.leader, leader_epoch=registration.leader_epoch)
         broker = image.brokers.get(registration.leader)
         endpoint = None if broker is None else broker.listeners.get(context.listener)
-        if context.api_version >= 16 and broker is not None and endpoint is not None:
-            if all(node.node_id != broker.broker_id for node in response.node_endpoints):
-                response.node_endpoints.append(
-                    FetchResponse.NodeEndpoint(node_id=broker.broker_id, host=endpoint[0], port=endpoint[1], rack=broker.rack)
-                )
+        if broker is None or endpoint is None or context.api_version < ENDPOINTS_VERSION_MIN:
+            return
+        if all(node.node_id != broker.broker_id for node in response.node_endpoints):
+            response.node_endpoints.append(
+                FetchResponse.NodeEndpoint(node_id=broker.broker_id, host=endpoint[0], port=endpoint[1], rack=broker.rack)
+            )

@@ -125,7 +125,14 @@ class PartitionReader:
         return result
 
     def _read(
-        self, result: PartitionRead, wanted: FetchPartition, wants: FetchWants, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
+        self,
+        result: PartitionRead,
+        wanted: FetchPartition,
+        wants: FetchWants,
+        bytes_max: int,
+        at_least_one: bool,
+        now_ms: int,
+        image: MetadataImage,
     ) -> None:
         if wants.by_id and not wanted.topic:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)

@@ -133,7 +133,7 @@ class OffsetHandlers:
         end = log.log_end_offset
         if request.replica_id == CONSUMER:
             end = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
-        if timestamp == EARLIEST or timestamp == EARLIEST_LOCAL:
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
             answer.offset = log.log_start_offset
             answer.leader_epoch = _epoch_at(partition, log.log_start_offset)
             return

@@ -163,7 +163,12 @@ class ProduceHandlers:
             context.no_response()
 
     def _hint(
-        self, context: RequestContext, response: ProduceResponse, answer: _PartitionResponse, topic: ProduceRequest.TopicProduceData, code: ErrorCode
+        self,
+        context: RequestContext,
+        response: ProduceResponse,
+        answer: _PartitionResponse,
+        topic: ProduceRequest.TopicProduceData,
+        code: ErrorCode,
     ) -> None:
         """Tell who leads, so that the client need not ask for metadata (KIP-951)."""
         if context.api_version < LEADER_HINT_VERSION_MIN or code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
@@ -174,9 +179,7 @@ class ProduceHandlers:
         registration = None if known is None else known.partitions.get(answer.index)
         if registration is None or registration.leader < 0:
             return
-        answer.current_leader = ProduceResponse.LeaderIdAndEpoch(
-            leader_id=registration.leader, leader_epoch=registration.leader_epoch
-        )
+        answer.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=registration.leader, leader_epoch=registration.leader_epoch)
         broker = image.brokers.get(registration.leader)
         endpoint = None if broker is None else broker.listeners.get(context.listener)
         if broker is not None and endpoint is not None and all(n.node_id != broker.broker_id for n in response.node_endpoints):

@@ -1,4 +1,5 @@
-"""Sends proposed changes of in-sync sets to the controller: one request in flight, everything that gathers meanwhile in the next (KIP-497)."""
+"""Sends proposed changes of in-sync sets to the controller: one request in flight, everything that gathers meanwhile in the next
+(KIP-497)."""
 
 from __future__ import annotations
 
@@ -79,7 +80,9 @@ class AlterPartitionManager:
                     partition_index=index,
                     leader_epoch=proposal.leader_epoch,
                     new_isr_with_epochs=[
-                        m if m.broker_id != self._broker_id else AlterPartitionRequest.BrokerState(broker_id=m.broker_id, broker_epoch=self._broker_epoch())
+                        m
+                        if m.broker_id != self._broker_id
+                        else AlterPartitionRequest.BrokerState(broker_id=m.broker_id, broker_epoch=self._broker_epoch())
                         for m in members
                     ],
                     partition_epoch=proposal.partition_epoch,
@@ -88,14 +91,10 @@ class AlterPartitionManager:
         return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=list(topics.values()))
 
     def _deliver(self, batch: dict[tuple[bytes, int], tuple[Partition, IsrProposal]], response: Any) -> None:
-        answers = {
-            (topic.topic_id, answer.partition_index): answer for topic in response.topics for answer in topic.partitions
-        }
+        answers = {(topic.topic_id, answer.partition_index): answer for topic in response.topics for answer in topic.partitions}
         for key, (partition, proposal) in batch.items():
             answer = answers.get(key)
             if answer is None:
                 self._on_altered(partition, proposal, ErrorCode.UNKNOWN_SERVER_ERROR, (), -1)
             else:
-                self._on_altered(
-                    partition, proposal, ErrorCode(answer.error_code), tuple(answer.isr), answer.partition_epoch
-                )
+                self._on_altered(partition, proposal, ErrorCode(answer.error_code), tuple(answer.isr), answer.partition_epoch)

@@ -1,6 +1,7 @@
 """Follower fetching: one fetcher for each (leader broker, fetcher id), one connection, one incremental fetch session.
 
-A fetcher is driven by what arrives: the response to a fetch is appended where it stands in the receive buffer and the next fetch leaves in the
+A fetcher is driven by what arrives: the response to a fetch is appended where it stands in the receive buffer and the next fetch leaves
+in the
 same turn of the loop. Rules: AbstractFetcherThread and ReplicaFetcherThread of Apache Kafka; KIP-227, KIP-595, KIP-903.
 """
 
@@ -63,7 +64,12 @@ class FetcherManager:
     """Assigns followed partitions to fetchers. `follow` and `unfollow` are idempotent."""
 
     def __init__(
-        self, config: BrokerConfig, environment: Environment, replicas: ReplicaManager, metadata: MetadataHost, broker_epoch: Callable[[], int]
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        replicas: ReplicaManager,
+        metadata: MetadataHost,
+        broker_epoch: Callable[[], int],
     ) -> None:
         self.config = config
         self.environment = environment
@@ -135,7 +141,8 @@ class FetcherManager:
 class Fetcher:
     """Fetches from one leader.
 
-    Invariants: at most two fetches are in flight, the second only to tell the leader of partitions that joined while the first is parked there; a
+    Invariants: at most two fetches are in flight, the second only to tell the leader of partitions that joined while the first is
+    parked there; a
     partition's next fetch offset is always the end of its log.
     """
 
@@ -491,7 +498,9 @@ class Fetcher:
             else:
                 earliest = await self._ask_offset(state, EARLIEST_TIMESTAMP)
                 if earliest > log.log_end_offset:
-                    logger.warning("%s: the leader begins at %d, this log ends at %d: starting there", partition, earliest, log.log_end_offset)
+                    logger.warning(
+                        "%s: the leader begins at %d, this log ends at %d: starting there", partition, earliest, log.log_end_offset
+                    )
                     log.truncate_fully_and_start_at(earliest, self._clock.wall_ms())
                 elif earliest > log.log_start_offset:
                     log.update_high_watermark(max(log.high_watermark, earliest))

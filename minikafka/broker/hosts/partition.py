@@ -24,7 +24,21 @@ class Partition:
     follower's fetcher, never by both.
     """
 
-    __slots__ = ("_manager", "bytes_in", "bytes_out", "index", "key", "leader", "leader_epoch", "leader_id", "log", "messages_in", "registration", "topic", "topic_id")
+    __slots__ = (
+        "_manager",
+        "bytes_in",
+        "bytes_out",
+        "index",
+        "key",
+        "leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "messages_in",
+        "registration",
+        "topic",
+        "topic_id",
+    )
 
     def __init__(self, manager: ReplicaManager, topic: str, topic_id: bytes, index: int, log: Log) -> None:
         self._manager = manager

@@ -132,7 +132,7 @@ class ReplicaManager:
             broker is not None
             and not broker.fenced
             and not broker.in_controlled_shutdown
-            and (broker_epoch == -1 or broker_epoch == broker.epoch)
+            and (broker_epoch in (-1, broker.epoch))
         )
 
     def subscribe_leadership(self, topic: str, callback: OnLeadership) -> None:

@@ -101,9 +101,7 @@ class PartitionLeader:
         self._lag_ms_max = lag_ms_max
         self._eligible = eligible
         # A member of the in-sync set gets the full lag time to report to its new leader; others must earn their place.
-        self.followers = {
-            replica: FollowerProgress(now_ms if replica in isr else 0) for replica in replicas if replica != broker_id
-        }
+        self.followers = {replica: FollowerProgress(now_ms if replica in isr else 0) for replica in replicas if replica != broker_id}
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +170,8 @@ class PartitionLeader:
         if len(self.isr.committed) < self.min_isr:
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"The size of the current ISR {len(self.isr.committed)} is insufficient to satisfy the min.isr requirement of {self.min_isr}",
+                f"The size of the current ISR {len(self.isr.committed)} is insufficient to satisfy the min.isr requirement of"
+                f" {self.min_isr}",
             )
 
     def is_replicated(self, required_offset: int) -> ErrorCode | None:
@@ -200,8 +199,7 @@ class PartitionLeader:
         kept = tuple(
             broker_id
             for broker_id in self.isr.committed
-            if broker_id == self.broker_id
-            or self.followers[broker_id].is_caught_up(self.log_end_offset, now_ms, self._lag_ms_max)
+            if broker_id == self.broker_id or self.followers[broker_id].is_caught_up(self.log_end_offset, now_ms, self._lag_ms_max)
         )
         return self._propose(kept, is_expansion=False) if len(kept) < len(self.isr.committed) else None
 
