@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from minikafka.broker.config import BrokerConfig, ConfigurationError, Endpoint, load_properties, properties_from_environment
 from minikafka.broker.topic_config import log_config, topic_problems
 
@@ -31,7 +32,14 @@ def test_a_good_configuration_is_typed_and_derived() -> None:
 
 
 def test_every_problem_is_told_at_once_with_value_and_what_is_allowed() -> None:
-    wrong = {**GOOD, "node.id": "one", "num.partitons": "3", "compression.type": "zst", "min.insync.replicas": "0", "listeners": "NONE://:1"}
+    wrong = {
+        **GOOD,
+        "node.id": "one",
+        "num.partitons": "3",
+        "compression.type": "zst",
+        "min.insync.replicas": "0",
+        "listeners": "NONE://:1",
+    }
     with pytest.raises(ConfigurationError) as raised:
         BrokerConfig.from_properties(wrong)
     text = "\n".join(raised.value.problems)
@@ -74,7 +82,13 @@ def test_each_mistake_is_explained(change: dict[str, str], complaint: str) -> No
 def test_listeners_follow_the_advertised_ones_when_they_are_not_set() -> None:
     given = {k: v for k, v in GOOD.items() if k not in ("listeners", "process.roles", "controller.quorum.voters", "node.id")}
     config = BrokerConfig.from_properties(
-        {**given, "process.roles": "broker", "node.id": "2", "controller.quorum.voters": "1@c:9093", "advertised.listeners": "PLAINTEXT://me:7000"}
+        {
+            **given,
+            "process.roles": "broker",
+            "node.id": "2",
+            "controller.quorum.voters": "1@c:9093",
+            "advertised.listeners": "PLAINTEXT://me:7000",
+        }
     )
     assert config.broker_listeners == [Endpoint("PLAINTEXT", "0.0.0.0", 7000)]
     assert config.advertised["PLAINTEXT"] == Endpoint("PLAINTEXT", "me", 7000)
@@ -87,7 +101,14 @@ def test_known_properties_without_effect_are_accepted_with_a_warning() -> None:
 
 def test_environment_of_kafkas_images() -> None:
     given = properties_from_environment(
-        {"KAFKA_NODE_ID": "3", "KAFKA_CFG_LOG_DIRS": "/d", "KAFKA_ABC___DEF": "1", "KAFKA_ABC__DEF": "2", "KAFKA_HEAP_OPTS": "-Xmx1g", "PATH": "/bin"}
+        {
+            "KAFKA_NODE_ID": "3",
+            "KAFKA_CFG_LOG_DIRS": "/d",
+            "KAFKA_ABC___DEF": "1",
+            "KAFKA_ABC__DEF": "2",
+            "KAFKA_HEAP_OPTS": "-Xmx1g",
+            "PATH": "/bin",
+        }
     )
     assert given == {"node.id": "3", "log.dirs": "/d", "abc-def": "1", "abc_def": "2"}
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.live_node import broker_port, controller_port, live_node
+
 from minikafka.client.admin import Admin
 from minikafka.client.group import find_coordinator
 from wire.errors import WireError
@@ -20,7 +21,16 @@ from wire.registry import api
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "wire" / "malformed.jsonl.gz"
 #: APIs of transactions, KIP-848 groups and share groups are not served: their connections are closed, as Kafka does with an unknown API.
-NOT_SERVED = ("EndTxn", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "WriteTxnMarkers", "ConsumerGroupHeartbeat", "ShareGroup", "ShareFetch")
+NOT_SERVED = (
+    "EndTxn",
+    "AddPartitionsToTxn",
+    "AddOffsetsToTxn",
+    "TxnOffsetCommit",
+    "WriteTxnMarkers",
+    "ConsumerGroupHeartbeat",
+    "ShareGroup",
+    "ShareFetch",
+)
 #: These need what the captured cluster had: its topic ids, its clock, records that it had deleted.
 OTHER_STATE = ("Fetch v17", "Produce v9: timestamp two hours ahead", "Fetch v12: offset below the log start")
 #: A real broker answers UNKNOWN_SERVER_ERROR, because it fails inside: codes that say what is wrong are better.

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+
 from minikafka.broker.dispatch import Dispatcher, RequestContext
 from minikafka.net.channel import Channel, ConnectionLost, RequestTimeout, UnsupportedVersion
 from minikafka.net.clock import SystemClock
@@ -224,4 +225,6 @@ async def test_idle_connections_are_dropped() -> None:
 
 async def test_a_taken_port_is_named(server: Server) -> None:
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{server.listener.port}"):
-        await server.network.listen("127.0.0.1", server.listener.port, lambda connection: server.dispatcher.session("X"), ConnectionLimits())
+        await server.network.listen(
+            "127.0.0.1", server.listener.port, lambda connection: server.dispatcher.session("X"), ConnectionLimits()
+        )

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.wire_values import all_messages, message_versions, random_message
+
 from wire.errors import WireError
 from wire.grammar import from_container, grammar, to_container
 from wire.header import decode_request_header, decode_response_header, encode_request_header, encode_response_header
@@ -101,9 +102,9 @@ def _declared() -> dict[str, dict[str, Any]]:
 def test_declarations_are_kafkas(message: type[Message]) -> None:
     schema = _declared()[message.__name__]
     span = Versions.parse(schema["validVersions"])
-    assert (message.MIN_VERSION, message.MAX_VERSION) == (span.low, span.high)
+    assert (span.low, span.high) == (message.MIN_VERSION, message.MAX_VERSION)
     flexible = Versions.parse(schema.get("flexibleVersions", "none"))
-    assert message.FLEXIBLE_FROM == (flexible.low if flexible.low <= flexible.high else None)
+    assert (flexible.low if flexible.low <= flexible.high else None) == message.FLEXIBLE_FROM
     commons = {entry["name"]: entry["fields"] for entry in schema.get("commonStructs", [])}
     _compare(message, schema["fields"], commons)
 
@@ -129,7 +130,11 @@ def _compare(owner: Any, fields: list[dict[str, Any]], commons: dict[str, Any]) 
 
 
 def test_every_api_of_kafka_is_declared() -> None:
-    keys = {m["apiKey"] for m in json.loads((GOLDEN / "messages.json").read_text())["rpc"] if m.get("validVersions") not in (None, "none") and "apiKey" in m}
+    keys = {
+        m["apiKey"]
+        for m in json.loads((GOLDEN / "messages.json").read_text())["rpc"]
+        if m.get("validVersions") not in (None, "none") and "apiKey" in m
+    }
     assert {entry.key for entry in apis()} == keys
     assert all(entry.request.API_KEY == entry.response.API_KEY == entry.key for entry in apis())
 
