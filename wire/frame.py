@@ -28,7 +28,11 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
 def encode_response(response: Response, version: int, correlation_id: int) -> list[Piece]:
     """The frame of a response; large records and file regions are pieces of their own."""
     pieces: list[Any] = []
-    response.encode_into(version, pieces)
+    encoder = response._encoders.get(version)
+    if encoder is None:
+        response.encode_into(version, pieces)
+    else:
+        encoder(response, pieces)
     flexible = response_header_version(response.API_KEY, version) == 1
     try:
         body = b"".join(pieces)

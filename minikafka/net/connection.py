@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
 import sys
 from collections import deque
 from typing import Any
@@ -21,8 +22,9 @@ RECEIVE_BYTES_INITIAL = 16 * 1024
 RECEIVE_BYTES_GROWN = 256 * 1024
 RECEIVE_BYTES_KEPT = 1 << 20
 SENDFILE_BYTES_MIN = 8 * 1024
-SENDMSG_PIECES_MAX = 64
+JOINED_BYTES_MAX = 64 * 1024
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_SIZE = struct.Struct(">i")
 _ERRORS_OF_PEERS = (ConnectionError, TimeoutError, OSError)
 
 
@@ -157,7 +159,7 @@ class SocketConnection:
         frame_bytes_max = self._limits.frame_bytes_max
         assert handler is not None
         while end - start >= 4:
-            size = int.from_bytes(view[start : start + 4], "big", signed=True)
+            (size,) = _SIZE.unpack_from(view, start)
             if not 0 < size <= frame_bytes_max:
                 self.close(_bad_size(size, bytes(view[start : start + 8])))
                 return
@@ -270,10 +272,8 @@ class SocketConnection:
     def _queue(self, pieces: list[Piece]) -> None:
         if not pieces:
             return
-        out_bytes = 0
         for piece in pieces:
-            out_bytes += len(piece) if isinstance(piece, (bytes, memoryview, bytearray)) else piece.size
-        self._out_bytes += out_bytes
+            self._out_bytes += len(piece) if isinstance(piece, (bytes, memoryview, bytearray)) else piece.size
         self._out.extend(pieces)
         if not self._flush_wanted and not self._writing:
             self._flush_wanted = True
@@ -323,28 +323,29 @@ class SocketConnection:
         return True
 
     def _write_bytes(self) -> None:
+        """Send the byte strings at the head of the queue, the small ones joined."""
         out = self._out
         run: list[Any] = []
-        more = 0
+        size = more = 0
         for piece in out:
             if not isinstance(piece, (bytes, memoryview, bytearray)):
                 more = MSG_MORE
                 break
-            if len(run) == SENDMSG_PIECES_MAX:
+            if run and size + len(piece) > JOINED_BYTES_MAX:
                 break
             run.append(piece)
-        sent = self._socket.send(run[0], more) if len(run) == 1 else self._socket.sendmsg(run, (), more)
+            size += len(piece)
+        data = run[0] if len(run) == 1 else b"".join(run)
+        sent = self._socket.send(data, more) if size else 0
         self.sent_bytes += sent
         self._out_bytes -= sent
-        while sent:
-            size = len(out[0])
-            if sent < size:
-                out[0] = memoryview(out[0])[sent:]
-                return
-            sent -= size
-            out.popleft()
-        while out and isinstance(out[0], (bytes, bytearray)) and not out[0]:
-            out.popleft()
+        if len(run) == len(out):
+            out.clear()
+        else:
+            for _ in run:
+                out.popleft()
+        if sent < size:
+            out.appendleft(memoryview(data)[sent:])
 
     def _write_region(self, region: Any) -> None:
         remaining = region.size - self._region_sent

@@ -113,7 +113,8 @@ class ProduceHandlers:
                     if acks not in ACKS:
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
                     records = data.records
-                    self._check(context, topic.name, records)
+                    if context.api_version < ZSTD_VERSION_MIN or topic.name.startswith("__"):
+                        self._check(context, topic.name, records)
                     view = _EMPTY if records is None else records
                     info = partition.append(view, acks, wall_ms, now_ms)  # type: ignore[arg-type]
                 except ApiError as error:
@@ -144,7 +145,7 @@ class ProduceHandlers:
     @staticmethod
     def _check(context: RequestContext, topic: str, records: object) -> None:
         """Refuse what this version of the API, or any client, must not send."""
-        if topic.startswith("__") and topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        if topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
         if (
             context.api_version < ZSTD_VERSION_MIN
