@@ -18,6 +18,8 @@ from wire.message import UNSET, Field, Message, Struct
 from wire.types import Variable
 from wire.varint import append_unsigned_varint, read_unsigned_varint
 
+#: Arrays up to this many numbers are read and written with a `struct` made beforehand.
+ARRAY_TABLE_MAX = 16
 _LENGTHS = {2: struct.Struct(">h"), 4: struct.Struct(">i")}
 
 
@@ -28,6 +30,17 @@ def _unsigned_varint(value: int) -> bytes:
 
 
 _VARINTS = [_unsigned_varint(value) for value in range(1024)]
+
+
+_NUMBER_TABLES: dict[tuple[str, str], list[struct.Struct]] = {}
+
+
+def _number_table(code: str, prefix: str = "") -> list[struct.Struct]:
+    """count -> the `struct` of that many numbers behind a prefix."""
+    table = _NUMBER_TABLES.get((code, prefix))
+    if table is None:
+        table = _NUMBER_TABLES[code, prefix] = [struct.Struct(f">{prefix}{count}{code}") for count in range(ARRAY_TABLE_MAX + 1)]
+    return table
 
 
 class _Source:
@@ -107,13 +120,16 @@ class _Decoder:
         new = source.bind("new", object.__new__)
         cls = source.bind("cls", node.owner)
         source.add(depth, f"{target} = {new}({cls})")
-        for run in _runs(node.fields):
-            self.run(run, target, depth)
+        runs = _runs(node.fields)
+        length: str | None = None
+        for number, run in enumerate(runs):
+            following = runs[number + 1][0][1] if number + 1 < len(runs) else node.tagged
+            length = self.run(run, target, depth, length, following)
         tagged = node.tagged.fields if node.tagged is not None else []
         for declared in [*node.absent, *(declared for declared, _ in tagged)]:
             source.add(depth, f"{target}.{declared.name} = {self.default(declared)}")
         if node.tagged is not None:
-            self.tags(node.tagged, target, depth)
+            self.tags(node.tagged, target, depth, length)
         return target
 
     def default(self, declared: Field) -> str:
@@ -124,24 +140,34 @@ class _Decoder:
             return self.source.bind("shared", value)
         return repr(value)
 
-    def run(self, run: list[Named], target: str, depth: int) -> None:
-        """Neighbouring constant-size fields in one unpacking, or one field of another kind."""
+    def run(self, run: list[Named], target: str, depth: int, length: str | None = None, following: Construct | None = None) -> str | None:
+        """Neighbouring constant-size fields in one unpacking, together with the first byte (or all) of the length of what follows: its name
+        is returned. Or one field of another kind, whose length may have been read so."""
         declared, node = run[0]
         if not isinstance(node, (FixedLeaf, UuidLeaf)):
-            self.value(node, f"{target}.{declared.name}", depth, declared.name)
-            return
+            self.value(node, f"{target}.{declared.name}", depth, declared.name, length)
+            return None
         leaves = [leaf for _, leaf in run if isinstance(leaf, (FixedLeaf, UuidLeaf))]
+        codes, size = "".join(leaf.code for leaf in leaves), sum(leaf.size for leaf in leaves)
+        names = [f"{target}.{f.name}" for f, _ in run]
+        ready: str | None = None
+        if isinstance(following, (VariableLeaf, ArrayNode, TaggedNode)):
+            compact = isinstance(following, TaggedNode) or following.length.flexible
+            width = 1 if isinstance(following, TaggedNode) or compact else following.length.size
+            codes, size, ready = codes + {1: "B", 2: "h", 4: "i"}[width], size + width, self.source.name("n")
+            names.append(ready)
         unpack = self.source.name("unpack")
-        self.source.scope[unpack] = struct.Struct(">" + "".join(leaf.code for leaf in leaves)).unpack_from
-        names = ", ".join(f"{target}.{f.name}" for f, _ in run)
-        self.source.add(depth, f"{names}{',' if len(run) == 1 else ''} = {unpack}(b, p)")
-        self.source.add(depth, f"p += {sum(leaf.size for leaf in leaves)}")
+        self.source.scope[unpack] = struct.Struct(">" + codes).unpack_from
+        self.source.add(depth, f"{', '.join(names)}{',' if len(names) == 1 else ''} = {unpack}(b, p)")
+        self.source.add(depth, f"p += {size}")
+        return ready
 
-    def tags(self, node: TaggedNode, target: str, depth: int) -> None:
+    def tags(self, node: TaggedNode, target: str, depth: int, length: str | None = None) -> None:
         source = self.source
-        count = source.name("n")
-        source.add(depth, f"{count} = b[p]")
-        source.add(depth, "p += 1")
+        count = length or source.name("n")
+        if length is None:
+            source.add(depth, f"{count} = b[p]")
+            source.add(depth, "p += 1")
         source.add(depth, f"if {count}:")
         depth += 1
         source.add(depth, f"if {count} > 127:")
@@ -163,11 +189,11 @@ class _Decoder:
             source.add(depth + 2, f"raise WireError('{self.label}: {declared.name} is longer than its tagged field')")
         source.add(depth, f"p = {end}")
 
-    def value(self, node: Construct, target: str, depth: int, name: str) -> None:
+    def value(self, node: Construct, target: str, depth: int, name: str, length: str | None = None) -> None:
         if isinstance(node, VariableLeaf):
-            self.variable(node, target, depth, name)
+            self.variable(node, target, depth, name, length)
         elif isinstance(node, ArrayNode):
-            self.array(node, target, depth, name)
+            self.array(node, target, depth, name, length)
         elif isinstance(node, NullableNode):
             mark = self.source.name("n")
             self.source.add(depth, f"{mark} = b[p]")
@@ -182,16 +208,18 @@ class _Decoder:
             value = self.struct(node, depth)
             self.source.add(depth, f"{target} = {value}")
 
-    def length(self, node: VariableLeaf | ArrayNode, depth: int) -> str:
+    def length(self, node: VariableLeaf | ArrayNode, depth: int, ready: str | None) -> str:
+        """The name of the length; `ready` is where its first byte (or all of it) has been read already."""
         source = self.source
-        count = source.name("n")
+        count = ready or source.name("n")
         if node.length.flexible:
-            source.add(depth, f"{count} = b[p]")
-            source.add(depth, "p += 1")
+            if ready is None:
+                source.add(depth, f"{count} = b[p]")
+                source.add(depth, "p += 1")
             source.add(depth, f"if {count} > 127:")
             source.add(depth + 1, f"{count}, p = read_varint(b, p - 1)")
             source.add(depth, f"{count} -= 1")
-        else:
+        elif ready is None:
             unpack = source.bind("length", _LENGTHS[node.length.size].unpack_from)
             source.add(depth, f"{count}, = {unpack}(b, p)")
             source.add(depth, f"p += {node.length.size}")
@@ -204,9 +232,9 @@ class _Decoder:
         else:
             self.source.add(depth + 1, f"raise WireError('{self.label}: {name} must not be null')")
 
-    def variable(self, node: VariableLeaf, target: str, depth: int, name: str) -> None:
+    def variable(self, node: VariableLeaf, target: str, depth: int, name: str, length: str | None = None) -> None:
         source = self.source
-        count = self.length(node, depth)
+        count = self.length(node, depth, length)
         self.null(node, count, target, depth, name)
         source.add(depth, "else:")
         end = source.name("e")
@@ -217,9 +245,9 @@ class _Decoder:
         source.add(depth + 1, f"{target} = {values[node.kind].format(end)}")
         source.add(depth + 1, f"p = {end}")
 
-    def array(self, node: ArrayNode, target: str, depth: int, name: str) -> None:
+    def array(self, node: ArrayNode, target: str, depth: int, name: str, length: str | None = None) -> None:
         source = self.source
-        count = self.length(node, depth)
+        count = self.length(node, depth, length)
         self.null(node, count, target, depth, name)
         source.add(depth, f"elif {count} * {node.least} > limit - p:")
         source.add(depth + 1, f"raise WireError('{self.label}: {name} has more elements than bytes')")
@@ -231,8 +259,12 @@ class _Decoder:
             source.add(depth, f"p += 16 * {count}")
             return
         if isinstance(element, FixedLeaf):
+            table = source.bind("numbers", _number_table(element.code))
             many = source.bind("unpack_many", struct.unpack_from)
-            source.add(depth, f"{target} = list({many}(f'>{{{count}}}{element.code}', b, p)) if {count} else []")
+            source.add(depth, f"if {count} <= {ARRAY_TABLE_MAX}:")
+            source.add(depth + 1, f"{target} = list({table}[{count}].unpack_from(b, p))")
+            source.add(depth, "else:")
+            source.add(depth + 1, f"{target} = list({many}(f'>{{{count}}}{element.code}', b, p))")
             source.add(depth, f"p += {element.size} * {count}")
             return
         items, loop, value = source.name("a"), source.name("i"), source.name("v")
@@ -267,9 +299,12 @@ class _Encoder:
             if not declared.ignorable:
                 source.add(depth, f"if {self.differs(declared, f'{target}.{declared.name}')}:")
                 source.add(depth + 1, f"raise WireError('{self.label} has no field {declared.name}')")
-        for run in _runs(node.fields):
-            self.run(run, target, depth)
-        if node.tagged is not None:
+        runs = _runs(node.fields)
+        ends_fixed = bool(runs) and isinstance(runs[-1][0][1], (FixedLeaf, UuidLeaf))
+        no_tags = node.tagged is not None and not node.tagged.fields
+        for number, run in enumerate(runs):
+            self.run(run, target, depth, with_empty_tags=no_tags and ends_fixed and number == len(runs) - 1)
+        if node.tagged is not None and not (no_tags and ends_fixed):
             self.tags(node.tagged, target, depth)
 
     def differs(self, declared: Field, target: str, *, is_tagged: bool = False) -> str:
@@ -285,17 +320,18 @@ class _Encoder:
             return target
         return f"{target} != {value!r}"
 
-    def run(self, run: list[Named], target: str, depth: int) -> None:
-        """Neighbouring constant-size fields in one packing, or one field of another kind."""
+    def run(self, run: list[Named], target: str, depth: int, *, with_empty_tags: bool = False) -> None:
+        """Neighbouring constant-size fields in one packing, the zero of an empty section of tagged fields with them; or one field of another
+        kind."""
         declared, node = run[0]
         if not isinstance(node, (FixedLeaf, UuidLeaf)):
             self.value(node, f"{target}.{declared.name}", depth, declared.name)
             return
         codes = "".join(leaf.code for _, leaf in run if isinstance(leaf, (FixedLeaf, UuidLeaf)))
         pack = self.source.name("pack")
-        self.source.scope[pack] = struct.Struct(">" + codes).pack
+        self.source.scope[pack] = struct.Struct(">" + codes + ("B" if with_empty_tags else "")).pack
         names = ", ".join(f"{target}.{f.name}" for f, _ in run)
-        self.source.add(depth, f"{self.out}({pack}({names}))")
+        self.source.add(depth, f"{self.out}({pack}({names}{', 0' if with_empty_tags else ''}))")
 
     def tags(self, node: TaggedNode, target: str, depth: int) -> None:
         source = self.source
@@ -318,9 +354,11 @@ class _Encoder:
             source.add(depth + 1, f"put_varint({section}, {declared.tag})")
             source.add(depth + 1, f"put_varint({section}, len({body}))")
             source.add(depth + 1, f"{section} += {body}")
-        source.add(depth, f"{self.out}(varint_bytes[{count}])")
         source.add(depth, f"if {count}:")
+        source.add(depth + 1, f"{self.out}(varint_bytes[{count}])")
         source.add(depth + 1, f"{self.out}(bytes({section}))")
+        source.add(depth, "else:")
+        source.add(depth + 1, f"{self.out}(b'\\0')")
 
     def value(self, node: Construct, target: str, depth: int, name: str) -> None:
         source = self.source
@@ -341,13 +379,16 @@ class _Encoder:
                 assert isinstance(node, StructNode)
                 self.struct(node, local, depth)
 
-    def null(self, node: VariableLeaf | ArrayNode, target: str, depth: int, name: str) -> None:
+    def null(self, node: VariableLeaf | ArrayNode, target: str, depth: int) -> int:
+        """Write null if that is what the value is; the depth at which any other value goes on. A null that is not allowed ends in the
+        TypeError of its first use, which becomes a WireError."""
+        if not node.nullable:
+            return depth
+        empty = b"\0" if node.length.flexible else b"\xff" * node.length.size
         self.source.add(depth, f"if {target} is None:")
-        if node.nullable:
-            empty = b"\0" if node.length.flexible else b"\xff" * node.length.size
-            self.source.add(depth + 1, f"{self.out}({empty!r})")
-        else:
-            self.source.add(depth + 1, f"raise WireError('{self.label}: {name} must not be null')")
+        self.source.add(depth + 1, f"{self.out}({empty!r})")
+        self.source.add(depth, "else:")
+        return depth + 1
 
     def length(self, node: VariableLeaf | ArrayNode, size: str, depth: int) -> None:
         source = self.source
@@ -363,36 +404,47 @@ class _Encoder:
         source = self.source
         local = source.name("v")
         source.add(depth, f"{local} = {target}")
-        self.null(node, local, depth, name)
-        source.add(depth, "else:")
+        depth = self.null(node, local, depth)
         if node.kind == "string":
-            source.add(depth + 1, f"{local} = {local}.encode('utf-8', 'surrogatepass')")
+            source.add(depth, f"{local} = {local}.encode('utf-8', 'surrogatepass')")
         size = f"len({local})"
         if node.kind == "records":
-            size = f"(len({local}) if isinstance({local}, (bytes, memoryview, bytearray)) else {local}.size)"
-        self.length(node, size, depth + 1)
-        source.add(depth + 1, f"{self.out}({local})")
+            size = f"(len({local}) if type({local}) is bytes or isinstance({local}, (memoryview, bytearray)) else {local}.size)"
+        self.length(node, size, depth)
+        source.add(depth, f"{self.out}({local})")
 
     def array(self, node: ArrayNode, target: str, depth: int, name: str) -> None:
         source = self.source
         local = source.name("v")
         source.add(depth, f"{local} = {target}")
-        self.null(node, local, depth, name)
-        source.add(depth, "else:")
-        depth += 1
-        self.length(node, f"len({local})", depth)
+        depth = self.null(node, local, depth)
         element = node.subcon
+        if isinstance(element, FixedLeaf):
+            self.numbers(node, element, local, depth)
+            return
+        self.length(node, f"len({local})", depth)
         if isinstance(element, UuidLeaf):
             source.add(depth, f"{self.out}(b''.join({local}))")
-            return
-        if isinstance(element, FixedLeaf):
-            pack = source.bind("pack_many", struct.pack)
-            source.add(depth, f"{self.out}({pack}(f'>{{len({local})}}{element.code}', *{local}))")
             return
         item = source.name("x")
         source.add(depth, f"for {item} in {local}:")
         self.value(element, item, depth + 1, name)
         source.add(depth + 1, "pass")
+
+
+    def numbers(self, node: ArrayNode, element: FixedLeaf, local: str, depth: int) -> None:
+        """Count and numbers: in one packing while they are few."""
+        source = self.source
+        count = source.name("n")
+        prefix, plus = ("B", 1) if node.length.flexible else ("i", 0)
+        table = source.bind("counted", _number_table(element.code, prefix))
+        source.add(depth, f"{count} = len({local})")
+        source.add(depth, f"if {count} <= {ARRAY_TABLE_MAX}:")
+        source.add(depth + 1, f"{self.out}({table}[{count}].pack({count} + {plus}, *{local}))")
+        source.add(depth, "else:")
+        self.length(node, count, depth + 1)
+        pack = source.bind("pack_many", struct.pack)
+        source.add(depth + 1, f"{self.out}({pack}(f'>{{{count}}}{element.code}', *{local}))")
 
 
 def _check_version(message: type[Message], version: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import mmap
 import os
 import shutil
 import statistics
@@ -29,6 +30,7 @@ from wire.frame import encode_request
 from wire.messages.fetch import FetchRequest
 from wire.messages.produce import ProduceRequest
 
+MAP_POPULATE = 0x8000
 HERE = Path(__file__).parent
 PRODUCE = [(100, 8, 8, "100 B"), (1024, 6, 3, "1 KiB"), (16 << 10, 8, 5, "16 KiB"), (64 << 10, 8, 5, "64 KiB"), (1_000_000, 6, 3, "1 MB")]
 FETCH = [(16 << 10, 4, 2, "16 KiB"), (64 << 10, 4, 2, "64 KiB"), (256 << 10, 4, 2, "256 KiB"), (1 << 20, 4, 2, "1 MiB")]
@@ -51,12 +53,19 @@ def fetch_frame(topic: str, size: int) -> bytes:
     return frame(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=size, session_id=0, session_epoch=-1, topics=topics), 12)
 
 
+def warm_memory(size_bytes: int = 2 << 30) -> None:
+    """Touch and free memory, so that the page cache's first touch of memory that the host took back is not what is measured."""
+    with mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE):
+        pass
+
+
 def measure(
     load: Path, port: int, data: bytes, connections: int, depth: int, seconds: float, broker: psutil.Process
 ) -> tuple[float, float, float]:
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
+        warm_memory()
         before = broker.cpu_times()
         command = ["taskset", "-c", "1", str(load), "127.0.0.1", str(port), file.name, str(connections), str(depth), str(seconds)]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -75,7 +84,7 @@ def row(name: str, size_bytes: int, rounds: list[tuple[float, float, float]], *,
 async def prepare(bootstrap: str) -> None:
     async with Admin(bootstrap) as admin:
         for topic in ("produce", "fetch"):
-            configs = {"retention.bytes": str(1 << 30), "segment.bytes": str(256 << 20)}
+            configs = {"retention.bytes": str(128 << 20), "segment.bytes": str(64 << 20), "file.delete.delay.ms": "0"}
             await admin.create_topic(topic, partitions=1, replication_factor=1, configs=configs)
 
 
@@ -90,7 +99,7 @@ def main() -> None:
     directory = Path(tempfile.mkdtemp(prefix="minikafka-bench-"))
     load = directory / "raw_load"
     subprocess.run(["gcc", "-O2", "-o", str(load), str(HERE / "raw_load.c")], check=True)
-    properties = {"log.retention.check.interval.ms": "1000", "min.insync.replicas": "1"}
+    properties = {"log.retention.check.interval.ms": "250", "min.insync.replicas": "1"}
     try:
         with ProcessCluster(1, properties=properties, directory=directory / "cluster") as cluster:
             node = cluster.nodes[1]
@@ -99,7 +108,7 @@ def main() -> None:
             broker.cpu_affinity([0])
             asyncio.run(prepare(cluster.bootstrap))
             fill = produce_frame("fetch", 16 << 10, 1)
-            measure(load, node.port, fill, 1, 5, 1.0, broker)
+            measure(load, node.port, fill, 1, 1, 0.3, broker)
             if options.only != "fetch":
                 print("Produce acks=1, one batch a request")
                 for size, connections, depth, name in PRODUCE:
