@@ -321,8 +321,8 @@ class _Encoder:
         return f"{target} != {value!r}"
 
     def run(self, run: list[Named], target: str, depth: int, *, with_empty_tags: bool = False) -> None:
-        """Neighbouring constant-size fields in one packing, the zero of an empty section of tagged fields with them; or one field of another
-        kind."""
+        """Neighbouring constant-size fields in one packing, with the zero of an empty section of tagged fields; or one field of
+        another kind."""
         declared, node = run[0]
         if not isinstance(node, (FixedLeaf, UuidLeaf)):
             self.value(node, f"{target}.{declared.name}", depth, declared.name)

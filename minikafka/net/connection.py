@@ -21,7 +21,7 @@ from wire.message import Piece
 RECEIVE_BYTES_INITIAL = 16 * 1024
 RECEIVE_BYTES_GROWN = 256 * 1024
 RECEIVE_BYTES_KEPT = 1 << 20
-SENDFILE_BYTES_MIN = 8 * 1024
+SENDFILE_BYTES_MIN = 24 * 1024
 JOINED_BYTES_MAX = 64 * 1024
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _SIZE = struct.Struct(">i")
@@ -314,7 +314,7 @@ class SocketConnection:
         try:
             while out:
                 piece = out[0]
-                if isinstance(piece, (bytes, memoryview, bytearray)):
+                if isinstance(piece, (bytes, memoryview, bytearray)) or piece.size < SENDFILE_BYTES_MIN:
                     self._write_bytes()
                 else:
                     self._write_region(piece)
@@ -327,11 +327,16 @@ class SocketConnection:
         out = self._out
         run: list[Any] = []
         size = more = 0
-        for piece in out:
+        for position, piece in enumerate(out):
             if not isinstance(piece, (bytes, memoryview, bytearray)):
-                more = MSG_MORE
-                break
-            if run and size + len(piece) > JOINED_BYTES_MAX:
+                if piece.size >= SENDFILE_BYTES_MIN or size + piece.size > JOINED_BYTES_MAX:
+                    more = MSG_MORE
+                    break
+                # Below this size a copy is cheaper than sendfile, and lets neighbours share one system call.
+                out[position] = data = piece.pread(piece.size, 0)
+                _release((piece,))
+                piece = data
+            elif run and size + len(piece) > JOINED_BYTES_MAX:
                 break
             run.append(piece)
             size += len(piece)
@@ -349,11 +354,6 @@ class SocketConnection:
 
     def _write_region(self, region: Any) -> None:
         remaining = region.size - self._region_sent
-        if 0 < remaining < SENDFILE_BYTES_MIN and self._region_sent == 0:
-            # Below this size a copy is cheaper than sendfile, and lets neighbours share one system call.
-            self._out[0] = region.pread(remaining, 0)
-            _release([region])
-            return
         if remaining > 0:
             sent = os.sendfile(self.fd, region.fileno(), region.position + self._region_sent, remaining)
             if sent == 0:

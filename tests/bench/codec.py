@@ -46,7 +46,9 @@ def best(work: Callable[[], Any], seconds: float = 0.08) -> float:
 
 def fetch_request(partitions: int) -> FetchRequest:
     parts = [FetchRequest.FetchPartition(partition=n, fetch_offset=n * 1000, partition_max_bytes=1 << 20) for n in range(partitions)]
-    return FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, topics=[FetchRequest.FetchTopic(topic="flights", partitions=parts)])
+    return FetchRequest(
+        max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, topics=[FetchRequest.FetchTopic(topic="flights", partitions=parts)]
+    )
 
 
 def fetch_response(partitions: int) -> FetchResponse:
@@ -56,11 +58,15 @@ def fetch_response(partitions: int) -> FetchResponse:
 
 def metadata_response(partitions: int) -> MetadataResponse:
     parts = [
-        MetadataResponse.MetadataResponsePartition(partition_index=n, leader_id=1, leader_epoch=3, replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3])
+        MetadataResponse.MetadataResponsePartition(
+            partition_index=n, leader_id=1, leader_epoch=3, replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3]
+        )
         for n in range(partitions)
     ]
     brokers = [MetadataResponse.MetadataResponseBroker(node_id=n, host="127.0.0.1", port=9092 + n) for n in range(3)]
-    return MetadataResponse(brokers=brokers, cluster_id="c", topics=[MetadataResponse.MetadataResponseTopic(name="flights", partitions=parts)])
+    return MetadataResponse(
+        brokers=brokers, cluster_id="c", topics=[MetadataResponse.MetadataResponseTopic(name="flights", partitions=parts)]
+    )
 
 
 def produce_request(size_bytes: int) -> ProduceRequest:
