@@ -43,7 +43,7 @@ from storage.log_dir import LogDirectory
 from wire.records.metadata_records import FeatureLevelRecord
 
 logger = logging.getLogger("minikafka.node")
-CONTROLLED_SHUTDOWN_MS = 15_000
+CONTROLLED_SHUTDOWN_MS = 5_000
 
 
 class StartError(Exception):
@@ -310,7 +310,10 @@ class Node:
             await broker.controller_channel.close()
         if self.controller is not None:
             await self.controller.stop()
-        await self.raft.stop()
+        if self._metadata_directory is not None and self._metadata_directory.is_offline:
+            self.raft.abandon()
+        else:
+            await self.raft.stop()
         for listener in self.listeners.values():
             listener.close()
         if self._controller_dispatcher is not None:

@@ -15,7 +15,7 @@ from minikafka.broker.environment import Environment
 from minikafka.broker.node import Node
 from minikafka.net.clock import SystemClock
 from minikafka.net.server import SocketNetwork
-from storage.filesystem import OsFileSystem
+from storage.filesystem import FileSystem, OsFileSystem
 from storage.log_dir import MetaProperties, format_directory
 from wire.uuid import uuid_to_text
 
@@ -29,16 +29,20 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def live_node(directory: Path, properties: Mapping[str, str] | None = None) -> AsyncIterator[Node]:
-    """One combined node, in service; stopped at the end."""
+async def live_node(
+    directory: Path, properties: Mapping[str, str] | None = None, *, filesystem: FileSystem | None = None, log_dirs: int = 1
+) -> AsyncIterator[Node]:
+    """One combined node, in service; stopped at the end. A directory that has been used before is used again."""
     loop = asyncio.get_running_loop()
 
     async def run_blocking(function: Any, *arguments: Any) -> Any:
         return await loop.run_in_executor(None, function, *arguments)
 
-    environment = Environment(SocketNetwork(loop), OsFileSystem(), SystemClock(), random.Random(7), loop, run_blocking)
-    data = str(directory / "data")
-    format_directory(environment.filesystem, data, MetaProperties(CLUSTER_ID, 1, bytes(range(1, 17))), 0)
+    environment = Environment(SocketNetwork(loop), filesystem or OsFileSystem(), SystemClock(), random.Random(7), loop, run_blocking)
+    data = [str(directory / f"data-{number}") for number in range(log_dirs)]
+    for number, path in enumerate(data):
+        if not environment.filesystem.exists(f"{path}/meta.properties"):
+            format_directory(environment.filesystem, path, MetaProperties(CLUSTER_ID, 1, bytes(range(number + 1, number + 17))), 0)
     controller_port = free_port()
     config = BrokerConfig.from_properties(
         {
@@ -47,7 +51,7 @@ async def live_node(directory: Path, properties: Mapping[str, str] | None = None
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": data,
+            "log.dirs": ",".join(data),
             "offsets.topic.num.partitions": "3",
             "offsets.topic.replication.factor": "1",
             "group.initial.rebalance.delay.ms": "0",

@@ -27,6 +27,8 @@ REGISTRATION_BACKOFF_MS = 50
 REGISTRATION_BACKOFF_MS_MAX = 500
 #: Between two heartbeats while the controller moves leaderships away.
 SHUTDOWN_HEARTBEAT_MS = 50
+#: When all nodes stop together the controller may be gone first: nobody waits for one that has been silent for this long.
+CONTROLLER_SILENCE_MS_MAX = 1000
 
 #: Answers to a registration that another try will not change.
 _FATAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION})
@@ -75,6 +77,7 @@ class BrokerLifecycle:
         self.ready = asyncio.Event()
         self.failed: asyncio.Future[None] = environment.loop.create_future()
         self._want_shut_down = False
+        self._answers = 0
         self._stopping = False
         self._may_go = asyncio.Event()
         self._wake = asyncio.Event()
@@ -92,12 +95,18 @@ class BrokerLifecycle:
             return False
         self._want_shut_down = True
         self._wake.set()
-        try:
-            await asyncio.wait_for(self._may_go.wait(), timeout_ms / 1000)
-        except TimeoutError:
-            log.warning("the controller did not release this broker within %d ms; it goes all the same", timeout_ms)
-            return False
-        return True
+        deadline_ms = self._environment.clock.now_ms() + timeout_ms
+        while self._environment.clock.now_ms() < deadline_ms:
+            answered = self._answers
+            try:
+                await asyncio.wait_for(self._may_go.wait(), min(timeout_ms, CONTROLLER_SILENCE_MS_MAX) / 1000)
+                return True
+            except TimeoutError:
+                if self._answers == answered:
+                    log.warning("no controller answers: this broker goes without its leaderships being moved")
+                    return False
+        log.warning("the controller did not release this broker within %d ms; it goes all the same", timeout_ms)
+        return False
 
     async def stop(self) -> None:
         """Stop heartbeats."""
@@ -220,6 +229,7 @@ class BrokerLifecycle:
         except (TimeoutError, ApiError) as error:
             log.warning("no answer to a heartbeat: %s", error)
             return
+        self._answers += 1
         code = ErrorCode(response.error_code)
         if code is ErrorCode.STALE_BROKER_EPOCH and not self._want_shut_down:
             log.warning("the controller does not know broker epoch %d of broker %d; registering again", self.broker_epoch, self.node_id)

@@ -465,5 +465,7 @@ class ReplicaManager:
         if self._flushing:
             await asyncio.wait(self._flushing)
         for directory in self.directories:
-            if not directory.is_offline:
+            try:
                 await self._environment.run_blocking(directory.close, broker_epoch)
+            except StorageError as error:
+                logger.error("log directory %s cannot be closed cleanly: %s", directory.path, error)

@@ -1,0 +1,116 @@
+"""A disk that is full or fails takes its log directory offline, says so, and loses nothing that was acknowledged."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.live_node import broker_port, live_node
+
+from minikafka.client.admin import Admin
+from minikafka.client.consumer import Consumer
+from minikafka.client.errors import DeliveryFailed
+from minikafka.client.producer import Producer
+from storage.filesystem import OsFileSystem
+
+
+class FaultyFile:
+    """An open file whose writes fail once its disk has."""
+
+    def __init__(self, file: Any, fails: Callable[[], int]) -> None:
+        self._file = file
+        self._fails = fails
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def pwrite(self, data: Any, offset: int) -> int:
+        self._check()
+        return int(self._file.pwrite(data, offset))
+
+    def fsync(self) -> None:
+        self._check()
+        self._file.fsync()
+
+    def _check(self) -> None:
+        number = self._fails()
+        if number:
+            raise OSError(number, os.strerror(number), self._file.path)
+
+
+class FaultyFileSystem(OsFileSystem):
+    """`failures` maps a path's beginning to the errno with which its writes fail."""
+
+    def __init__(self) -> None:
+        self.failures: dict[str, int] = {}
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:
+        return FaultyFile(super().open(path, create=create, read_only=read_only), lambda: self._failure(path))
+
+    def _failure(self, path: str) -> int:
+        return next((number for start, number in self.failures.items() if path.startswith(start)), 0)
+
+
+async def produce(bootstrap: str, topic: str, values: list[bytes], **options: Any) -> None:
+    async with Producer(bootstrap, linger_ms=0, **options) as producer:
+        for value in values:
+            await (await producer.send(topic, value, partition=0))
+
+
+async def consume(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([(topic, 0)])
+        found: list[bytes | None] = []
+        while len(found) < count and (records := await consumer.poll(5000)):
+            found += [record.value for record in records]
+    return found
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["full", "failing"])
+async def test_one_directory_of_two_fails_and_the_other_goes_on(tmp_path: Path, number: int, caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyFileSystem()
+    async with live_node(tmp_path, filesystem=disk, log_dirs=2) as node:
+        bootstrap = f"127.0.0.1:{broker_port(node)}"
+        async with Admin(bootstrap) as admin:
+            for topic in ("a", "b"):
+                await admin.create_topic(topic, partitions=1, replication_factor=1)
+        assert node.broker is not None
+        places = {name: directory for directory in node.directories for name, _ in directory.logs}
+        second = node.directories[1].path
+        hit, spared = sorted(places, key=lambda name: places[name].path != second)[:2]
+        assert places[spared].path != second == places[hit].path, "the topics lie on different disks"
+        for topic in ("a", "b"):
+            await produce(bootstrap, topic, [b"%d" % n for n in range(20)])
+        disk.failures[second] = number
+        with pytest.raises(DeliveryFailed, match="KAFKA_STORAGE_ERROR|LEADER_NOT_AVAILABLE|REQUEST_TIMED_OUT"):
+            await produce(bootstrap, hit, [b"lost"], delivery_timeout_ms=1500)
+        await produce(bootstrap, spared, [b"still"])
+        assert (await consume(bootstrap, spared, 21))[-1] == b"still"
+        assert node.directories[1].is_offline
+        assert not node.failed.done(), "the node serves what is left"
+    assert any("is offline" in record.getMessage() and second in record.getMessage() for record in caplog.records)
+    disk.failures.clear()
+    async with live_node(tmp_path, filesystem=disk, log_dirs=2) as node:
+        bootstrap = f"127.0.0.1:{broker_port(node)}"
+        found = await consume(bootstrap, hit, 20)
+        assert found[:20] == [b"%d" % n for n in range(20)], "what was acknowledged is there"
+
+
+async def test_a_node_whose_only_directory_fails_says_that_it_cannot_go_on(tmp_path: Path) -> None:
+    disk = FaultyFileSystem()
+    async with live_node(tmp_path, filesystem=disk) as node:
+        bootstrap = f"127.0.0.1:{broker_port(node)}"
+        async with Admin(bootstrap) as admin:
+            await admin.create_topic("a", partitions=1, replication_factor=1)
+        await produce(bootstrap, "a", [b"1", b"2"])
+        disk.failures[str(tmp_path)] = errno.ENOSPC
+        with pytest.raises(DeliveryFailed):
+            await produce(bootstrap, "a", [b"lost"], enable_idempotence=False, delivery_timeout_ms=500)
+        assert "No space left" in str(await node.failed)
+    disk.failures.clear()
+    async with live_node(tmp_path, filesystem=disk) as node:
+        assert (await consume(f"127.0.0.1:{broker_port(node)}", "a", 2))[:2] == [b"1", b"2"]
