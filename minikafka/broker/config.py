@@ -129,6 +129,8 @@ class BrokerConfig:
         texts = self.listeners
         if not explicit and self.advertised_listeners:
             texts = [_rehost(text) for text in self.advertised_listeners]
+        if not explicit:
+            texts = [*texts, *self._own_voter_listener(controller_names, texts)]
         endpoints = _parse_endpoints("listeners", texts, protocols, problems)
         self.controller_listeners: list[Endpoint] = [e for e in endpoints if e.name in controller_names]
         self.broker_listeners: list[Endpoint] = [e for e in endpoints if e.name not in controller_names]
@@ -155,6 +157,13 @@ class BrokerConfig:
             if endpoint.security_protocol != 0:
                 problems.append(f"listeners={endpoint}: only PLAINTEXT is served yet")
         self._derive_inter_broker(problems)
+
+    def _own_voter_listener(self, controller_names: list[str], texts: list[str]) -> list[str]:
+        """Without `listeners`, a controller listens where `controller.quorum.voters` says that it does."""
+        if not self.is_controller or any(text.partition("://")[0].upper() in controller_names for text in texts):
+            return []
+        own = [entry.rpartition(":")[2] for entry in self.controller_quorum_voters if entry.partition("@")[0] == str(self.node_id)]
+        return [f"{controller_names[0]}://0.0.0.0:{port}" for port in own[:1] if controller_names]
 
     def _derive_inter_broker(self, problems: list[str]) -> None:
         names = [e.name for e in self.broker_listeners]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import logging
 import os
 import random
 import signal
 import sys
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -26,10 +30,22 @@ logger = logging.getLogger("minikafka.node")
 @click.argument("config_argument", required=False, metavar="[CONFIG]")
 @click.option("--config", "-c", "config_path", help="server.properties; KAFKA_* variables override it, and do without it.")
 @click.option("--override", multiple=True, metavar="NAME=VALUE", help="Set one property; may be repeated.")
+@click.option("--format", "do_format", is_flag=True, help="Format log directories that are not, for the cluster that --cluster-id names.")
+@click.option("--cluster-id", envvar="CLUSTER_ID", help="Id of the cluster for --format: 22 characters, the same for every node.")
 @click.option("--log-level", default=None, help="debug, info, warning or error (KAFKA_LOG4J_ROOT_LOGLEVEL).")
 @click.option("--traceback", is_flag=True, help="Show tracebacks of errors.")
-def start(config_argument: str | None, config_path: str | None, override: tuple[str, ...], log_level: str | None, traceback: bool) -> None:
-    """Run a broker, a controller, or both, as process.roles says. Storage must be formatted (minikafka storage format)."""
+def start(
+    config_argument: str | None,
+    config_path: str | None,
+    override: tuple[str, ...],
+    do_format: bool,
+    cluster_id: str | None,
+    log_level: str | None,
+    traceback: bool,
+) -> None:
+    """Run a broker, a controller, or both, as process.roles says. Storage must be formatted (minikafka storage format, or --format)."""
+    # The first process of a container has no default action for SIGTERM: without a handler the signal is lost.
+    signal.signal(signal.SIGTERM, _leave)
     level = (log_level or os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or "info").upper()
     logging.basicConfig(level={"WARN": "WARNING", "TRACE": "DEBUG"}.get(level, level), format=LOG_FORMAT, stream=sys.stdout)
     try:
@@ -41,14 +57,15 @@ def start(config_argument: str | None, config_path: str | None, override: tuple[
     for warning in config.warnings:
         logger.warning("%s", warning)
     try:
-        status = run(config)
+        if do_format:
+            format_new_directories(config, cluster_id)
+        run(config)
     except Exception as error:
         if traceback:
             raise
         click.echo(f"error: node {config.node_id} cannot run: {error or type(error).__name__}", err=True)
         logger.debug("the traceback", exc_info=True)
-        sys.exit(EXIT_FAILED)
-    sys.exit(status)
+        _leave_process(EXIT_FAILED)
 
 
 def read_configuration(path: str | None, overrides: tuple[str, ...] = ()) -> dict[str, str]:
@@ -65,14 +82,49 @@ def read_configuration(path: str | None, overrides: tuple[str, ...] = ()) -> dic
     return properties
 
 
-def run(config: BrokerConfig) -> int:
-    """Run until told to stop; the exit status."""
-    try:
+def _leave(*_: Any) -> None:
+    """SIGTERM before the node runs: there is nothing to stop yet."""
+    sys.exit(0)
+
+
+def format_new_directories(config: BrokerConfig, cluster_id: str | None) -> None:
+    """Format log directories that have never been; others stay as they are. Raises FormatError, OSError."""
+    from minikafka.broker.format import FormatError, format_storage
+    from storage.filesystem import OsFileSystem
+
+    if not cluster_id:
+        raise FormatError("--format needs --cluster-id, or the variable CLUSTER_ID (minikafka storage random-uuid makes one)")
+    lines = format_storage(
+        OsFileSystem(),
+        config,
+        cluster_id=cluster_id,
+        wall_ms=time.time_ns() // 1_000_000,
+        random_bytes=os.urandom,
+        ignore_formatted=True,
+    )
+    for line in lines:
+        logger.info("%s", line)
+
+
+def run(config: BrokerConfig) -> NoReturn:
+    """Run until told to stop, and end the process."""
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with contextlib.suppress(ImportError):
         import uvloop
-    except ImportError:
-        return asyncio.run(_run(config))
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(config))
+
+        new_loop = uvloop.new_event_loop
+    # Neither closed nor dropped: both would wait for name look-ups that nobody needs any more.
+    runner = asyncio.Runner(loop_factory=new_loop)
+    _leave_process(runner.run(_run(config)))
+
+
+def _leave_process(status: int) -> NoReturn:
+    """End the process at once. A look-up of the name of a node that is gone can hang in a thread for many seconds, and both the event
+    loop and the interpreter would wait for that thread."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 async def _run(config: BrokerConfig) -> int:

@@ -32,24 +32,19 @@ def _features(values: tuple[str, ...]) -> dict[str, int]:
     return features
 
 
-def _load(config: str, overrides: tuple[str, ...]):  # type: ignore[no-untyped-def]
-    from minikafka.broker.config import BrokerConfig, ConfigurationError, load_properties
+def _load(config: str | None, overrides: tuple[str, ...]):  # type: ignore[no-untyped-def]
+    from minikafka.broker.config import BrokerConfig, ConfigurationError
+    from minikafka.cli.start import read_configuration
 
     try:
-        properties = load_properties(config)
-        for entry in overrides:
-            name, separator, value = entry.partition("=")
-            if not separator:
-                raise click.UsageError(f"--override {entry}: must be property=value")
-            properties[name.strip()] = value.strip()
-        return BrokerConfig.from_properties(properties)
+        return BrokerConfig.from_properties(read_configuration(config, overrides))
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
 
 
 @storage.command("format")
 @click.option("-t", "--cluster-id", required=True, help="Id of the cluster: 22 characters, the same for every node.")
-@click.option("-c", "--config", required=True, type=click.Path(), help="The server.properties of the node.")
+@click.option("-c", "--config", type=click.Path(), help="The server.properties of the node; KAFKA_* variables override it.")
 @click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be given again.")
 @click.option("-s", "--standalone", is_flag=True, help="The first and only controller of a new dynamic quorum.")
 @click.option("-I", "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY_ID,...", help="All first controllers of a new dynamic quorum.")
@@ -59,7 +54,7 @@ def _load(config: str, overrides: tuple[str, ...]):  # type: ignore[no-untyped-d
 @click.option("-r", "--release-version", help="Take the metadata.version of this release, for example 4.3-IV0.")
 def format_command(
     cluster_id: str,
-    config: str,
+    config: str | None,
     overrides: tuple[str, ...],
     standalone: bool,
     initial_controllers: str | None,
@@ -95,10 +90,10 @@ def format_command(
 
 
 @storage.command("info")
-@click.option("-c", "--config", required=True, type=click.Path(), help="The server.properties of the node.")
+@click.option("-c", "--config", type=click.Path(), help="The server.properties of the node; KAFKA_* variables override it.")
 @click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be given again.")
 @click.pass_context
-def info(context: click.Context, config: str, overrides: tuple[str, ...]) -> None:
+def info(context: click.Context, config: str | None, overrides: tuple[str, ...]) -> None:
     """Tell what is in the log directories; exit status 1 if something is wrong."""
     from minikafka.broker.format import storage_info
     from storage.filesystem import OsFileSystem

@@ -1,7 +1,7 @@
 """A cluster of broker processes on this machine: for the demo, for tests, and for breaking on purpose.
 
-The first nodes are combined broker and controller, the others brokers. Ports are free ones of 127.0.0.1; storage is formatted under
-one directory, which is removed at the end unless it was given. A node dies with the process that started it.
+The first nodes are combined broker and controller (or controllers only), the others brokers. Ports are free ones of 127.0.0.1; storage is
+formatted under one directory, which is removed at the end unless it was given. A node dies with the process that started it.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class ClusterNode:
     port: int
     controller_port: int | None
     directory: Path
+    is_broker: bool = True
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -79,7 +80,9 @@ class ClusterNode:
     @property
     def roles(self) -> str:
         """Value of `process.roles`."""
-        return "broker" if self.controller_port is None else "broker,controller"
+        if self.controller_port is None:
+            return "broker"
+        return "broker,controller" if self.is_broker else "controller"
 
 
 class ProcessCluster:
@@ -90,11 +93,13 @@ class ProcessCluster:
         size: int = 3,
         *,
         controllers: int = 1,
+        dedicated: bool = False,
         properties: Mapping[str, str] | None = None,
         racks: Mapping[int, str] | None = None,
         directory: Path | None = None,
     ) -> None:
-        """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` gives `broker.rack` by node id."""
+        """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` gives `broker.rack` by node id; with `dedicated` the
+        controllers are no brokers, and `size` counts them all the same."""
         self._owned = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="minikafka-")) if directory is None else directory
         ports = free_ports(size + controllers)
@@ -103,10 +108,15 @@ class ProcessCluster:
             node_id = number + 1
             controller_port = ports[size + number] if number < controllers else None
             self.nodes[node_id] = ClusterNode(
-                node_id, ports[number], controller_port, self.directory / f"broker-{node_id}"
+                node_id,
+                ports[number],
+                controller_port,
+                self.directory / f"broker-{node_id}",
+                is_broker=controller_port is None or not dedicated,
             )
-        limits = {"offsets.topic.replication.factor": str(min(size, 3)), "default.replication.factor": str(min(size, 3))}
-        if size < 3:
+        brokers = sum(node.is_broker for node in self.nodes.values())
+        limits = {"offsets.topic.replication.factor": str(min(brokers, 3)), "default.replication.factor": str(min(brokers, 3))}
+        if brokers < 3:
             limits["min.insync.replicas"] = "1"
         self._properties = {**EMBEDDED_PROPERTIES, **limits, **(properties or {})}
         self._racks = dict(racks or {})
@@ -154,7 +164,7 @@ class ProcessCluster:
 
     def _node_properties(self, node: ClusterNode) -> dict[str, str]:
         voters = [n for n in self.nodes.values() if n.controller_port is not None]
-        listeners = [f"PLAINTEXT://127.0.0.1:{node.port}"]
+        listeners = [f"PLAINTEXT://127.0.0.1:{node.port}"] if node.is_broker else []
         if node.controller_port is not None:
             listeners.append(f"CONTROLLER://127.0.0.1:{node.controller_port}")
         properties = {
@@ -162,13 +172,14 @@ class ProcessCluster:
             "node.id": str(node.node_id),
             "controller.quorum.voters": ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in voters),
             "listeners": ",".join(listeners),
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{node.port}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
             "log.dirs": str(node.log_dir),
             **self._properties,
         }
+        if node.is_broker:
+            properties["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{node.port}"
         if node.node_id in self._racks:
             properties["broker.rack"] = self._racks[node.node_id]
         return properties
@@ -253,13 +264,13 @@ class ProcessCluster:
     @property
     def bootstrap(self) -> str:
         """`bootstrap.servers` for a client."""
-        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values() if node.is_broker)
 
     def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
         """What some running broker says of the cluster."""
         failures: list[str] = []
         for node in self.nodes.values():
-            if node.running:
+            if node.running and node.is_broker:
                 try:
                     return metadata("127.0.0.1", node.port, topics)
                 except (OSError, WireError) as error:
@@ -267,8 +278,8 @@ class ProcessCluster:
         raise ClusterError("no broker answers: " + "; ".join(failures))
 
     def wait_for_brokers(self, *, timeout_s: float = 30.0) -> None:
-        """Wait until every running node names exactly the running nodes as brokers."""
-        expected = {node.node_id for node in self.nodes.values() if node.running}
+        """Wait until every running broker names exactly the running ones."""
+        expected = {node.node_id for node in self.nodes.values() if node.running and node.is_broker}
 
         def agreed() -> bool:
             for node in self.nodes.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -77,7 +78,7 @@ class BrokerLifecycle:
         self.ready = asyncio.Event()
         self.failed: asyncio.Future[None] = environment.loop.create_future()
         self._want_shut_down = False
-        self._answers = 0
+        self._answered_ms = 0
         self._stopping = False
         self._may_go = asyncio.Event()
         self._wake = asyncio.Event()
@@ -95,17 +96,17 @@ class BrokerLifecycle:
             return False
         self._want_shut_down = True
         self._wake.set()
-        deadline_ms = self._environment.clock.now_ms() + timeout_ms
-        while self._environment.clock.now_ms() < deadline_ms:
-            answered = self._answers
-            try:
-                await asyncio.wait_for(self._may_go.wait(), min(timeout_ms, CONTROLLER_SILENCE_MS_MAX) / 1000)
+        now_ms = self._environment.clock.now_ms
+        deadline_ms = now_ms() + timeout_ms
+        self._answered_ms = now_ms()
+        while (left_ms := min(deadline_ms, self._answered_ms + CONTROLLER_SILENCE_MS_MAX) - now_ms()) > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._may_go.wait(), left_ms / 1000)
                 return True
-            except TimeoutError:
-                if self._answers == answered:
-                    log.warning("no controller answers: this broker goes without its leaderships being moved")
-                    return False
-        log.warning("the controller did not release this broker within %d ms; it goes all the same", timeout_ms)
+        if now_ms() < deadline_ms:
+            log.warning("no controller answers: this broker goes without its leaderships being moved")
+        else:
+            log.warning("the controller did not release this broker within %d ms; it goes all the same", timeout_ms)
         return False
 
     async def stop(self) -> None:
@@ -229,7 +230,7 @@ class BrokerLifecycle:
         except (TimeoutError, ApiError) as error:
             log.warning("no answer to a heartbeat: %s", error)
             return
-        self._answers += 1
+        self._answered_ms = self._environment.clock.now_ms()
         code = ErrorCode(response.error_code)
         if code is ErrorCode.STALE_BROKER_EPOCH and not self._want_shut_down:
             log.warning("the controller does not know broker epoch %d of broker %d; registering again", self.broker_epoch, self.node_id)
