@@ -86,7 +86,7 @@ async def test_one_directory_of_two_fails_and_the_other_goes_on(tmp_path: Path, 
         for topic in ("a", "b"):
             await produce(bootstrap, topic, [b"%d" % n for n in range(20)])
         disk.failures[second] = number
-        with pytest.raises(DeliveryFailed, match="KAFKA_STORAGE_ERROR|LEADER_NOT_AVAILABLE|REQUEST_TIMED_OUT"):
+        with pytest.raises(DeliveryFailed, match=r"KAFKA_STORAGE_ERROR|LEADER_NOT_AVAILABLE|REQUEST_TIMED_OUT"):
             await produce(bootstrap, hit, [b"lost"], delivery_timeout_ms=1500)
         await produce(bootstrap, spared, [b"still"])
         assert (await consume(bootstrap, spared, 21))[-1] == b"still"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from helpers.apache_kafka import run_tool
+
 from minikafka.testing.cluster import ProcessCluster
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
@@ -20,7 +21,10 @@ def cluster() -> Iterator[ProcessCluster]:
 
 def test_topics_records_groups_and_the_quorum(cluster: ProcessCluster) -> None:
     server = ("--bootstrap-server", cluster.bootstrap)
-    created = run_tool("org.apache.kafka.tools.TopicCommand", *server, "--create", "--topic", "java", "--partitions", "3", "--replication-factor", "3")
+    created = run_tool(
+        "org.apache.kafka.tools.TopicCommand", *server,
+        "--create", "--topic", "java", "--partitions", "3", "--replication-factor", "3",
+    )  # fmt: skip
     assert "Created topic java." in created
     described = run_tool("org.apache.kafka.tools.TopicCommand", *server, "--describe", "--topic", "java")
     assert described.count("Partition: ") == 3
@@ -30,7 +34,10 @@ def test_topics_records_groups_and_the_quorum(cluster: ProcessCluster) -> None:
         "--throughput", "-1", "--command-property", f"bootstrap.servers={cluster.bootstrap}", "acks=all",
     )  # fmt: skip
     assert f"{RECORDS} records sent" in produced
-    consumed = run_tool("org.apache.kafka.tools.ConsumerPerformance", *server, "--topic", "java", "--num-records", str(RECORDS), "--group", "java-group")
+    consumed = run_tool(
+        "org.apache.kafka.tools.ConsumerPerformance", *server,
+        "--topic", "java", "--num-records", str(RECORDS), "--group", "java-group",
+    )  # fmt: skip
     assert f" {RECORDS}, " in consumed
     groups = run_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *server, "--describe", "--group", "java-group")
     lags = [line.split()[5] for line in groups.splitlines() if line.startswith("java-group")]

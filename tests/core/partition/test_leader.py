@@ -1,0 +1,259 @@
+"""The leader of a partition: high watermark, in-sync replicas, acks=all. Time is a number."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from minikafka.core.partition.isr import AlterOutcome, outcome_of
+from minikafka.core.partition.leader import PartitionLeader
+from wire.errors import ApiError, ErrorCode
+
+LAG_MS = 1000
+
+
+class World:
+    """A leader (broker 1) of replicas 1, 2, 3; brokers in `ineligible` are fenced."""
+
+    def __init__(self, *, isr: tuple[int, ...] = (1, 2, 3), end: int = 10, high_watermark: int = 10, min_isr: int = 1) -> None:
+        self.now_ms = 100_000
+        self.ineligible: set[int] = set()
+        self.leader = PartitionLeader(
+            broker_id=1,
+            leader_epoch=5,
+            partition_epoch=7,
+            replicas=(1, 2, 3),
+            isr=isr,
+            log_end_offset=end,
+            high_watermark=high_watermark,
+            min_isr=min_isr,
+            lag_ms_max=LAG_MS,
+            eligible=lambda broker_id, epoch: broker_id not in self.ineligible,
+            now_ms=self.now_ms,
+        )
+
+    def append(self, count: int = 1) -> bool:
+        return self.leader.appended(self.leader.log_end_offset + count, self.now_ms)
+
+    def fetch(self, broker_id: int, offset: int | None = None, epoch: int = 1) -> bool:
+        at = self.leader.log_end_offset if offset is None else offset
+        return self.leader.fetched(broker_id, at, 0, epoch, self.now_ms)
+
+    def catch_up(self, *brokers: int) -> None:
+        for broker_id in brokers:
+            self.fetch(broker_id)
+
+
+def test_high_watermark_is_the_least_end_of_the_in_sync_replicas() -> None:
+    world = World()
+    world.catch_up(2, 3)
+    assert world.append(5) is False
+    assert world.leader.high_watermark == 10
+    assert world.fetch(2) is False
+    assert world.fetch(3, 12) is True
+    assert world.leader.high_watermark == 12
+    assert world.fetch(3) is True
+    assert world.leader.high_watermark == 15
+
+
+def test_a_lone_leader_moves_it_with_every_append() -> None:
+    world = World(isr=(1,))
+    assert world.append() is True
+    assert world.leader.high_watermark == 11
+
+
+def test_no_progress_below_min_insync_replicas() -> None:
+    """KIP-966: what min.insync.replicas does not cover is not shown as committed."""
+    world = World(isr=(1,), min_isr=2)
+    assert world.append() is False
+    assert world.leader.high_watermark == 10
+    with pytest.raises(ApiError) as refused:
+        world.leader.check_writable()
+    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_acks_all_completes_at_the_high_watermark_and_says_when_the_set_shrank_meanwhile() -> None:
+    world = World(min_isr=2)
+    world.catch_up(2, 3)
+    world.append()
+    assert world.leader.is_replicated(11) is None
+    world.catch_up(2, 3)
+    assert world.leader.is_replicated(11) is ErrorCode.NONE
+    world.leader.committed((1,), 8, world.now_ms)
+    assert world.leader.is_replicated(11) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def test_a_lagging_member_is_proposed_for_removal_and_counts_until_it_is_removed() -> None:
+    world = World()
+    world.catch_up(2, 3)
+    world.append()
+    world.now_ms += LAG_MS + 1
+    world.catch_up(2)
+    proposal = world.leader.shrinkage(world.now_ms)
+    assert proposal is not None
+    assert (proposal.isr, proposal.is_expansion) == ((1, 2), False)
+    assert world.leader.high_watermark == 10, "a pending shrink changes nothing yet"
+    assert world.leader.shrinkage(world.now_ms) is None, "one change in flight"
+    assert world.leader.committed((1, 2), 8, world.now_ms) is True
+    assert world.leader.high_watermark == 11
+
+
+def test_a_member_at_the_end_is_in_sync_however_long_ago_it_fetched() -> None:
+    world = World()
+    world.catch_up(2, 3)
+    world.now_ms += 10 * LAG_MS
+    assert world.leader.shrinkage(world.now_ms) is None
+
+
+def test_steady_writing_does_not_make_a_follower_that_keeps_up_lag() -> None:
+    """lastCaughtUpTimeMs: having read up to the end of the previous fetch counts as caught up then."""
+    world = World()
+    for _ in range(20):
+        world.append(3)
+        world.now_ms += LAG_MS // 2
+        world.fetch(2, world.leader.log_end_offset - 3)
+        world.fetch(3, world.leader.log_end_offset - 3)
+        assert world.leader.shrinkage(world.now_ms) is None
+
+
+def test_a_returning_follower_is_proposed_at_the_high_watermark_and_counts_at_once() -> None:
+    world = World(isr=(1, 2))
+    world.catch_up(2)
+    assert world.leader.expansion(3) is None
+    world.fetch(3, 9)
+    assert world.leader.expansion(3) is None
+    world.fetch(3, 10)
+    proposal = world.leader.expansion(3)
+    assert proposal is not None
+    assert (proposal.isr, proposal.is_expansion) == ((1, 2, 3), True)
+    world.append()
+    world.fetch(2)
+    assert world.leader.high_watermark == 10, "a pending member holds the high watermark back"
+
+
+def test_kafka_7128_nobody_rejoins_before_the_start_of_the_leaders_epoch() -> None:
+    """KAFKA-7128: a follower at the high watermark of an older epoch may lack records of this one's beginning."""
+    world = World(isr=(1,), end=20, high_watermark=10, min_isr=2)
+    world.fetch(2, 15)
+    assert world.leader.expansion(2) is None
+    world.fetch(2, 20)
+    assert world.leader.expansion(2) is not None
+
+
+def test_fenced_and_unknown_followers_do_not_get_in() -> None:
+    world = World(isr=(1, 2))
+    world.ineligible.add(3)
+    world.fetch(3)
+    assert world.leader.expansion(3) is None
+    with pytest.raises(ApiError) as unknown:
+        world.fetch(9)
+    assert unknown.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_kip_903_a_fetch_of_an_earlier_incarnation_is_refused() -> None:
+    world = World()
+    world.fetch(2, epoch=4)
+    with pytest.raises(ApiError) as stale:
+        world.fetch(2, epoch=3)
+    assert stale.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_latest_is_not_told_before_the_epoch_has_committed_something() -> None:
+    """KIP-207: a new leader's high watermark may be behind what the old one has shown."""
+    world = World(end=20, high_watermark=10)
+    assert not world.leader.is_high_watermark_current
+    world.catch_up(2, 3)
+    assert world.leader.is_high_watermark_current
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (ErrorCode.INELIGIBLE_REPLICA, AlterOutcome.REVERT),
+        (ErrorCode.OPERATION_NOT_ATTEMPTED, AlterOutcome.REVERT),
+        (ErrorCode.FENCED_LEADER_EPOCH, AlterOutcome.WAIT_FOR_METADATA),
+        (ErrorCode.INVALID_UPDATE_VERSION, AlterOutcome.WAIT_FOR_METADATA),
+        (ErrorCode.UNKNOWN_SERVER_ERROR, AlterOutcome.RETRY),
+    ],
+)
+def test_refused_proposals(error: ErrorCode, outcome: AlterOutcome) -> None:
+    assert outcome_of(error) is outcome
+    world = World(isr=(1, 2))
+    world.fetch(3)
+    proposal = world.leader.expansion(3)
+    assert proposal is not None
+    assert world.leader.refused(proposal, error) is outcome
+    assert (world.leader.isr.pending is None) == (outcome is AlterOutcome.REVERT)
+
+
+def test_an_older_partition_epoch_does_not_undo_a_newer_set() -> None:
+    world = World()
+    assert world.leader.isr.commit((1, 2), 9)
+    assert not world.leader.isr.commit((1, 2, 3), 8)
+    assert world.leader.isr.committed == (1, 2)
+
+
+class LeaderAgainstModel(RuleBasedStateMachine):
+    """Random appends, fetches, delays and in-sync changes; the rules that must hold after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(min_isr=2)
+        self.shown = self.world.leader.high_watermark
+        self.partition_epoch = 7
+
+    @rule(count=st.integers(1, 5))
+    def append(self, count: int) -> None:
+        self.world.append(count)
+
+    @rule(broker_id=st.sampled_from([2, 3]), behind=st.integers(0, 6))
+    def fetch(self, broker_id: int, behind: int) -> None:
+        self.world.fetch(broker_id, max(self.world.leader.log_end_offset - behind, 0))
+
+    @rule(ms=st.integers(1, 2 * LAG_MS))
+    def wait(self, ms: int) -> None:
+        self.world.now_ms += ms
+
+    @rule(broker_id=st.sampled_from([2, 3]))
+    def flip_eligibility(self, broker_id: int) -> None:
+        self.world.ineligible ^= {broker_id}
+
+    @rule(broker_id=st.sampled_from([2, 3]), accepted=st.booleans())
+    def expand(self, broker_id: int, accepted: bool) -> None:
+        proposal = self.world.leader.expansion(broker_id)
+        if proposal is not None:
+            self._decide(proposal, accepted)
+
+    @rule(accepted=st.booleans())
+    def shrink(self, accepted: bool) -> None:
+        proposal = self.world.leader.shrinkage(self.world.now_ms)
+        if proposal is not None:
+            self._decide(proposal, accepted)
+
+    def _decide(self, proposal: object, accepted: bool) -> None:
+        leader = self.world.leader
+        if accepted:
+            self.partition_epoch += 1
+            leader.committed(proposal.isr, self.partition_epoch, self.world.now_ms)  # type: ignore[attr-defined]
+        else:
+            leader.refused(proposal, ErrorCode.INELIGIBLE_REPLICA)  # type: ignore[arg-type]
+
+    @invariant()
+    def high_watermark_never_goes_back_and_is_held_by_every_member(self) -> None:
+        leader = self.world.leader
+        assert leader.high_watermark >= self.shown
+        if leader.high_watermark > self.shown:
+            assert len(leader.isr.committed) >= leader.min_isr
+            for broker_id in leader.isr.maximal:
+                if broker_id != 1:
+                    assert leader.followers[broker_id].log_end_offset >= leader.high_watermark
+        self.shown = leader.high_watermark
+        assert leader.high_watermark <= leader.log_end_offset
+        assert 1 in leader.isr.committed
+        assert set(leader.isr.committed) <= set(leader.isr.maximal)
+
+
+TestLeaderAgainstModel = LeaderAgainstModel.TestCase
+TestLeaderAgainstModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

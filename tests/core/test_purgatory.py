@@ -1,0 +1,107 @@
+"""Parked operations: woken in order, expired in time, forgotten when done. And the deadlines underneath."""
+
+from __future__ import annotations
+
+from minikafka.core.purgatory import Purgatory
+from minikafka.core.timers import TimerQueue
+
+
+class Operation:
+    def __init__(self, story: list[str], name: str, needs: int = 1) -> None:
+        self.story, self.name, self.needs = story, name, needs
+        self.is_done = False
+
+    def try_complete(self) -> bool:
+        self.needs -= 1
+        if self.needs <= 0:
+            self.is_done = True
+            self.story.append(f"{self.name} done")
+        return self.is_done
+
+    def expire(self) -> None:
+        self.is_done = True
+        self.story.append(f"{self.name} expired")
+
+
+def test_operations_are_woken_in_the_order_in_which_they_were_parked() -> None:
+    story: list[str] = []
+    purgatory = Purgatory()
+    for name, needs in (("a", 1), ("b", 2), ("c", 1)):
+        purgatory.park(Operation(story, name, needs), ["p"], 100)
+    assert purgatory.wake("p") == 2
+    assert purgatory.wake("p") == 1
+    assert purgatory.wake("p") == 0
+    assert story == ["a done", "c done", "b done"]
+
+
+def test_an_operation_waits_for_several_keys_and_completes_once() -> None:
+    story: list[str] = []
+    purgatory = Purgatory()
+    purgatory.park(Operation(story, "x"), ["p", "q"], 100)
+    assert purgatory.wake("q") == 1
+    assert purgatory.wake("p") == 0
+    purgatory.on_deadline(1000)
+    assert story == ["x done"]
+    assert len(purgatory) == 0
+
+
+def test_what_is_not_woken_expires_at_its_deadline() -> None:
+    story: list[str] = []
+    purgatory = Purgatory()
+    purgatory.park(Operation(story, "late", 9), ["p"], 50)
+    purgatory.park(Operation(story, "soon", 9), ["p"], 20)
+    assert purgatory.next_deadline() == 20
+    purgatory.on_deadline(19)
+    assert story == []
+    purgatory.on_deadline(50)
+    assert story == ["soon expired", "late expired"]
+    assert purgatory.next_deadline() is None
+
+
+def test_an_operation_that_is_parked_while_waking_is_kept() -> None:
+    purgatory = Purgatory()
+    story: list[str] = []
+    second = Operation(story, "second")
+
+    class First(Operation):
+        def try_complete(self) -> bool:
+            purgatory.park(second, ["p"], 100)
+            return super().try_complete()
+
+    purgatory.park(First(story, "first"), ["p"], 100)
+    assert purgatory.wake("p") == 1
+    assert purgatory.is_watched("p")
+    assert purgatory.wake("p") == 1
+    assert story == ["first done", "second done"]
+
+
+def test_done_operations_do_not_pile_up() -> None:
+    purgatory = Purgatory()
+    story: list[str] = []
+    for number in range(20_000):
+        purgatory.park(Operation(story, str(number)), ["p"], 30_000)
+        purgatory.wake("p")
+    assert len(purgatory._operations) < 5000
+
+
+def test_stopping_completes_everything() -> None:
+    story: list[str] = []
+    purgatory = Purgatory()
+    purgatory.park(Operation(story, "a", 9), ["p"], 100)
+    purgatory.expire_all()
+    assert story == ["a expired"]
+    assert purgatory.wake("p") == 0
+
+
+def test_timers_come_out_by_deadline_then_by_order_and_can_be_moved() -> None:
+    timers: TimerQueue[str] = TimerQueue()
+    for name, due in (("b", 5), ("a", 5), ("c", 1), ("d", 3)):
+        timers.schedule(name, due)
+    timers.schedule("c", 9)
+    timers.cancel("d")
+    assert timers.next_deadline() == 5
+    assert list(timers.expired(8)) == ["b", "a"]
+    assert list(timers.expired(9)) == ["c"]
+    for _ in range(10_000):
+        timers.schedule("x", 7)
+    assert len(timers._heap) < 200, "a deadline that is moved for ever takes no more room"
