@@ -79,8 +79,8 @@ def read_meta_properties(filesystem: FileSystem, path: str) -> MetaProperties | 
 class LogDirectory:
     """Life: `open`, `load`, then `create_log`, `remove`, `checkpoint_*`, `maintain`, at last `close`.
 
-    `logs` maps (topic, partition) to the log; the metadata log is not among them (the quorum loads it). `failure` is
-    set once the disk failed; `on_failure` is told then.
+    `logs` maps (topic, partition) to the log; the metadata log is not among them (the quorum loads it). `cleaned` has the
+    offsets up to which logs were compacted. `failure` is set once the disk failed; `on_failure` is told then.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class LogDirectory:
         self._recovery_points: dict[tuple[str, int], int] = {}
         self._start_offsets: dict[tuple[str, int], int] = {}
         self._high_watermarks: dict[tuple[str, int], int] = {}
-        self._cleaned: dict[tuple[str, int], int] = {}
+        self.cleaned: dict[tuple[str, int], int] = {}
 
     @property
     def is_offline(self) -> bool:
@@ -146,7 +146,7 @@ class LogDirectory:
                 self.filesystem.fsync_dir(self.path)
             self._recovery_points = self._read_checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT)
             self._start_offsets = self._read_checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT)
-            self._cleaned = self._read_checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT)
+            self.cleaned = self._read_checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT)
             self._high_watermarks = self._read_checkpoint(checkpoint.REPLICATION_OFFSET_CHECKPOINT)
         self.meta = meta
         return meta
@@ -188,7 +188,7 @@ class LogDirectory:
             recovery_point=self._recovery_points.get(key, 0),
             log_start_offset=self._start_offsets.get(key, 0),
             high_watermark=self._high_watermarks.get(key),
-            may_have_holes=key in self._cleaned,
+            may_have_holes=key in self.cleaned,
             on_failure=self.fail,
             jitter_ms=self._jitter_ms,
         )
@@ -239,6 +239,7 @@ class LogDirectory:
     def _rename(self, topic: str, partition: int, suffix: str) -> Log:
         log = self.logs.pop((topic, partition))
         log.close_files()
+        self.cleaned.pop((topic, partition), None)
         tail = f".{log.topic_id.hex()}{suffix}"
         target = f"{self.path}/{log.name[: _NAME_MAX - len(tail)]}{tail}"
         with self._disk("rename a log in"):
@@ -292,6 +293,10 @@ class LogDirectory:
         """log-start-offset-checkpoint: only logs that start inside of a segment."""
         starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.bases[0]}
         self._write_checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
+
+    def checkpoint_cleaned(self) -> None:
+        """cleaner-offset-checkpoint (after every round of compaction). May run elsewhere."""
+        self._write_checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT, dict(self.cleaned))
 
     def checkpoint_all(self) -> None:
         self.checkpoint_recovery_points()

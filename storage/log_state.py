@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from storage import retention
 from storage.checkpoint import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, write_partition_metadata
-from storage.config import LogConfig
+from storage.config import INT64_MAX, LogConfig
 from storage.epoch_cache import EpochCache
 from storage.errors import StorageError
 from storage.filesystem import FileSystem
 from storage.flush import FlushTask
 from storage.producer_state import ProducerStateManager
-from storage.segment import Segment
+from storage.segment import CLEANED, INDEX_SUFFIXES, SWAP, Segment, segment_path
 from storage.types import EpochEnd, OffsetPosition
 from wire.errors import ApiError, ErrorCode
 
@@ -51,6 +52,7 @@ class LogState:
         self.failure: StorageError | None = None
         self.is_flush_wanted = False
         self.truncations = 0
+        self.truncated_to = INT64_MAX
         self.unsynced_snapshots: list[str] = []
         self.doomed: list[tuple[int, str]] = []
         self._on_failure = on_failure
@@ -166,6 +168,32 @@ class LogState:
         self.bases = [segment.base_offset for segment in self.segments]
         self._position_cache = None
 
+    def replace_segments(self, old: list[Segment], wall_ms: int) -> None:
+        """(Compaction.) The synced `.cleaned` files of the first of these neighbours take the place of them all; none is
+        the active segment. A crash in between leaves `.swap` files, which loading puts in place."""
+        first = old[0].base_offset
+        stem = segment_path(self.directory, first, "")
+        due = wall_ms + self.config.file_delete_delay_ms
+        with self.disk("replace segments"):
+            # The .log first: without it an index that was renamed would be taken for one of the old segment.
+            self._rename_parts(stem, CLEANED, SWAP)
+            for segment in old:
+                snapshot = self.producer_state.mark_snapshot_deleted(segment.base_offset) if segment is not old[0] else None
+                names = segment.mark_deleted()
+                self.doomed.extend((due, name) for name in (names if snapshot is None else [*names, snapshot]))
+            self._rename_parts(stem, SWAP, "")
+            cleaned = Segment.open(self.filesystem, self.directory, first, self.config, wall_ms)
+            start = self.bases.index(first)
+            self.segments[start : start + len(old)] = [cleaned]
+            self.bases = [segment.base_offset for segment in self.segments]
+            self.size = sum(segment.size for segment in self.segments)
+            self._position_cache = None
+
+    def _rename_parts(self, stem: str, before: str, after: str) -> None:
+        for suffix in (".log", *INDEX_SUFFIXES):
+            with contextlib.suppress(FileNotFoundError):
+                self.filesystem.rename(stem + suffix + before, stem + suffix + after)
+
     # -- going back, and durability
 
     def drop_first(self, segments: list[Segment], wall_ms: int) -> None:
@@ -193,6 +221,7 @@ class LogState:
         self.set_segments(self.segments, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.truncations += 1
+        self.truncated_to = min(self.truncated_to, offset)
         if self.high_watermark > offset or self.high_watermark < self.log_start_offset:
             self.high_watermark = offset
             self.producer_state.on_high_watermark(offset)

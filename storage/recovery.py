@@ -17,11 +17,9 @@ from storage.errors import CorruptFile, StorageError
 from storage.filesystem import FileSystem
 from storage.log import Log
 from storage.retention import rebuild_producers
-from storage.segment import CLEANED, DELETED, Segment
+from storage.segment import CLEANED, DELETED, INDEX_SUFFIXES, SWAP, Segment
 
 _log = logging.getLogger(__name__)
-_SWAP = ".swap"
-_INDEXES = (".index", ".timeindex", ".txnindex")
 _TEMPORARY = ".tmp"
 
 
@@ -106,16 +104,43 @@ def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
         path = f"{directory}/{name}"
         if name.endswith((DELETED, CLEANED, _TEMPORARY)):
             filesystem.unlink(path)
-        elif name.endswith(_SWAP):
-            # All parts of a replacement had been written when the first was named .swap.
-            filesystem.rename(path, path.removesuffix(_SWAP))
+    _complete_swaps(filesystem, directory)
     names = filesystem.list(directory)
     bases = sorted(int(name[:20]) for name in names if name.endswith(".log") and name[:-4].isdigit())
     for name in names:
         stem, dot, suffix = name.partition(".")
-        if dot + suffix in _INDEXES and stem.isdigit() and int(stem) not in bases:
+        if dot + suffix in INDEX_SUFFIXES and stem.isdigit() and int(stem) not in bases:
             filesystem.unlink(f"{directory}/{name}")
     return bases
+
+
+def _complete_swaps(filesystem: FileSystem, directory: str) -> None:
+    """All parts of a replacement had been written when the first was named .swap. The segments that it replaces go first: one `.swap` may
+    stand for several (LogLoader's passes)."""
+    names = [name for name in filesystem.list(directory) if not name.endswith((DELETED, CLEANED, _TEMPORARY))]
+    for name in names:
+        if not name.endswith(f".log{SWAP}"):
+            continue
+        first = int(name[:20])
+        end = _end_offset_of(filesystem, f"{directory}/{name}", first)
+        for other in names:
+            stem, dot, suffix = other.partition(".")
+            if dot + suffix in (".log", *INDEX_SUFFIXES) and stem.isdigit() and (int(stem) == first or first < int(stem) < end):
+                filesystem.unlink(f"{directory}/{other}")
+    for name in names:
+        if name.endswith(SWAP):
+            filesystem.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
+
+
+def _end_offset_of(filesystem: FileSystem, path: str, base_offset: int) -> int:
+    file, end = filesystem.open(path, read_only=True), base_offset
+    try:
+        with file.map() as view:
+            for _, _, header in batches(view, 0, len(view)):
+                end = header[0] + header[6] + 1
+    finally:
+        file.close()
+    return end
 
 
 def _is_compacted_by_name(topic: str) -> bool:

@@ -27,6 +27,8 @@ NO_RECENT = 1 << 63
 _SCAN_BYTES = 4096
 DELETED = ".deleted"
 CLEANED = ".cleaned"
+SWAP = ".swap"
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 
 
 def segment_path(directory: str, base_offset: int, suffix: str) -> str:
@@ -58,18 +60,15 @@ class Segment:
         "txn_index",
     )
 
-    def __init__(self, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig) -> None:
+    def __init__(self, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, suffix: str = "") -> None:
         self._filesystem = filesystem
         self.base_offset = base_offset
-        self.log_path = segment_path(directory, base_offset, ".log")
+        stem = segment_path(directory, base_offset, "")
+        self.log_path = f"{stem}.log{suffix}"
         index_bytes = config.segment_index_bytes
-        self.offset_index = OffsetIndex(
-            filesystem, segment_path(directory, base_offset, ".index"), base_offset, index_bytes
-        )
-        self.time_index = TimeIndex(
-            filesystem, segment_path(directory, base_offset, ".timeindex"), base_offset, index_bytes
-        )
-        self.txn_index = TransactionIndex(filesystem, segment_path(directory, base_offset, ".txnindex"))
+        self.offset_index = OffsetIndex(filesystem, f"{stem}.index{suffix}", base_offset, index_bytes)
+        self.time_index = TimeIndex(filesystem, f"{stem}.timeindex{suffix}", base_offset, index_bytes)
+        self.txn_index = TransactionIndex(filesystem, f"{stem}.txnindex{suffix}")
         self._index_interval_bytes = config.index_interval_bytes
         self._shared: SharedFile | None = None
         self.size = 0
@@ -83,10 +82,11 @@ class Segment:
 
     @classmethod
     def create(
-        cls, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, wall_ms: int
+        cls, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, wall_ms: int, *, suffix: str = ""
     ) -> Segment:
-        """A new empty segment, ready for appends. Leftover files of the same name are emptied."""
-        segment = cls(filesystem, directory, base_offset, config)
+        """A new empty segment, ready for appends. Leftover files of the same name are emptied. `suffix` is put behind the
+        names of its files."""
+        segment = cls(filesystem, directory, base_offset, config, suffix)
         segment.created_ms = wall_ms
         file = filesystem.open(segment.log_path, create=True)
         segment._set_file(file)
@@ -95,6 +95,8 @@ class Segment:
             file.preallocate(config.segment_bytes)
         segment.offset_index.reset()
         segment.time_index.reset()
+        if suffix:
+            segment.txn_index.reset()
         segment.offset_index.activate()
         segment.time_index.activate()
         return segment
@@ -404,6 +406,17 @@ class Segment:
         shared.retire()
 
     # -- the end
+
+    def sync(self) -> None:
+        """Make the files durable, of a segment at rest that nobody else uses yet."""
+        self.file.fsync()
+        for path in (self.offset_index.path, self.time_index.path, self.txn_index.path):
+            with contextlib.suppress(FileNotFoundError):
+                file = self._filesystem.open(path)
+                try:
+                    file.fsync()
+                finally:
+                    file.close()
 
     def write_pending(self) -> None:
         """Index entries that are still in memory only."""

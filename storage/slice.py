@@ -6,6 +6,8 @@ only unlinks it, so the bytes under a slice never change (KAFKA-18723).
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from storage.filesystem import File
 
 
@@ -63,6 +65,12 @@ class FileSlice:
         if self._shared is None:
             raise ValueError("the slice is empty or released")
         return self._shared.file.pread(min(count, self.size - offset), self.position + offset)
+
+    def map(self) -> AbstractContextManager[memoryview]:
+        """The whole file the slice is of, read only."""
+        if self._shared is None:
+            raise ValueError("the slice is empty or released")
+        return self._shared.file.map()
 
     def fsync(self) -> None:
         """Sync the file the slice is of."""

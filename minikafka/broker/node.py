@@ -8,7 +8,7 @@ import logging
 import socket
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from minikafka.broker.config import BrokerConfig, Endpoint
 from minikafka.broker.controller_channel import ControllerChannel
@@ -29,15 +29,19 @@ from minikafka.broker.handlers.producer_ids import ProducerIdBlocks, ProducerIdH
 from minikafka.broker.handlers.raft import RaftHandlers
 from minikafka.broker.handlers.sasl import SaslHandlers
 from minikafka.broker.handlers.topics import TopicHandlers
+from minikafka.broker.hosts.cleaner import LogCleaner
 from minikafka.broker.hosts.controller import ControllerHost
 from minikafka.broker.hosts.group import GroupHost
 from minikafka.broker.hosts.lifecycle import BrokerLifecycle
 from minikafka.broker.hosts.metadata import MetadataHost
 from minikafka.broker.hosts.raft import RaftHost
 from minikafka.broker.hosts.replicas import ReplicaManager
+from minikafka.broker.hosts.settings import Settings
+from minikafka.broker.local_configs import LocalConfigs
 from minikafka.broker.topic_config import log_config
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
+from storage.config import LogConfig
 from storage.errors import StorageError
 from storage.log_dir import LogDirectory
 from wire.records.metadata_records import FeatureLevelRecord
@@ -55,6 +59,7 @@ class BrokerParts:
 
     def __init__(self, node: Node) -> None:
         config, environment, metadata = node.config, node.environment, node.metadata
+        self.settings = Settings(config, metadata)
         self.controller_channel = ControllerChannel(node.raft, environment, f"broker-{config.node_id}-to-controller")
         self.forwarder = Forwarder(self.controller_channel, metadata)
         self.lifecycle = BrokerLifecycle(
@@ -71,6 +76,8 @@ class BrokerParts:
         self.replicas = ReplicaManager(
             config, environment, node.directories, metadata, self.controller_channel, lambda: self.lifecycle.broker_epoch
         )
+        self.cleaner = LogCleaner(self.settings, environment, node.directories)
+        self.replicas.on_topic_configs = self.cleaner.wake
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
         self.dispatcher = Dispatcher("broker", environment.clock, node.features)
@@ -234,10 +241,17 @@ class Node:
         self.broker = BrokerParts(self)
 
     async def _load_logs(self) -> None:
-        def config_of(topic: str, partition: int, topic_id: bytes) -> Any:
-            return defaults
+        assert self._metadata_directory is not None
+        known = await self.environment.run_blocking(LocalConfigs, self.environment.filesystem, self._metadata_directory.path)
+        cluster = known.cluster(self.config.node_id)
+        configs: dict[str, LogConfig] = {}
 
-        defaults = log_config(self.config, {})
+        def config_of(topic: str, partition: int, topic_id: bytes) -> LogConfig:
+            found = configs.get(topic)
+            if found is None:
+                found = configs[topic] = log_config(self.config, known.topic(topic), cluster)
+            return found
+
         clock = self.environment.clock
         started_ms = clock.now_ms()
         count = 0
@@ -257,6 +271,7 @@ class Node:
 
     async def _start_broker(self, broker: BrokerParts) -> None:
         await broker.replicas.start()
+        broker.cleaner.start()
         await broker.groups.start()
         await broker.lifecycle.start()
         waiting = asyncio.ensure_future(broker.lifecycle.ready.wait())
@@ -302,6 +317,7 @@ class Node:
         if broker is not None:
             if self.config.controlled_shutdown_enable and not self.failed.done():
                 await broker.lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_MS)
+            await broker.cleaner.stop()
             await broker.groups.stop()
             await broker.replicas.stop(broker_epoch=broker.lifecycle.broker_epoch)
             await broker.lifecycle.stop()

@@ -101,9 +101,13 @@ def log_config(broker: BrokerConfig, overrides: Mapping[str, str], cluster: Mapp
     text = effective(broker, good, cluster)
     value = {entry.name: entry.parse(text[entry.name]) for entry in TOPIC_PROPERTIES if entry.name != "segment.bytes"}
     segment_bytes = good.get("internal.segment.bytes") or text["segment.bytes"]
+    segment_ms = value["segment.ms"]
+    if "compact" in value["cleanup.policy"]:
+        # Only segments at rest are compacted: the active one must not hold a record back for longer than the lag allows.
+        segment_ms = min(segment_ms, value["max.compaction.lag.ms"])
     return LogConfig(
         segment_bytes=int(segment_bytes),
-        segment_ms=value["segment.ms"],
+        segment_ms=segment_ms,
         segment_jitter_ms=value["segment.jitter.ms"],
         segment_index_bytes=value["segment.index.bytes"],
         index_interval_bytes=value["index.interval.bytes"],
@@ -125,6 +129,6 @@ def log_config(broker: BrokerConfig, overrides: Mapping[str, str], cluster: Mapp
         delete_retention_ms=value["delete.retention.ms"],
         flush_messages=value["flush.messages"],
         flush_ms=value["flush.ms"],
-        producer_id_expiration_ms=broker.producer_id_expiration_ms,
+        producer_id_expiration_ms=int((cluster or {}).get("producer.id.expiration.ms", broker.producer_id_expiration_ms)),
         preallocate=value["preallocate"],
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 import socket
 from collections.abc import AsyncIterator, Mapping
@@ -19,6 +20,8 @@ from storage.filesystem import FileSystem, OsFileSystem
 from storage.log_dir import MetaProperties, format_directory
 from wire.uuid import uuid_to_text
 
+#: Every start is another incarnation.
+_SEEDS = itertools.count(7)
 CLUSTER_ID = uuid_to_text(bytes(range(16)))
 
 
@@ -38,7 +41,7 @@ async def live_node(
     async def run_blocking(function: Any, *arguments: Any) -> Any:
         return await loop.run_in_executor(None, function, *arguments)
 
-    environment = Environment(SocketNetwork(loop), filesystem or OsFileSystem(), SystemClock(), random.Random(7), loop, run_blocking)
+    environment = Environment(SocketNetwork(loop), filesystem or OsFileSystem(), SystemClock(), random.Random(next(_SEEDS)), loop, run_blocking)
     data = [str(directory / f"data-{number}") for number in range(log_dirs)]
     for number, path in enumerate(data):
         if not environment.filesystem.exists(f"{path}/meta.properties"):

@@ -96,6 +96,8 @@ class ReplicaManager:
         self._flushing: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._first_image = True
+        #: Told when configurations of topics have changed.
+        self.on_topic_configs: Callable[[], None] = lambda: None
         self.isr_shrinks = 0
         self.isr_expands = 0
         metadata.subscribe(self.apply)
@@ -299,6 +301,7 @@ class ReplicaManager:
                 partition.leader.update_replicas(registration.replicas, min_isr, self._clock.now_ms())
                 if partition.leader.advance(self._clock.now_ms()):
                     partition.high_watermark_moved()
+        self.on_topic_configs()
 
     # -- in-sync replicas ------------------------------------------------------------------------------------------
 

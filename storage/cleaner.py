@@ -1,0 +1,258 @@
+"""Log compaction (kafka.log.LogCleaner, LogCleanerManager, Cleaner): which log is due, and one round over it.
+
+A round is made of steps that may run anywhere (`build_map`, `write`) and of steps that belong on the loop (`Cleaning`,
+`swap`, `close`). The blocking steps read segments at rest through pinned files and write `.cleaned` files; only `swap`
+touches the log, and only if it is still the log that was read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+from storage.batch_scan import INT32_MAX, batches
+from storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTransactions, OffsetMap, map_batch
+from storage.log import Log
+from storage.segment import CLEANED, Segment
+
+#: Batches between two moments in which another thread may run: the loop must not wait for a whole time slice of the interpreter.
+_BATCHES_PER_SLICE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningNeed:
+    """What a round over a log would find. Offsets are bases of segments, or the checkpoint; the round may not go beyond `end_offset`."""
+
+    log: Log
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue_ms: int
+
+    @property
+    def ratio(self) -> float:
+        """Dirty share of what could be cleaned."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Dirty enough (min.cleanable.dirty.ratio), or dirty for too long (max.compaction.lag.ms)."""
+        return self.dirty_bytes > 0 and (self.overdue_ms > 0 or self.ratio > self.log.config.min_cleanable_dirty_ratio)
+
+
+def cleaning_need(log: Log, checkpoint: int | None, wall_ms: int) -> CleaningNeed:
+    """Measure a compacted log. `checkpoint` is the end of the last round, None if there was none; one that lies outside of the log counts
+    as none (LogCleanerManager.cleanableOffsets)."""
+    active_base = log.active_segment_base_offset
+    start = checkpoint
+    if start is None or not log.log_start_offset <= start <= active_base:
+        start = log.log_start_offset
+    at_rest = log.segments[:-1]
+    limit = min(log.last_stable_offset, active_base)
+    lag_ms = log.config.min_compaction_lag_ms
+    end = active_base
+    for index, segment in enumerate(at_rest):
+        after = log.bases[index + 1]
+        if after <= start and after <= limit:
+            continue
+        if after > limit or (lag_ms > 0 and segment.largest_timestamp() > wall_ms - lag_ms):
+            end = segment.base_offset
+            break
+    start = min(start, end)
+    clean = sum(segment.size for index, segment in enumerate(at_rest) if log.bases[index + 1] <= start)
+    dirty = sum(
+        segment.size for index, segment in enumerate(at_rest) if log.bases[index + 1] > start and segment.base_offset < end
+    )
+    return CleaningNeed(log, start, end, clean, dirty, _overdue_ms(log, start, wall_ms))
+
+
+def _overdue_ms(log: Log, start: int, wall_ms: int) -> int:
+    lag_ms = log.config.max_compaction_lag_ms
+    if lag_ms > wall_ms:
+        return 0
+    first = [
+        segment.load_first_timestamp()
+        for index, segment in enumerate(log.segments[:-1])
+        if segment.size and log.bases[index + 1] > start
+    ]
+    return max(wall_ms - lag_ms - min((timestamp for timestamp in first if timestamp > 0), default=wall_ms), 0)
+
+
+class CleaningStopped(Exception):
+    """`Cleaning.stop` was called while a blocking step ran."""
+
+
+class _Source:
+    """A segment at rest, pinned: its file stays readable whatever happens to the log."""
+
+    __slots__ = ("base_offset", "index_bytes", "pin", "segment", "size", "time_index_bytes")
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.base_offset = segment.base_offset
+        self.size = segment.size
+        self.index_bytes = segment.offset_index.entries * 8
+        self.time_index_bytes = segment.time_index.entries * 12
+        self.pin = segment.slice(0, segment.size)
+
+
+class Cleaning:
+    """One round over one log.
+
+    On the loop: make it; elsewhere `build_map`; then for each of `groups` elsewhere `write`, on the loop `swap`; at last, on the loop,
+    `close`. `end_offset` is what the checkpoint becomes. Raises OSError and CorruptRecord from the blocking steps.
+    """
+
+    def __init__(self, need: CleaningNeed, wall_ms: int, dedupe_bytes: int) -> None:
+        log = self.log = need.log
+        self._config = log.config
+        self._wall_ms = wall_ms
+        self._first_dirty_offset = need.first_dirty_offset
+        self._truncations = log.truncations
+        self._sources = [
+            _Source(segment) for segment in log.segments[:-1] if segment.base_offset < need.end_offset
+        ]
+        self._end_offset = need.end_offset
+        self._aborted = log.aborted_transactions(log.bases[0], need.end_offset)
+        self._last_records = {
+            producer_id: (entry.last_offset if entry.last_offset >= 0 else None, entry.epoch)
+            for producer_id, entry in log.producer_state.entries.items()
+        }
+        self._map = OffsetMap(dedupe_bytes // BYTES_PER_KEY)
+        self._filter: BatchFilter | None = None
+        self.groups: list[list[_Source]] = []
+        self.bytes_read = self.bytes_written = 0
+        self._is_stopped = False
+
+    @property
+    def end_offset(self) -> int:
+        """Everything below has been compacted once the round is done."""
+        return self._map.latest_offset + 1
+
+    # -- anywhere
+
+    def build_map(self) -> None:
+        """Read the keys of the dirty part, as many as fit, and group the segments that become one."""
+        aborted = [entry for entry in self._aborted if entry.last_offset >= self._first_dirty_offset]
+        transactions = CleanedTransactions(aborted)
+        ends = [source.base_offset for source in self._sources[1:]] + [self._end_offset]
+        offsets = self._map
+        offsets.latest_offset = self._first_dirty_offset - 1
+        for source, end in zip(self._sources, ends, strict=True):
+            if end > self._first_dirty_offset:
+                if not self._map_segment(source, transactions):
+                    break
+                # A segment whose end is empty is mapped up to the next one.
+                offsets.latest_offset = max(offsets.latest_offset, end - 1)
+        self._group()
+        self._filter = BatchFilter(
+            offsets,
+            CleanedTransactions(self._aborted),
+            self._last_records,
+            now_ms=self._wall_ms,
+            delete_retention_ms=self._config.delete_retention_ms,
+        )
+
+    def _map_segment(self, source: _Source, transactions: CleanedTransactions) -> bool:
+        with source.pin.map() as view:
+            for count, (position, _, header) in enumerate(batches(view, 0, source.size)):
+                if header[0] + header[6] < self._first_dirty_offset:
+                    continue
+                if not map_batch(self._map, transactions, view, position, header, self._first_dirty_offset):
+                    return False
+                if count % _BATCHES_PER_SLICE == 0:
+                    self._breathe()
+        return True
+
+    def _breathe(self) -> None:
+        if self._is_stopped:
+            raise CleaningStopped
+        time.sleep(0)
+
+    def _group(self) -> None:
+        """Neighbours become one segment while that stays within segment.bytes and the size of its indexes."""
+        config = self._config
+        sources = [source for source in self._sources if source.base_offset < self.end_offset]
+        ends = [source.base_offset for source in sources[1:]] + [self._end_offset]
+        size = index_bytes = time_index_bytes = 0
+        for source, end in zip(sources, ends, strict=True):
+            size += source.size
+            index_bytes += source.index_bytes
+            time_index_bytes += source.time_index_bytes
+            if (
+                self.groups
+                and size <= config.segment_bytes
+                and max(index_bytes, time_index_bytes) <= config.segment_index_bytes
+                and (source.size == 0 or end - 1 - self.groups[-1][0].base_offset <= INT32_MAX)
+            ):
+                self.groups[-1].append(source)
+            else:
+                self.groups.append([source])
+                size, index_bytes, time_index_bytes = source.size, source.index_bytes, source.time_index_bytes
+
+    def write(self, group: list[_Source]) -> None:
+        """Write what stays of a group into `.cleaned` files, synced."""
+        assert self._filter is not None
+        log, transactions = self.log, self._filter.transactions
+        directory = group[0].segment.log_path.rpartition("/")[0]
+        cleaned = Segment.create(log.filesystem, directory, group[0].base_offset, self._config, self._wall_ms, suffix=CLEANED)
+        try:
+            for source in group:
+                self.bytes_read += source.size
+                with source.pin.map() as view:
+                    self._write_segment(view, source.size, cleaned)
+            for entry in transactions.kept:
+                cleaned.txn_index.append(entry)
+            transactions.kept.clear()
+            cleaned.become_inactive()
+            cleaned.sync()
+            self.bytes_written += cleaned.size
+        finally:
+            cleaned.close_files()
+
+    def _write_segment(self, view: memoryview, size: int, cleaned: Segment) -> None:
+        assert self._filter is not None
+        retained = self._filter.retained
+        for count, (position, batch_size, header) in enumerate(batches(view, 0, size)):
+            kept = retained(view, position, batch_size, header)
+            if kept is not None:
+                timestamp = int.from_bytes(kept[35:43], "big", signed=True)
+                cleaned.append(kept, len(kept), header[0] + header[6], timestamp)
+            if count % _BATCHES_PER_SLICE == 0:
+                self._breathe()
+
+    # -- on the loop
+
+    def swap(self, group: list[_Source], wall_ms: int) -> bool:
+        """Put the `.cleaned` segment in the place of its sources. False, with nothing changed, when the log was truncated, trimmed or moved
+        since it was read. Raises StorageError."""
+        log = self.log
+        segments = [source.segment for source in group]
+        if (
+            log.failure is not None
+            or log.truncations != self._truncations
+            or any(segment not in log.segments for segment in segments)
+            or any(source.size != source.segment.size for source in group)
+        ):
+            self._discard(group)
+            return False
+        log.replace_segments(segments, wall_ms)
+        return True
+
+    def _discard(self, group: list[_Source]) -> None:
+        for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+            stem = group[0].segment.log_path.partition(".log")[0]
+            with contextlib.suppress(OSError):
+                self.log.filesystem.unlink(stem + suffix + CLEANED)
+
+    def stop(self) -> None:
+        """Make a blocking step that runs elsewhere end soon, with CleaningStopped."""
+        self._is_stopped = True
+
+    def close(self) -> None:
+        """Unpin the files."""
+        for source in self._sources:
+            source.pin.release()

@@ -1,0 +1,217 @@
+"""What compaction keeps of a batch: keys, tombstones, transactions and the last batch of each producer.
+
+Rules: kafka.log.Cleaner, CleanedTransactionMetadata and MemoryRecords.filterTo of Apache Kafka 4.3; KIP-534 (delete
+horizon). Pure: bytes and numbers in, bytes out, no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+from storage.batch_scan import CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header, marker_of
+from storage.types import AbortedTransaction
+from wire.batch import DELETE_HORIZON_BIT, HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch, refresh_crc
+from wire.compression import CompressionType, compress
+from wire.record import Record, encode_record
+
+#: Bytes that a key costs in the map, with its dictionary entry: how many fit into log.cleaner.dedupe.buffer.size.
+BYTES_PER_KEY = 160
+_DIGEST_BYTES = 16
+
+#: Producer id -> (last data offset or None, epoch).
+LastRecords = Mapping[int, tuple[int | None, int]]
+
+
+class OffsetMap:
+    """Key -> its last offset, for records up to `latest_offset`. Keys of 16 bytes and more are kept as digests."""
+
+    __slots__ = ("_keys_max", "_offsets", "latest_offset")
+
+    def __init__(self, keys_max: int) -> None:
+        self._offsets: dict[bytes, int] = {}
+        self._keys_max = max(keys_max, 1)
+        self.latest_offset = -1
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def put(self, key: bytes, offset: int) -> bool:
+        """False, and nothing is noted, when the map is full."""
+        if len(key) >= _DIGEST_BYTES:
+            key = blake2b(key, digest_size=_DIGEST_BYTES).digest()
+        offsets = self._offsets
+        if len(offsets) >= self._keys_max and key not in offsets:
+            return False
+        offsets[key] = offset
+        return True
+
+    def get(self, key: bytes) -> int:
+        """-1 for a key that is not there."""
+        if len(key) >= _DIGEST_BYTES:
+            key = blake2b(key, digest_size=_DIGEST_BYTES).digest()
+        return self._offsets.get(key, -1)
+
+
+class CleanedTransactions:
+    """Which batches belong to aborted transactions, and which markers still have batches, while a log is read in order.
+
+    kept: aborted transactions whose marker stays because some of their batches were still met; take and clear it after each segment.
+    """
+
+    __slots__ = ("_aborted", "_committed", "_ongoing", "_position", "kept")
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._aborted = sorted(aborted, key=lambda entry: entry.first_offset)
+        self._position = 0
+        self._committed: set[int] = set()
+        #: producer id -> [transaction, whether a batch of it was met]
+        self._ongoing: dict[int, tuple[AbortedTransaction, bool]] = {}
+        self.kept: list[AbortedTransaction] = []
+
+    def _reach(self, offset: int) -> None:
+        aborted = self._aborted
+        while self._position < len(aborted) and aborted[self._position].first_offset <= offset:
+            entry = aborted[self._position]
+            self._position += 1
+            self._ongoing.setdefault(entry.producer_id, (entry, False))
+
+    def may_discard(self, view: memoryview, position: int, header: Header) -> bool:
+        """Whether a batch says nothing any more: data that was aborted, or the marker of a transaction without batches."""
+        attributes, producer_id = header[5], header[9]
+        last_offset = header[0] + header[6]
+        self._reach(last_offset)
+        if attributes & CONTROL_BIT:
+            return self._may_discard_marker(view, position, header)
+        if not attributes & TRANSACTIONAL_BIT:
+            return False
+        found = self._ongoing.get(producer_id)
+        if found is None:
+            self._committed.add(producer_id)
+            return False
+        self._ongoing[producer_id] = (found[0], True)
+        return True
+
+    def _may_discard_marker(self, view: memoryview, position: int, header: Header) -> bool:
+        if header[12] == 0:
+            return True  # a marker that was emptied before
+        producer_id = header[9]
+        marker = marker_of(RecordBatch(view, position))
+        if marker is None:
+            return False
+        if not marker[0]:
+            was_met = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not was_met
+        found = self._ongoing.pop(producer_id, None)
+        if found is None or not found[1]:
+            return True
+        self.kept.append(found[0])
+        return False
+
+
+def map_batch(
+    offsets: OffsetMap, transactions: CleanedTransactions, view: memoryview, position: int, header: Header, start_offset: int
+) -> bool:
+    """Note the keys of one batch from `start_offset` on; False when the map is full in the middle of it."""
+    last_offset = header[0] + header[6]
+    is_aborted = transactions.may_discard(view, position, header)
+    if not header[5] & CONTROL_BIT and not is_aborted:
+        for record in RecordBatch(view, position).records():
+            if record.key is None or record.offset < start_offset:
+                continue
+            if not offsets.put(record.key, record.offset):
+                return False
+            offsets.latest_offset = max(offsets.latest_offset, record.offset)
+    if last_offset >= start_offset:
+        offsets.latest_offset = max(offsets.latest_offset, last_offset)
+    return True
+
+
+class BatchFilter:
+    """Decides about batches in the order of the log. Times are wall-clock milliseconds; `round_end_offset` is the end of what is mapped."""
+
+    __slots__ = ("_delete_retention_ms", "_last_records", "_now_ms", "_offsets", "_round_end_offset", "transactions")
+
+    def __init__(
+        self, offsets: OffsetMap, transactions: CleanedTransactions, last_records: LastRecords, *, now_ms: int, delete_retention_ms: int
+    ) -> None:
+        self._offsets = offsets
+        self.transactions = transactions
+        self._last_records = last_records
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self._round_end_offset = offsets.latest_offset + 1
+
+    def retained(self, view: memoryview, position: int, size: int, header: Header) -> bytes | bytearray | memoryview | None:
+        """The batch as it stays: untouched, with fewer records, emptied, or None."""
+        attributes = header[5]
+        is_control = bool(attributes & CONTROL_BIT)
+        horizon_ms = header[7] if attributes & DELETE_HORIZON_BIT else None
+        may_discard = self.transactions.may_discard(view, position, header)
+        drops_records = may_discard and (not is_control or (horizon_ms is not None and horizon_ms <= self._now_ms))
+        keeps_empty = self._is_last_of_producer(header) or header[0] + header[6] + 1 == self._round_end_offset
+        if drops_records or header[12] == 0:
+            return _emptied(header) if keeps_empty else None
+        records = list(RecordBatch(view, position).records())
+        kept = records if is_control else [record for record in records if self._is_kept(record, horizon_ms)]
+        if not kept:
+            return _emptied(header) if keeps_empty else None
+        wants_horizon = horizon_ms is None and (
+            (is_control and may_discard) or (not is_control and any(record.value is None for record in kept))
+        )
+        if len(kept) == len(records) and not wants_horizon:
+            return view[position : position + size]
+        return _rebuilt(header, kept, self._now_ms + self._delete_retention_ms if wants_horizon else horizon_ms)
+
+    def _is_last_of_producer(self, header: Header) -> bool:
+        """Whether the batch holds the producer's last sequence number, or, without one, its last epoch: a producer must find its state."""
+        last = self._last_records.get(header[9]) if header[9] >= 0 else None
+        if last is None:
+            return False
+        last_data_offset, epoch = last
+        if last_data_offset is not None:
+            return header[0] + header[6] == last_data_offset
+        return bool(header[5] & CONTROL_BIT) and header[10] == epoch
+
+    def _is_kept(self, record: Record, horizon_ms: int | None) -> bool:
+        offsets = self._offsets
+        if record.offset > offsets.latest_offset:
+            return True
+        if record.key is None:
+            return False
+        if record.offset < offsets.get(record.key):
+            return False
+        return record.value is not None or horizon_ms is None or self._now_ms < horizon_ms
+
+
+def _emptied(header: Header) -> bytearray:
+    """The header alone, as Kafka's DefaultRecordBatch.writeEmptyHeader writes it."""
+    attributes = header[5] & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    return _sealed(header, attributes, -1, header[8], b"", 0)
+
+
+def _rebuilt(header: Header, records: Sequence[Record], horizon_ms: int | None) -> bytearray:
+    """The batch with these records only: offsets, sequence and last offset stay, timestamps count from the horizon if there is one."""
+    base_offset, attributes = header[0], header[5] & ~DELETE_HORIZON_BIT
+    base_timestamp, max_timestamp = records[0].timestamp, max(record.timestamp for record in records)
+    if horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+        base_timestamp = horizon_ms
+    body = b"".join(
+        encode_record(record.offset - base_offset, record.timestamp - base_timestamp, record.key, record.value, record.headers)
+        for record in records
+    )
+    packed = compress(CompressionType(attributes & CODEC_MASK), body)
+    return _sealed(header, attributes, base_timestamp, max_timestamp, packed, len(records))
+
+
+def _sealed(header: Header, attributes: int, base_timestamp: int, max_timestamp: int, body: bytes, count: int) -> bytearray:
+    batch = bytearray(OVERHEAD)
+    length = OVERHEAD - LOG_OVERHEAD + len(body)
+    HEADER.pack_into(
+        batch, 0, header[0], length, header[2], header[3], 0, attributes, header[6], base_timestamp, max_timestamp, *header[9:12], count
+    )
+    batch += body
+    refresh_crc(batch)
+    return batch
