@@ -41,7 +41,8 @@ async def live_node(
     async def run_blocking(function: Any, *arguments: Any) -> Any:
         return await loop.run_in_executor(None, function, *arguments)
 
-    environment = Environment(SocketNetwork(loop), filesystem or OsFileSystem(), SystemClock(), random.Random(next(_SEEDS)), loop, run_blocking)
+    generator = random.Random(next(_SEEDS))
+    environment = Environment(SocketNetwork(loop), filesystem or OsFileSystem(), SystemClock(), generator, loop, run_blocking)
     data = [str(directory / f"data-{number}") for number in range(log_dirs)]
     for number, path in enumerate(data):
         if not environment.filesystem.exists(f"{path}/meta.properties"):
