@@ -194,7 +194,8 @@ def _plain(array: Any) -> pa.Array:
 
 
 def rows_as_json(table: pa.Table) -> pa.Array:
-    """Every row as a JSON object (UTF-8), fields in column order, null as null. NaN and infinities become null (JSON has none)."""
+    """Every row as a JSON object (UTF-8), fields in column order, null as null. NaN and infinities become null (JSON has
+    none); points in time are ISO 8601 text."""
     parts: list[Any] = []
     for number, name in enumerate(table.column_names):
         lead = ("{" if number == 0 else ",") + json.dumps(name, ensure_ascii=False) + ":"
@@ -216,6 +217,8 @@ def _json_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.if_else(pc.is_finite(column), column.cast(pa.string()), pa.scalar(None, pa.string()))
     if pa.types.is_null(kind):
         return column.cast(pa.string())
+    if pa.types.is_timestamp(kind):
+        return _quoted(pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1))
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_temporal(kind):
         return _quoted(column.cast(pa.string()))
     text = [
