@@ -55,7 +55,15 @@ class ClusterNode:
     controller_port: int | None
     directory: Path
     is_broker: bool = True
+    #: Where others find the node, when something stands in front of its own ports (see proxy.py).
+    front_port: int = -1
+    front_controller_port: int | None = None
+    environment: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.front_port < 0:
+            self.front_port, self.front_controller_port = self.port, self.controller_port
 
     @property
     def log_dir(self) -> Path:
@@ -96,10 +104,12 @@ class ProcessCluster:
         dedicated: bool = False,
         properties: Mapping[str, str] | None = None,
         racks: Mapping[int, str] | None = None,
+        node_properties: Mapping[int, Mapping[str, str]] | None = None,
+        environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
-        """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` gives `broker.rack` by node id; with `dedicated` the
-        controllers are no brokers, and `size` counts them all the same."""
+        """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` gives `broker.rack` by node id, `node_properties` anything; with
+        `dedicated` the controllers are no brokers, and `size` counts them all the same. `environment` is added to the processes'."""
         self._owned = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="minikafka-")) if directory is None else directory
         ports = free_ports(size + controllers)
@@ -119,7 +129,10 @@ class ProcessCluster:
         if brokers < 3:
             limits["min.insync.replicas"] = "1"
         self._properties = {**EMBEDDED_PROPERTIES, **limits, **(properties or {})}
-        self._racks = dict(racks or {})
+        self._node_extras = {node_id: dict((node_properties or {}).get(node_id, {})) for node_id in self.nodes}
+        for node_id, rack in (racks or {}).items():
+            self._node_extras[node_id]["broker.rack"] = rack
+        self._environment = dict(environment or {})
         self.cluster_id = ""
 
     # -- life ------------------------------------------------------------------------------------------------------
@@ -170,7 +183,7 @@ class ProcessCluster:
         properties = {
             "process.roles": node.roles,
             "node.id": str(node.node_id),
-            "controller.quorum.voters": ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in voters),
+            "controller.quorum.voters": ",".join(f"{n.node_id}@127.0.0.1:{n.front_controller_port}" for n in voters),
             "listeners": ",".join(listeners),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
@@ -179,10 +192,8 @@ class ProcessCluster:
             **self._properties,
         }
         if node.is_broker:
-            properties["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{node.port}"
-        if node.node_id in self._racks:
-            properties["broker.rack"] = self._racks[node.node_id]
-        return properties
+            properties["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{node.front_port}"
+        return {**properties, **self._node_extras[node.node_id]}
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Start every node and wait until each knows all of them."""
@@ -197,6 +208,7 @@ class ProcessCluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **self._environment, **node.environment},
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - no thread of ours holds a lock here
             )
 
@@ -264,7 +276,7 @@ class ProcessCluster:
     @property
     def bootstrap(self) -> str:
         """`bootstrap.servers` for a client."""
-        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values() if node.is_broker)
+        return ",".join(f"127.0.0.1:{node.front_port}" for node in self.nodes.values() if node.is_broker)
 
     def metadata(self, topics: list[str] | None = None) -> MetadataResponse:
         """What some running broker says of the cluster."""
