@@ -16,7 +16,7 @@ SOURCES = {
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
 }
-DYNAMIC = (1, 2, 3)
+TOPIC_OWN, BROKER_OWN, CLUSTER_OWN = 1, 2, 3
 
 
 @click.command("configs")
@@ -53,7 +53,8 @@ def configs(bootstrap: str, action: str | None, output: str, traceback: bool, **
                 click.echo(f"Completed updating config for {'topic' if kind == TYPES['topics'] else 'broker'} {name}.")
                 return
             found = await admin.describe_configs(kind, name)
-            chosen = [entry for entry in found if options["show_all"] or entry.source in DYNAMIC]
+            own = TOPIC_OWN if kind == TYPES["topics"] else BROKER_OWN if name else CLUSTER_OWN
+            chosen = [entry for entry in found if options["show_all"] or entry.source == own]
             _show(kind, name, chosen, output, show_all=options["show_all"])
 
     run(go, traceback=traceback)

@@ -55,8 +55,21 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if not value:
+        return
+    from importlib import metadata
+
+    try:
+        version = metadata.version("minikafka")
+    except metadata.PackageNotFoundError:
+        version = "of a source tree that is not installed"
+    click.echo(f"minikafka, version {version}")
+    context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="minikafka", prog_name="minikafka")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version and exit.")
 def cli() -> None:
     """A networked, replicated log server that speaks Apache Kafka's protocol and writes its files."""
 

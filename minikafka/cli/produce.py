@@ -141,14 +141,27 @@ def _parse_json(line: bytes, number: int) -> dict[str, Any]:
     if unknown:
         raise ClientError(f"line {number} has unknown fields: {', '.join(sorted(unknown))}")
     parsed: dict[str, Any] = {"key": _bytes(record.get("key")), "value": _bytes(record.get("value"))}
-    if "timestamp" in record:
-        parsed["timestamp"] = int(record["timestamp"])
+    if record.get("timestamp") is not None:
+        parsed["timestamp"] = _whole(record["timestamp"], 2**63 - 1, f"line {number}: timestamp (milliseconds since 1970)")
     if record.get("partition") is not None:
-        parsed["partition"] = int(record["partition"])
-    headers = record.get("headers") or {}
-    pairs = headers.items() if isinstance(headers, dict) else [(h["key"], h["value"]) for h in headers]
-    parsed["headers"] = [(name, _bytes(value)) for name, value in pairs]
+        parsed["partition"] = _whole(record["partition"], 2**31 - 1, f"line {number}: partition")
+    parsed["headers"] = _headers(record.get("headers") or [], number)
     return parsed
+
+
+def _whole(value: Any, largest: int, what: str) -> int:
+    if type(value) is not int or not 0 <= value <= largest:
+        raise ClientError(f"{what} must be a whole number that is not negative, not {json.dumps(value)}")
+    return value
+
+
+def _headers(headers: Any, number: int) -> list[tuple[str, bytes | None]]:
+    """From an object, or from a list of objects with key and value, as consume prints them."""
+    if isinstance(headers, dict):
+        return [(name, _bytes(value)) for name, value in headers.items()]
+    if not isinstance(headers, list) or not all(isinstance(h, dict) and isinstance(h.get("key"), str) for h in headers):
+        raise ClientError(f'line {number}: headers must be an object, or a list of objects like {{"key": "name", "value": "text"}}')
+    return [(header["key"], _bytes(header.get("value"))) for header in headers]
 
 
 def _bytes(value: Any) -> bytes | None:

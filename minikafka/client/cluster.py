@@ -246,7 +246,7 @@ class Cluster:
 
         async def look(fresh: bool) -> PartitionInfo | None:
             info = await (self.fresh_topic(topic) if fresh else self.topic(topic))
-            if index >= len(info.partitions):
+            if not 0 <= index < len(info.partitions):
                 raise refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {index} of topic {topic}")
             partition = info.partitions[index]
             return partition if partition.leader in self.brokers else None

@@ -182,6 +182,11 @@ class Consumer:
         """The partitions that are being read."""
         return list(self._positions)
 
+    @property
+    def generation(self) -> int:
+        """Rises whenever partitions are assigned or lost, or a position is set: what was read before says nothing about what follows."""
+        return self._generation
+
     def position(self, partition: TopicPartition) -> int | None:
         """Offset of the next record that `poll` hands out."""
         found = self._positions.get(partition)

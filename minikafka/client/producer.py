@@ -149,9 +149,10 @@ class Producer:
         """Queue a record; the future is settled when the cluster has answered. Waits while too much is buffered. Raises ClientError."""
         if self._closing:
             raise ClientError("the producer is closed")
-        if partition is None:
+        if partition is None or (topic, partition) not in self._queues:
             info = await self.cluster.topic(topic, create=True)
-            partition = self._partitioner.partition(topic, key, len(info.partitions))
+            if partition is None:
+                partition = self._partitioner.partition(topic, key, len(info.partitions))
         size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
         while self._buffered and self._buffered + size > self._buffer_memory:
             self._drained.clear()

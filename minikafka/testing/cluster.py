@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from minikafka.testing.probe import metadata
+from minikafka.testing.probe import led_epoch, metadata
 from wire.errors import WireError
 from wire.messages.metadata import MetadataResponse
 
@@ -288,6 +288,16 @@ class ProcessCluster:
                 except (OSError, WireError) as error:
                     failures.append(f"node {node.node_id}: {error}")
         raise ClusterError("no broker answers: " + "; ".join(failures))
+
+    def active_controller(self) -> int:
+        """The controller that leads the quorum, by its own word and the highest epoch; -1 while there is none."""
+        found: list[tuple[int, int]] = []
+        for node in self.nodes.values():
+            if node.running and node.controller_port is not None:
+                with contextlib.suppress(OSError, WireError):
+                    epoch = led_epoch("127.0.0.1", node.controller_port)
+                    found += [] if epoch is None else [(epoch, node.node_id)]
+        return max(found, default=(0, -1))[1]
 
     def wait_for_brokers(self, *, timeout_s: float = 30.0) -> None:
         """Wait until every running broker names exactly the running ones."""

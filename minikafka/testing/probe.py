@@ -8,11 +8,13 @@ from typing import TypeVar, cast
 from wire.frame import encode_request
 from wire.header import decode_response_header
 from wire.message import Request, Response
+from wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from wire.messages.metadata import MetadataRequest, MetadataResponse
 from wire.registry import api
 
 Answer = TypeVar("Answer", bound=Response)
 METADATA_VERSION = 12
+METADATA_TOPIC = "__cluster_metadata"
 FRAME_BYTES_MAX = 64 << 20
 
 
@@ -46,3 +48,12 @@ def metadata(host: str, port: int, topics: list[str] | None = None, timeout_s: f
     wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
     return cast(MetadataResponse, exchange(host, port, request, METADATA_VERSION, timeout_s))
+
+
+def led_epoch(host: str, port: int, timeout_s: float = 5.0) -> int | None:
+    """The epoch in which the controller at this address leads the metadata quorum; None when it does not. Raises OSError and WireError."""
+    topic = DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=[DescribeQuorumRequest.PartitionData(partition_index=0)])
+    answer = cast(DescribeQuorumResponse, exchange(host, port, DescribeQuorumRequest(topics=[topic]), 1, timeout_s))
+    if answer.error_code or answer.topics[0].partitions[0].error_code:
+        return None
+    return answer.topics[0].partitions[0].leader_epoch
