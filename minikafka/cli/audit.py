@@ -42,8 +42,16 @@ FINDINGS_SHOWN_MAX = 20
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice(["lagging", "truncation_pending", "single", "empty"]),
+    type=click.Choice(["lagging", "truncation_pending", "single", "empty", "warnings"]),
     help="Let these verdicts fail the audit too.",
+)
+@click.option("--acked", multiple=True, type=click.Path(), help="JSON lines of acknowledged records: each must be there (repeatable).")
+@click.option(
+    "--transaction-timeout-ms",
+    type=click.IntRange(1),
+    default=900_000,
+    show_default=True,
+    help="The cluster's transaction.max.timeout.ms; a transaction open for twice as long is reported.",
 )
 @click.option(
     "--report",
@@ -65,6 +73,8 @@ def audit(
     split_bytes: int,
     self_check: bool,
     fail_on: tuple[str, ...],
+    acked: tuple[str, ...],
+    transaction_timeout_ms: int,
     report_dir: str | None,
     output: str,
     quiet: bool,
@@ -76,13 +86,17 @@ def audit(
     """
     from minikafka.spark import report as reporting
     from minikafka.spark.audit import AuditOptions, run_audit
+    from minikafka.spark.ledger import LedgerError
     from minikafka.spark.sources import SourceError
 
-    options = AuditOptions(topics, level, digest, split_bytes, self_check=self_check, fail_on=tuple(verdict.upper() for verdict in fail_on))
+    options = AuditOptions(
+        topics=topics, level=level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked,
+        transaction_timeout_ms=transaction_timeout_ms, fail_on=tuple(verdict.upper() for verdict in fail_on),
+    )  # fmt: skip
     driver = _engine(engine, master, processes)
     try:
         result: AuditResult = run_audit(log_dirs, driver, options, _progress if sys.stderr.isatty() and not quiet else None)
-    except SourceError as error:
+    except (SourceError, LedgerError) as error:
         _fail(str(error))
     except OSError as error:
         _fail(f"{error.filename or 'a log directory'}: {error.strerror}")

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-import numpy as np
-
-from minikafka.spark import compare
+from minikafka.spark import compare, ledger, logical
 from minikafka.spark.compare import Key, PartitionResult, ReplicaView
-from minikafka.spark.findings import Finding, FindingList
-from minikafka.spark.logformat import SegmentReader
-from minikafka.spark.records import decode_records
+from minikafka.spark.findings import NOTE, Finding, FindingList
 from minikafka.spark.scan import Detail, SegmentSummary, detail, scan_segments
 from minikafka.spark.sources import Plan, SegmentTask, make_plan, partition_tasks, split
 
 Item = TypeVar("Item")
+FAILING = {compare.LOST, compare.CORRUPT, compare.DIVERGENT, compare.MISSING}
 Result = TypeVar("Result")
 
 
@@ -39,10 +34,15 @@ class AuditOptions:
     """`level`: "batches" (headers and CRC) or "records" (decode every record too). `digest`: see scan.batch_digests.
 
     `self_check`: one replica of everything is enough; its own checks decide. `fail_on`: verdicts that fail the audit besides
-    DIVERGENT and CORRUPT.
+    LOST, CORRUPT, DIVERGENT and MISSING, and WARNINGS for warnings. `acked`: ledgers of acknowledged records (see ledger.py).
+    `partitions` limits to these, `confirm` reads a failing partition of brokers that may be running once more.
     """
 
     topics: tuple[str, ...] = ()
+    partitions: tuple[tuple[str, int], ...] = ()
+    acked: tuple[str, ...] = ()
+    transaction_timeout_ms: int = 0
+    confirm: bool = True
     level: str = "batches"
     digest: str = "crc"
     split_bytes: int = 256 << 20
@@ -73,10 +73,13 @@ class AuditResult:
     @property
     def outcome(self) -> str:
         """PASS, FAIL or INCOMPLETE. Never PASS when nothing was compared (or, with self_check, when nothing was read)."""
-        failing = {compare.DIVERGENT, compare.CORRUPT, *self.options.fail_on}
+        failing = {*FAILING, *self.options.fail_on}
+        if "WARNINGS" in failing and self.findings.total("warning"):
+            return "FAIL"
         if any(partition.verdict in failing for partition in self.partitions) or self.findings.total("error"):
             return "FAIL" if any(partition.verdict in failing for partition in self.partitions) or self._root_errors() else "INCOMPLETE"
-        if any(partition.verdict in {compare.UNREADABLE, compare.SKIPPED} for partition in self.partitions):
+        unchecked = ("acked-unchecked", "warning") in self.findings.counts
+        if unchecked or any(partition.verdict in {compare.UNREADABLE, compare.SKIPPED} for partition in self.partitions):
             return "INCOMPLETE"
         looked_at = self.batches_compared
         if self.options.self_check:
@@ -101,7 +104,27 @@ def run_audit(
     """
     options = options or AuditOptions()
     started_ms, start = time.time_ns() // 1_000_000, time.perf_counter()
-    plan = make_plan(paths, options.topics, options.findings_each_max)
+    plan, partitions, views, done, scan_seconds = _round(paths, engine, options, options.partitions, progress)
+    partitions = _confirmed(paths, engine, options, plan, partitions, views)
+    if options.acked:
+        _hold_against_ledger(ledger.read_ledgers(options.acked), plan, partitions, views, engine)
+    findings = FindingList(max(1000, options.findings_each_max))
+    findings.extend(plan.findings)
+    for partition in partitions:
+        findings.extend(partition.findings)
+    return AuditResult(plan, partitions, findings, options, engine.name, started_ms, scan_seconds, time.perf_counter() - start, done)
+
+
+Views = dict[tuple[str, int], list[ReplicaView]]
+
+
+def _round(
+    paths: Iterable[str], engine: Engine, options: AuditOptions, only: Iterable[tuple[str, int]],
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Plan, list[PartitionResult], Views, int, float]:  # fmt: skip
+    """Plan, scan and judge once: (plan, results, what was seen of each replica, bytes scanned, seconds of the scan)."""
+    start = time.perf_counter()
+    plan = make_plan(paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms)
     tasks = (task for copies in plan.replicas.values() for task in partition_tasks(copies, options.level, options.digest))
     split_bytes = max(1 << 20, min(options.split_bytes, plan.bytes // max(1, 2 * engine.parallelism) + 1))
     summaries: dict[tuple[str, int, str, str], list[SegmentSummary]] = {}
@@ -114,18 +137,45 @@ def run_audit(
         if progress is not None:
             progress(done, plan.bytes)
     scan_seconds = time.perf_counter() - start
-    partitions = _judge_all(plan, summaries, engine)
-    findings = FindingList(max(1000, options.findings_each_max))
-    findings.extend(plan.findings)
-    for partition in partitions:
-        findings.extend(partition.findings)
-    return AuditResult(plan, partitions, findings, options, engine.name, started_ms, scan_seconds, time.perf_counter() - start, done)
+    partitions, views = _judge_all(plan, summaries, engine)
+    return plan, partitions, views, done, scan_seconds
 
 
-def _judge_all(plan: Plan, summaries: dict[tuple[str, int, str, str], list[SegmentSummary]], engine: Engine) -> list[PartitionResult]:
+def _confirmed(
+    paths: Iterable[str], engine: Engine, options: AuditOptions, plan: Plan, partitions: list[PartitionResult], views: Views
+) -> list[PartitionResult]:
+    """Failing partitions of brokers that were not stopped cleanly are judged again: a file seen in mid-write is no fault."""
+    doubtful = {
+        (one.topic, one.partition)
+        for one in partitions
+        if one.verdict in FAILING and any(row["clean_shutdown"] is False for row in one.replicas or [{"clean_shutdown": False}])
+    }
+    if not options.confirm or not doubtful:
+        return partitions
+    again, second, seen, _, _ = _round(paths, engine, options, doubtful)
+    plan.missing.update(again.missing)
+    views.update(seen)
+    results = {(one.topic, one.partition): one for one in second}
+    kept = []
+    for one in partitions:
+        key = one.topic, one.partition
+        later = results.get(key, None if key in doubtful else one)
+        if later is None:
+            continue
+        if key in doubtful and later.verdict not in FAILING:
+            text = f"the first reading gave {one.verdict}, the second {later.verdict}: the files changed under the reader"
+            later.findings.add(Finding("replica-reread", text, one.topic, one.partition, one.brokers, level=NOTE))
+        kept.append(later)
+    return kept
+
+
+def _judge_all(
+    plan: Plan, summaries: dict[tuple[str, int, str, str], list[SegmentSummary]], engine: Engine
+) -> tuple[list[PartitionResult], Views]:
     results, harder = [], []
+    seen: Views = {}
     for (topic, partition), copies in plan.replicas.items():
-        views = []
+        views = seen[topic, partition] = []
         for replica in copies:
             found = summaries.pop((topic, partition, replica.broker, replica.path), [])
             views.append(compare.view(replica, sorted(found, key=lambda summary: summary.task.base_offset)))
@@ -134,12 +184,63 @@ def _judge_all(plan: Plan, summaries: dict[tuple[str, int, str, str], list[Segme
         else:
             results.append(judge_partition(views))
     results += list(engine.map(judge_partition, harder))
-    return sorted(results, key=lambda result: (result.topic, result.partition))
+    by_key = {(result.topic, result.partition): result for result in results}
+    for (topic, partition), findings in plan.missing.items():
+        result = by_key.get((topic, partition))
+        if result is None:
+            result = PartitionResult(topic, partition, compare.EMPTY, (), 0, 0, 0, 0, 0, 0, [], FindingList())
+            results.append(result)
+        for finding in findings:
+            result.findings.add(finding)
+        _verdict_again(result)
+    return sorted(results, key=lambda result: (result.topic, result.partition)), seen
+
+
+def _verdict_again(result: PartitionResult) -> None:
+    empty = all(row["batches"] == 0 for row in result.replicas)
+    compared = result.batches_compared + result.batches_equal_above
+    result.verdict = compare.verdict_of(result.findings, len(result.replicas), empty, compared)
+
+
+def _hold_against_ledger(
+    told: dict[tuple[str, int], ledger.Acknowledged], plan: Plan, partitions: list[PartitionResult], seen: Views, engine: Engine
+) -> None:
+    """Every acknowledged record must be on some replica, and on each one that claims the offset or is in sync."""
+    results = {(one.topic, one.partition): one for one in partitions}
+    items = []
+    for key, wanted in sorted(told.items()):
+        if key not in results or not seen.get(key):
+            text = f"{len(wanted.offsets)} acknowledged records of {key[0]}-{key[1]}, of which no replica was given"
+            plan.findings.add(Finding("acked-unchecked", text, *key))
+            continue
+        items += [(key, (one.broker, [summary.task for summary in one.summaries], wanted)) for one in seen[key]]
+    held: dict[tuple[str, int], list[ledger.Held]] = {}
+    for key, found in engine.map(_look_up, items):
+        held.setdefault(key, []).append(found)
+    for key, found in held.items():
+        views, result = seen[key], results[key]
+        promises = {}
+        for one in views:
+            claim = one.replica.claim
+            in_sync = claim is not None and one.broker in claim.complete
+            marks = [other.replica.high_watermark for other in views if other.replica.high_watermark_known]
+            own = one.replica.high_watermark if one.replica.high_watermark_known else 0
+            promises[one.broker] = max(marks, default=0) if in_sync else own
+        cleaned = max((one.replica.segments[-1].base_offset for one in views if one.compacted), default=0)
+        starts = {one.broker: one.log_start for one in views}
+        for finding in ledger.judge_ledger(told[key], sorted(found, key=lambda one: one.broker), starts, promises, cleaned):
+            finding.topic, finding.partition = key
+            result.findings.add(finding)
+        _verdict_again(result)
+
+
+def _look_up(item: tuple[tuple[str, int], tuple[str, list[SegmentTask], ledger.Acknowledged]]) -> tuple[tuple[str, int], ledger.Held]:
+    return item[0], ledger.look_up(item[1])
 
 
 def judge_partition(views: list[ReplicaView]) -> PartitionResult:
     """compare.judge with the files at hand; what a worker runs for a partition whose digests differ."""
-    return compare.judge(views, read_detail, compare_surviving)
+    return compare.judge(views, read_detail, compare_surviving, compare_latest)
 
 
 def _places(view: ReplicaView, key: Key) -> tuple[list[SegmentTask], list[int]]:
@@ -155,7 +256,8 @@ def read_detail(view: ReplicaView, key: Key, low: int, high: int) -> Detail:
 
 def compare_surviving(one: ReplicaView, other: ReplicaView, key: Key, low: int, high: int) -> Finding | None:
     """Records at the same offset must be the same on both, whatever each broker's cleaner removed."""
-    left, right = surviving(one, key, low, high), surviving(other, key, low, high)
+    left = logical.surviving(zip(*_places(one, key), strict=True), low, high)
+    right = logical.surviving(zip(*_places(other, key), strict=True), low, high)
     for offset in sorted(left.keys() & right.keys()):
         if left[offset] != right[offset]:
             replica = one.replica
@@ -164,20 +266,26 @@ def compare_surviving(one: ReplicaView, other: ReplicaView, key: Key, low: int, 
     return None
 
 
-def surviving(view: ReplicaView, key: Key, low: int, high: int) -> dict[int, bytes]:
-    """{offset: digest of timestamp, key, value and headers} of the records in [low, high)."""
-    found: dict[int, bytes] = {}
-    for task, position in zip(*_places(view, key), strict=True):
-        descriptor = os.open(os.path.join(task.path, f"{task.base_offset:020d}.log"), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for batches in SegmentReader(descriptor, task.size, position):
-                chosen = np.flatnonzero((batches.base_offset < high) & (batches.last_offset >= low))
-                records, _ = decode_records(batches, chosen)
-                for index in np.flatnonzero((records.offset >= low) & (records.offset < high)).tolist():
-                    content: Any = (int(records.timestamp[index]), records.key(index), records.value(index), records.headers(index))
-                    found[int(records.offset[index])] = hashlib.blake2b(repr(content).encode(), digest_size=16).digest()
-                if int(batches.base_offset[-1]) >= high:
-                    break
-        finally:
-            os.close(descriptor)
-    return found
+def compare_latest(one: ReplicaView, other: ReplicaView, low: int, fence: int) -> Finding | None:
+    """The latest record of every key below the fence, in as many passes as keep the memory bounded."""
+    passes = 1 + max(one.records, other.records) // logical.RECORDS_A_PASS
+    cleaned = (_cleaned(one), _cleaned(other))
+    worst: tuple[int, int, str] | None = None
+    for number in range(passes):
+        left, right = (
+            logical.latest([summary.task for summary in side.summaries], side.aborted, passes, number, low) for side in (one, other)
+        )
+        found = logical.first_lost_key(left, right, fence, cleaned)
+        worst = min((entry for entry in (worst, found) if entry is not None), default=None)
+    if worst is None:
+        return None
+    offset, behind, text = worst
+    replica, odd, good = one.replica, (one, other)[behind], (one, other)[1 - behind]
+    cause = "a cleaner removed what it had to keep, or the replica missed records while it was away longer than delete.retention.ms"
+    text = f"compared by key with broker {good.broker}, broker {odd.broker} {text} (offset {offset})"
+    return Finding("replica-differs", text, replica.topic, replica.partition, (odd.broker,), offset, cause=cause)
+
+
+def _cleaned(view: ReplicaView) -> int:
+    """How far the cleaner may have come: its checkpoint, else everything but the active segment."""
+    return view.replica.cleaned or (view.replica.segments[-1].base_offset if view.compacted else 0)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding
-from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, MAGIC, TIMESTAMP_TYPE_BIT, Batches
+from minikafka.spark.findings import ERROR, Finding
+from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, MAGIC, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Batches
 from minikafka.spark.records import has_delete_horizon
 
 Column = np.ndarray[Any, Any]
@@ -42,6 +42,7 @@ def batch_header(batches: Batches) -> Iterator[Finding]:
     """Fields of format v2 among each other (facts: DefaultRecordBatch)."""
     header = batches.header
     count, last_delta = header["count"].astype(np.int64), header["last_delta"].astype(np.int64)
+    control = (header["attributes"] & CONTROL_BIT) != 0
     rules = (
         (header["base_offset"] < 0, "base offset {base_offset} is negative"),
         (last_delta < 0, "last offset delta {last_delta} is negative"),
@@ -51,6 +52,11 @@ def batch_header(batches: Batches) -> Iterator[Finding]:
         (header["epoch"] < 0, "partition leader epoch {epoch} is negative: no leader stamped it"),
         ((header["producer_id"] < -1) | ((header["producer_id"] >= 0) & (header["producer_epoch"] < 0)),
          "producer id {producer_id} with producer epoch {producer_epoch}"),
+        ((header["producer_id"] >= 0) & ~control & (header["base_sequence"] < 0),
+         "producer id {producer_id} with base sequence {base_sequence}"),
+        (((header["attributes"] & TRANSACTIONAL_BIT) != 0) & (header["producer_id"] < 0), "transactional without a producer id"),
+        (control & (header["producer_id"] >= 0) & ((header["attributes"] & TRANSACTIONAL_BIT) == 0),
+         "a control batch of producer {producer_id} that is not transactional"),
     )  # fmt: skip
     good = header["magic"] == MAGIC
     for broken, text in rules:
@@ -110,16 +116,16 @@ def segment_bounds(batches: Batches, base_offset: int, next_base: int) -> Iterat
 
 
 def record_level(batches: Batches, largest: Column, wrong: dict[int, str]) -> Iterator[Finding]:
-    """Records decode (see records.check_records), and none is later than the header's max timestamp (LogValidator sets it)."""
+    """Records decode (see records.check_records), and the latest has the header's max timestamp (LogValidator sets it)."""
     for index, text in sorted(wrong.items()):
         yield _at(batches, index, "batch-records", text)
     header = batches.header
     stated = header["max_timestamp"].astype(np.int64)
     create = ((header["attributes"] & (TIMESTAMP_TYPE_BIT | CONTROL_BIT)) == 0) & ~compacted(batches) & (header["count"] > 0)
-    for index in np.flatnonzero(create & (largest > stated)).tolist():
+    for index in np.flatnonzero(create & (largest != stated)).tolist():
         if index not in wrong:
-            text = f"a record's timestamp {int(largest[index])} is above the header's max timestamp {int(stated[index])}"
-            yield _at(batches, index, "batch-records", text, level=WARNING)
+            text = f"the latest record has timestamp {int(largest[index])}, the header's max timestamp is {int(stated[index])}"
+            yield _at(batches, index, "batch-timestamps", text)
 
 
 def _at(batches: Batches, index: int, check: str, message: str, offset: int | None = None, level: str = "") -> Finding:
@@ -142,10 +148,13 @@ class OffsetIndexCheck:
     """Entries point at starts of batches that begin at or before the entry's offset. Fed with batches in file order.
 
     An entry may name the last offset of a *set* of batches that one append wrote (LogSegment.append), so its offset can lie
-    behind the batch at its position; a reader then only scans a little more. Below the batch it would skip records.
+    behind the batch at its position; a reader then only scans a little more. Below the batch it would skip records. It is always
+    the last offset of some batch, unless a cleaner rewrote the log.
     """
 
-    def __init__(self, entries: Column, base_offset: int) -> None:
+    def __init__(self, entries: Column, base_offset: int, compacted: bool = False) -> None:
+        self.compacted = compacted
+        self.unplaced = np.empty(0, np.int64)
         self.offset = entries["offset"].astype(np.int64) + base_offset
         self.position = entries["position"].astype(np.int64)
         self.seen = 0
@@ -161,15 +170,27 @@ class OffsetIndexCheck:
         start = batches.position[np.maximum(at, 0)]
         misplaced = (at < 0) | (start != self.position[entries])
         skips = ~misplaced & (batches.base_offset[np.maximum(at, 0)] > self.offset[entries])
+        yield from self._between(batches, np.concatenate((self.unplaced, entries[~misplaced & ~skips])))
         for entry in entries[misplaced].tolist():
             yield self._finding(entry, f"points at byte {int(self.position[entry])}, which is no start of a batch")
         for entry in entries[skips].tolist():
             row = int(at[entry - int(entries[0])])
             yield self._finding(entry, f"points at the batch that begins at offset {int(batches.base_offset[row])}, behind its own offset")
 
-    def finish(self, end_position: int, end_offset: int, crashed: bool) -> Iterator[Finding]:
-        """Entries behind the last batch: after a crash they go at recovery, else they lie."""
-        level = NOTE if crashed else ERROR
+    def _between(self, batches: Batches, entries: Column) -> Iterator[Finding]:
+        last_offset = batches.last_offset
+        here = self.offset[entries] <= last_offset[-1]
+        self.unplaced, entries = entries[~here], entries[here]
+        at = np.minimum(np.searchsorted(last_offset, self.offset[entries]), len(last_offset) - 1)
+        if not self.compacted:
+            for entry in entries[last_offset[at] != self.offset[entries]].tolist():
+                yield self._finding(entry, "names an offset inside a batch, not the last one of a batch")
+
+    def finish(self, end_position: int, end_offset: int, growing: bool) -> Iterator[Finding]:
+        """Entries behind the last batch. `growing`: the broker runs and is ahead of us, or crashed and will rebuild the index."""
+        if growing:
+            return
+        level = ERROR
         for entry in range(self.seen, len(self.position)):
             yield self._finding(entry, f"points at byte {int(self.position[entry])}, the log ends at {end_position}", level)
         for entry in np.flatnonzero(self.offset[: self.seen] >= end_offset).tolist():
@@ -210,45 +231,15 @@ class TimeIndexCheck:
             text = f"says {int(self.timestamp[entry])}; the batch there has {int(stated[row])}, the latest up to it is {int(running[row])}"
             yield self._finding(entry, text)
 
-    def finish(self, end_offset: int, crashed: bool) -> Iterator[Finding]:
-        if not self.compacted:
+    def finish(self, end_offset: int, growing: bool) -> Iterator[Finding]:
+        if not self.compacted and not growing:
             for entry in range(self.seen, len(self.offset)):
-                yield self._finding(entry, f"names an offset behind the segment's end {end_offset}", NOTE if crashed else ERROR)
+                yield self._finding(entry, f"names an offset behind the segment's end {end_offset}", ERROR)
 
     def _finding(self, entry: int, text: str, level: str = ERROR) -> Finding:
         return Finding(
             "time-index-target", f"entry {entry} (offset {int(self.offset[entry])}) {text}", offset=int(self.offset[entry]), level=level
         )
-
-
-def txn_index(entries: Column, markers: dict[int, tuple[int, int, bool]], compacted: bool) -> Iterator[Finding]:
-    """Aborted transactions against the markers of the same segment.
-
-    markers: {offset: (producer id, type 0 abort / 1 commit, whether the segment holds records of that transaction)}.
-    """
-    for index in range(len(entries)):
-        version, producer, first, last, _ = (int(entries[name][index]) for name in entries.dtype.names)
-        if version != 0 or first > last:
-            yield Finding("txn-index-target", f"entry {index}: version {version}, offsets {first}..{last} are impossible", offset=first)
-            continue
-        found = markers.get(last)
-        if found is None and compacted:
-            continue
-        if found is None or found[0] != producer or found[1] != 0:
-            what = "no marker" if found is None else f"a {'commit' if found[1] == 1 else 'marker'} of producer {found[0]}"
-            yield Finding(
-                "txn-index-target",
-                f"entry {index} says producer {producer} aborted {first}..{last}, but the log has {what} at {last}",
-                offset=last,
-            )
-    indexed = set(entries["last_offset"].tolist())
-    for offset, (producer, kind, has_data) in sorted(markers.items()):
-        if kind == 0 and has_data and offset not in indexed:
-            yield Finding(
-                "txn-index-target",
-                f"producer {producer} aborted its transaction at {offset}, but the index has no entry for it",
-                offset=offset,
-            )
 
 
 def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:

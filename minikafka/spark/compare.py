@@ -16,19 +16,24 @@ from typing import Any
 import numpy as np
 
 from minikafka.spark import checks
+from minikafka.spark.claims import check_claim
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
+from minikafka.spark.replay import SegmentFacts, replay
 from minikafka.spark.scan import Cell, Detail, SegmentSummary
 from minikafka.spark.sources import UNBOUNDED, Replica
 
 MATCH, LAGGING, TRUNCATION_PENDING, DIVERGENT = "MATCH", "LAGGING", "TRUNCATION_PENDING", "DIVERGENT"
 CORRUPT, UNREADABLE, SKIPPED, SINGLE, EMPTY = "CORRUPT", "UNREADABLE", "SKIPPED", "SINGLE", "EMPTY"
-VERDICTS = (CORRUPT, DIVERGENT, UNREADABLE, SKIPPED, TRUNCATION_PENDING, LAGGING, SINGLE, EMPTY, MATCH)
-DIVERGENCE_CHECKS = {"replica-differs", "epoch-fork", "topic-id", "committed-missing"}
-DAMAGE_CHECKS = {"batch-crc", "batch-length", "batch-magic", "batch-header", "batch-records", "segment-tail"}
+MISSING, LOST = "MISSING", "LOST"
+VERDICTS = (LOST, CORRUPT, DIVERGENT, MISSING, UNREADABLE, SKIPPED, TRUNCATION_PENDING, LAGGING, SINGLE, EMPTY, MATCH)
+DIVERGENCE_CHECKS = {"replica-differs", "epoch-fork", "topic-id", "committed-missing", "isr-claim", "epoch-unknown"}
+LOSS_CHECKS = {"acked-missing", "acked-differs", "acked-conflict"}
+DAMAGE_CHECKS = {"batch-crc", "batch-length", "batch-magic", "batch-header", "batch-records", "batch-timestamps", "segment-tail"}
 
 Key = tuple[int, int]
 Refine = Callable[["ReplicaView", Key, int, int], Detail]
 Logical = Callable[["ReplicaView", "ReplicaView", Key, int, int], Finding | None]
+Latest = Callable[["ReplicaView", "ReplicaView", int, int], Finding | None]
 
 
 @dataclass(slots=True)
@@ -43,6 +48,7 @@ class ReplicaView:
     readable_to: int = 0
     log_start: int = 0
     compacted: bool = False
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
 
     @property
     def broker(self) -> str:
@@ -104,6 +110,7 @@ def view(replica: Replica, summaries: list[SegmentSummary]) -> ReplicaView:
             else:
                 result.runs.append(run)
     _across_segments(result, present)
+    _replay(result, present)
     result.end_offset = present[-1].end_offset if present else result.log_start
     stopped = [summary.end_offset for summary in present if summary.stopped in {"length", "more", "shrunk", "unreadable"}]
     result.readable_to = min([result.end_offset, *stopped])
@@ -132,6 +139,27 @@ def _across_segments(result: ReplicaView, present: list[SegmentSummary]) -> None
         if before.runs and after.runs and after.runs[0][0] < before.runs[-1][0]:
             text = f"segment {start} begins with leader epoch {after.runs[0][0]} after epoch {before.runs[-1][0]}"
             _add(replica, Finding("epoch-order", text, offset=start))
+
+
+def _replay(result: ReplicaView, present: list[SegmentSummary]) -> None:
+    """Producers and transactions over all segments; not behind a place where the log could not be read."""
+    replica = result.replica
+    if not present or any(summary.stopped not in {"", "torn"} for summary in present):
+        return
+    facts = [
+        SegmentFacts(
+            summary.task.base_offset, summary.end_offset, summary.producers.pieces, summary.producers.events,
+            summary.producers.last_timestamp, summary.producers.limited, summary.aborts,
+            f"{replica.path}/{summary.task.base_offset:020d}", summary.snapshots,
+        )
+        for summary in present
+    ]  # fmt: skip
+    outcome = replay(facts, result.log_start, result.compacted, replica.clean is not True, replica.transaction_timeout_ms)
+    result.aborted = outcome.aborted
+    for finding in outcome.findings:
+        if finding.check == "producer-replay":
+            finding.file = f"{replica.path}/{finding.offset:020d}.snapshot"
+        _add(replica, finding)
 
 
 def _own_checks(result: ReplicaView, broken: bool) -> None:
@@ -173,11 +201,11 @@ def needs_detail(views: list[ReplicaView]) -> bool:
     return len(views) > 1 and any(equal_cells(views, key) is None for one in views for key in one.cells)
 
 
-def judge(views: list[ReplicaView], refine: Refine, logical: Logical) -> PartitionResult:
+def judge(views: list[ReplicaView], refine: Refine, logical: Logical, latest: Latest) -> PartitionResult:
     """Compare the replicas of one partition and give the verdict.
 
     `refine(view, cell, low, high)` reads batch headers of a range again; `logical(one, other, cell, low, high)` compares
-    surviving records.
+    surviving records, `latest(one, other, low, fence)` the latest record of every key.
     """
     topic, partition = views[0].replica.topic, views[0].replica.partition
     findings = FindingList(views[0].replica.findings.each_max)
@@ -187,11 +215,12 @@ def judge(views: list[ReplicaView], refine: Refine, logical: Logical) -> Partiti
     if len(views) > 1:
         _topic_ids(views, findings)
         _epoch_forks(views, findings)
-        _Comparison(views, refine, logical, findings, compared, above).run()
+        _Comparison(views, refine, logical, latest, findings, compared, above).run()
+    _claim_findings(views, findings)
     brokers = tuple(one.broker for one in views)
     fence_from = max(one.log_start for one in views)
     fence_to = max(fence_from, min(min(one.replica.high_watermark, one.end_offset) for one in views))
-    verdict = _verdict(views, findings, compared.batches + above.batches)
+    verdict = verdict_of(findings, len(views), all(one.batches == 0 for one in views), compared.batches + above.batches)
     rows = [_row(one) for one in views]
     return PartitionResult(
         topic,
@@ -229,24 +258,42 @@ def _row(one: ReplicaView) -> dict[str, Any]:
     }
 
 
-def _verdict(views: list[ReplicaView], findings: FindingList, compared: int) -> str:
+def verdict_of(findings: FindingList, replicas: int, empty: bool, compared: int) -> str:
+    """The class of a partition, from what was found and how much was compared."""
     errors = {check for check, level in findings.counts if level == ERROR}
     checks_seen = {check for check, _ in findings.counts}
+    if errors & LOSS_CHECKS:
+        return LOST
     if errors & DIVERGENCE_CHECKS and not errors & DAMAGE_CHECKS:
         return DIVERGENT
-    if errors - {"unreadable"}:
+    if errors - {"unreadable", "replica-missing"}:
         return CORRUPT
     if errors:
-        return UNREADABLE
-    if all(one.batches == 0 for one in views):
+        return MISSING if "replica-missing" in errors else UNREADABLE
+    if empty:
         return EMPTY
-    if len(views) == 1:
+    if replicas == 1:
         return SINGLE
     if "replica-tail" in checks_seen:
         return TRUNCATION_PENDING
     if compared == 0:
         return SKIPPED
     return LAGGING if "replica-lagging" in checks_seen else MATCH
+
+
+def _claim_findings(views: list[ReplicaView], findings: FindingList) -> None:
+    claim = next((one.replica.claim for one in views if one.replica.claim is not None), None)
+    if claim is None:
+        return
+    rows = []
+    for one in views:
+        mark = one.replica.high_watermark if one.replica.high_watermark_known else -1
+        rows.append((one.broker, one.replica.topic_id, one.end_offset, mark, one.runs[-1][0] if one.runs else -1))
+    known = set() if "topic-id" not in {check for check, _ in findings.counts} else {"topic-id"}
+    for finding in check_claim(claim, rows):
+        if finding.check not in known:
+            finding.topic, finding.partition = views[0].replica.topic, views[0].replica.partition
+            findings.add(finding)
 
 
 def _topic_ids(views: list[ReplicaView], findings: FindingList) -> None:
@@ -300,9 +347,10 @@ class _Comparison:
     """
 
     def __init__(
-        self, views: list[ReplicaView], refine: Refine, logical: Logical, findings: FindingList, compared: Cell, above: Cell
+        self, views: list[ReplicaView], refine: Refine, logical: Logical, latest: Latest, findings: FindingList, compared: Cell, above: Cell
     ) -> None:
-        self.views, self.refine, self.logical, self.findings = views, refine, logical, findings
+        self.views, self.refine, self.logical, self.latest, self.findings = views, refine, logical, latest, findings
+        self.differed_logically: dict[int, ReplicaView] = {}
         self.compared, self.above = compared, above
         self.shift = next(summary.task.cell_shift for one in views for summary in one.summaries)
         self.cleaned = max(one.replica.cleaned for one in views)
@@ -317,7 +365,18 @@ class _Comparison:
                 self._zone(zone, low, high, claiming, committed=True)
             if others:
                 self._zone(zone, low, high, claiming[:1] + others, committed=False)
+        self._latest_records()
         self._lagging()
+
+    def _latest_records(self) -> None:
+        """Where cleaners left different bytes, the latest record of every key must still be the same below both high watermarks."""
+        first = self.views[0]
+        for other in self.differed_logically.values():
+            low = max(first.log_start, other.log_start)
+            fence = min(first.replica.high_watermark, other.replica.high_watermark, first.end_offset, other.end_offset)
+            found = self.latest(first, other, low, fence) if low < fence else None
+            if found is not None:
+                self.findings.add(found)
 
     def _zone(self, zone: int, low: int, high: int, views: list[ReplicaView], committed: bool) -> None:
         for number in sorted({key[1] for one in views for key in one.cells if key[0] == zone}):
@@ -377,6 +436,7 @@ class _Comparison:
         """Cleaned parts are rewritten by each broker on its own: records that survive on both must be the same."""
         gone = []
         for other in views[1:]:
+            self.differed_logically[id(other)] = other
             found = self.logical(views[0], other, key, low, high)
             if found is not None:
                 found.level = ERROR if committed else NOTE

@@ -12,13 +12,16 @@ import numpy as np
 
 from minikafka.spark import checks, logformat
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
-from minikafka.spark.logformat import CONTROL_BIT, TRANSACTIONAL_BIT, Batches, FormatError, SegmentReader
-from minikafka.spark.records import check_records, decode_records
+from minikafka.spark.logformat import Batches, FormatError, SegmentReader
+from minikafka.spark.producers import PRODUCERS_MAX, ProducerFacts, ProducerScan
+from minikafka.spark.records import check_records
 from minikafka.spark.sources import SegmentTask
 
 Column = np.ndarray[Any, Any]
 INDEX_BYTES_MAX = 256 << 20
 RUNS_MAX = 4096
+ABORTS_MAX = 65_536
+HELD_CHECKS = {"offset-gap", "producer-sequence", "producer-epoch"}
 WINDOW_BYTES = 4 << 20
 RECORDS_WINDOW_BYTES = 16 << 20  # decoding in lockstep wants many batches at once
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -56,6 +59,9 @@ class SegmentSummary:
     runs: list[tuple[int, int, int]] = field(default_factory=list)
     findings: FindingList = field(default_factory=FindingList)
     gaps: list[Finding] = field(default_factory=list)
+    producers: ProducerFacts = field(default_factory=ProducerFacts)
+    aborts: Column = field(default_factory=lambda: np.empty(0, logformat.TXN_ENTRY))
+    snapshots: list[tuple[int, Column]] = field(default_factory=list)
 
 
 def scan_segments(tasks: list[SegmentTask]) -> list[SegmentSummary]:
@@ -76,10 +82,8 @@ class _Scan:
         self.epoch = -1
         self.offset_index: checks.OffsetIndexCheck | None = None
         self.time_index: checks.TimeIndexCheck | None = None
-        self.aborts: Column = np.empty(0, logformat.TXN_ENTRY)
-        self.indexed_aborts: set[int] = set()
-        self.open_transactions: set[int] = set()
-        self.markers: dict[int, tuple[int, int, bool]] = {}
+        names = [int(name[:20]) for name in task.snapshots]
+        self.producers = ProducerScan(sorted(offset for offset in names if offset > task.base_offset), self.expected >= 0)
         self.held_back: list[Finding] = []
 
     def run(self) -> SegmentSummary:
@@ -125,17 +129,16 @@ class _Scan:
         if entries is not None:
             self.add(checks.index_sorted(entries, "offset"), ".index")
             self.add(checks.index_sorted(entries, "position"), ".index")
-            self.offset_index = checks.OffsetIndexCheck(entries, base)
+            self.offset_index = checks.OffsetIndexCheck(entries, base, self.task.gaps_allowed_below > base)
         entries = self._entries("timeindex", logformat.parse_time_index)
         if entries is not None:
             self.add(checks.index_sorted(entries, "timestamp"), ".timeindex")
             self.add(checks.index_sorted(entries, "offset", strictly=False), ".timeindex")
             self.time_index = checks.TimeIndexCheck(entries, base, self.task.gaps_allowed_below > base)
-
         entries = self._entries("txnindex", logformat.parse_txn_index)
         if entries is not None:
-            self.aborts = entries
-            self.indexed_aborts = set(entries["last_offset"].tolist())
+            self.summary.aborts = entries[:ABORTS_MAX].copy()
+            self.summary.producers.limited |= len(entries) > ABORTS_MAX
 
     def _entries(self, extension: str, parse: Any) -> Column | None:
         if extension not in self.task.extensions:
@@ -161,16 +164,16 @@ class _Scan:
         self.add(checks.batch_crc(batches), ".log")
         self.add(checks.batch_magic(batches), ".log")
         self.add(checks.batch_header(batches), ".log")
-        self._offset_findings(checks.offsets(batches, self.expected, task.gaps_allowed_below))
+        self._held_findings(checks.offsets(batches, self.expected, task.gaps_allowed_below), HELD_CHECKS)
         self.add(checks.epochs(batches, self.epoch), ".log")
         self.add(checks.segment_bounds(batches, task.base_offset, task.next_base), ".log")
         if self.offset_index is not None:
+            self.offset_index.compacted |= summary.compacted
             self.add(self.offset_index.feed(batches), ".index")
         if self.time_index is not None:
             self.time_index.compacted |= summary.compacted
             self.add(self.time_index.feed(batches), ".timeindex")
-        if (header["attributes"] & (CONTROL_BIT | TRANSACTIONAL_BIT)).any():
-            self._transactions(batches)
+        self._held_findings(self.producers.feed(batches), HELD_CHECKS)
         if task.level == "records":
             self.add(checks.record_level(batches, *check_records(batches)), ".log")
         expected = np.concatenate(([max(self.expected, 0)], last[:-1] + 1))
@@ -184,10 +187,10 @@ class _Scan:
         self._runs(header["epoch"].astype(np.int64), base, last)
         self._cells(batches, base, expected)
 
-    def _offset_findings(self, found: Iterable[Finding]) -> None:
+    def _held_findings(self, found: Iterable[Finding], held: set[str]) -> None:
         """Gaps are held back until the whole segment is seen: a batch that only a cleaner writes explains them."""
         for finding in found:
-            if finding.check == "offset-gap":
+            if finding.check in held:
                 if len(self.held_back) < self.summary.findings.each_max:
                     self.held_back.append(finding)
             else:
@@ -224,32 +227,6 @@ class _Scan:
             known.batches += int(counts[row])
             known.records += int(records[row])
             known.bytes += int(sizes[row])
-
-    def _transactions(self, batches: Batches) -> None:
-        """Follow open transactions inside the segment and keep the markers that the index speaks of, or should."""
-        header = batches.header
-        control = (header["attributes"] & CONTROL_BIT) != 0
-        kinds = self._marker_kinds(batches, np.flatnonzero(control & (header["producer_id"] >= 0)))
-        for index in np.flatnonzero(header["attributes"] & (TRANSACTIONAL_BIT | CONTROL_BIT)).tolist():
-            producer = int(header["producer_id"][index])
-            if not control[index]:
-                self.open_transactions.add(producer)
-                continue
-            offset, kind = int(header["base_offset"][index]), kinds.get(index, -1)
-            if kind == 0 or offset in self.indexed_aborts:
-                self.markers[offset] = (producer, kind, producer in self.open_transactions)
-            self.open_transactions.discard(producer)
-
-    @staticmethod
-    def _marker_kinds(batches: Batches, chosen: Column) -> dict[int, int]:
-        """{batch index: 0 abort, 1 commit} (key of a control record: int16 version, int16 type)."""
-        if len(chosen) == 0:
-            return {}
-        records, _ = decode_records(batches, chosen)
-        whole = np.flatnonzero(records.key_length >= 4)
-        places = records.key_start[whole]
-        kinds = (records.data[places + 2].astype(np.int64) << 8) | records.data[places + 3]
-        return dict(zip(records.batch[whole].tolist(), kinds.tolist(), strict=True))
 
     def _tail(self, descriptor: int, reader: SegmentReader) -> None:
         """What lies behind the last whole batch: nothing, a write cut by a crash, or rubbish."""
@@ -290,7 +267,7 @@ class _Scan:
         task, summary = self.task, self.summary
         if summary.end_offset < 0:
             summary.end_offset = task.base_offset
-        crashed = task.clean is False
+        growing = task.clean is not True and task.next_base < 0
         compacted = summary.compacted or task.gaps_allowed_below > task.base_offset
         active = task.next_base < 0 and task.base_offset >= task.gaps_allowed_below
         for finding in self.held_back:
@@ -298,12 +275,15 @@ class _Scan:
                 (self.add([finding], ".log") if active else summary.gaps.append(self._placed(finding, ".log")))
         readable = summary.stopped in {"", "torn"}
         if self.offset_index is not None and readable:
-            self.add(self.offset_index.finish(summary.end_position, summary.end_offset, crashed), ".index")
+            self.add(self.offset_index.finish(summary.end_position, summary.end_offset, growing), ".index")
         if self.time_index is not None and readable:
             self.time_index.compacted |= summary.compacted
-            self.add(self.time_index.finish(summary.end_offset, crashed), ".timeindex")
-        if readable:
-            self.add(checks.txn_index(self.aborts, self.markers, compacted), ".txnindex")
+            self.add(self.time_index.finish(summary.end_offset, growing), ".timeindex")
+        limited = summary.producers.limited
+        if growing:
+            self.producers.cuts = [cut for cut in self.producers.cuts if cut <= summary.end_offset]
+        summary.producers = self.producers.finish(summary.end_offset)
+        summary.producers.limited |= limited
         self._snapshots()
 
     def _snapshots(self) -> None:
@@ -312,6 +292,7 @@ class _Scan:
             try:
                 with open(path, "rb") as file:
                     states = logformat.parse_snapshot(file.read(INDEX_BYTES_MAX))
+                    self._keep_snapshot(int(name[:20]), states)
             except FormatError as error:
                 self.add([Finding("producer-snapshot", str(error), file=path, offset=int(name[:20]), level=ERROR)], "")
             except FileNotFoundError:
@@ -320,6 +301,13 @@ class _Scan:
                 self.add([Finding("unreadable", f"cannot be read: {error.strerror}", file=path)], "")
             else:
                 self.add((replace(finding, file=path) for finding in checks.producer_snapshot(states, int(name[:20]))), "")
+
+
+    def _keep_snapshot(self, offset: int, states: Column) -> None:
+        if len(states) > PRODUCERS_MAX:
+            self.summary.producers.limited = True
+        elif offset > self.task.base_offset and offset in {end for end, _ in self.summary.producers.pieces}:
+            self.summary.snapshots.append((offset, states.copy()))
 
 
 def batch_digests(batches: Batches, kind: str = "crc") -> Column:

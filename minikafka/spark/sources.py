@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from minikafka.spark import logformat
+from minikafka.spark.claims import missing_replicas, newest_image
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
+from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim
 
 UNBOUNDED = (1 << 63) - 1
 CHECKPOINTS = {
@@ -24,7 +26,6 @@ CHECKPOINTS = {
 }
 SMALL_FILE_BYTES_MAX = 16 << 20
 CELLS_MAX = 1024
-METADATA_TOPIC = "__cluster_metadata"
 
 
 class SourceError(Exception):
@@ -38,6 +39,7 @@ class LogDirectory:
     path: str
     broker: str
     cluster_id: str = ""
+    directory_id: str = ""
     clean: bool | None = None
     high_watermark: dict[tuple[str, int], int] | None = None
     recovery_point: dict[tuple[str, int], int] | None = None
@@ -70,6 +72,8 @@ class Replica:
     cleaned: int
     topic_id: str = ""
     epochs: list[tuple[int, int]] | None = None
+    transaction_timeout_ms: int = 0
+    claim: PartitionClaim | None = None
     findings: FindingList = field(default_factory=FindingList)
 
     @property
@@ -108,6 +112,8 @@ class Plan:
     findings: FindingList
     instant_ms: int
     skipped: int = 0
+    image: ClusterImage | None = None
+    missing: dict[tuple[str, int], list[Finding]] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -160,7 +166,7 @@ def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory
     """Read the root files of a log directory. Bad ones become findings and count as unknown."""
     properties = logformat.parse_properties(_read(os.path.join(path, "meta.properties")) or b"")
     broker = properties.get("node.id") or properties.get("broker.id") or label
-    directory = LogDirectory(path, broker, properties.get("cluster.id", ""))
+    directory = LogDirectory(path, broker, properties.get("cluster.id", ""), properties.get("directory.id", ""))
     if properties:
         directory.clean = os.path.exists(os.path.join(path, ".kafka_cleanshutdown"))
     for attribute, name in CHECKPOINTS.items():
@@ -182,8 +188,15 @@ def _read(path: str) -> bytes | None:
         return None
 
 
-def make_plan(paths: Iterable[str], topics: Iterable[str] = (), each_max: int = 20) -> Plan:
-    """List the replicas of every partition under the log directories. `topics` limits to these names (empty: all)."""
+def make_plan(
+    paths: Iterable[str], topics: Iterable[str] = (), each_max: int = 20, partitions: Iterable[tuple[str, int]] = (),
+    transaction_timeout_ms: int = 0,
+) -> Plan:  # fmt: skip
+    """List the replicas of every partition under the log directories. `topics` and `partitions` limit to these (empty: all).
+
+    The order makes claims safe while brokers run: first the high watermarks, then the controller's in-sync sets, then the sizes of
+    the logs. An in-sync replica of the second instant holds by then what was committed at the first.
+    """
     findings = FindingList(each_max)
     instant_ms = time.time_ns() // 1_000_000
     found = find_log_directories(paths)
@@ -191,19 +204,51 @@ def make_plan(paths: Iterable[str], topics: Iterable[str] = (), each_max: int = 
     directories = [open_directory(path, label, findings) for path, label in zip(found, labels, strict=True)]
     _one_cluster(directories, findings)
     plan = Plan({}, directories, findings, instant_ms)
-    wanted = set(topics)
+    plan.image = newest_image(list(directories), findings)
+    wanted, wanted_partitions = set(topics), set(partitions)
     for directory in directories:
         for name in sorted(os.listdir(directory.path)):
             parsed = logformat.parse_partition_name(name)
             path = os.path.join(directory.path, name)
             if parsed is None or not os.path.isdir(path) or (wanted and parsed[0] not in wanted):
                 continue
+            if wanted_partitions and parsed not in wanted_partitions:
+                continue
             replica = _open_replica(directory, *parsed, path, each_max)
             if replica is None:
                 plan.skipped += 1
                 continue
+            replica.transaction_timeout_ms = transaction_timeout_ms
             plan.replicas.setdefault(parsed, []).append(replica)
+    _claims(plan, wanted, wanted_partitions)
     return plan
+
+
+def _claims(plan: Plan, topics: set[str], partitions: set[tuple[str, int]]) -> None:
+    """Give each replica what the controller says of it, set strays aside and note the replicas that are not there."""
+    if plan.image is None:
+        return
+    claims, topic_ids = plan.image.claims(), plan.image.topic_ids()
+    known = {directory.broker for directory in plan.directories if directory.cluster_id}
+    present = {(*key, replica.broker) for key, copies in plan.replicas.items() for replica in copies}
+    for key, copies in plan.replicas.items():
+        if key[0] == METADATA_TOPIC:
+            continue
+        claim = claims.get(key)
+        for replica in list(copies):
+            if replica.broker not in known:
+                continue
+            replica.claim = claim
+            if claim is None or replica.broker not in claim.replicas:
+                why = "the topic does not exist any more" if key[0] not in topic_ids else f"broker {replica.broker} is no replica of it"
+                _add(replica, Finding("stray-replica", f"{key[0]}-{key[1]}: by the controller {why}", file=replica.path))
+                if claim is not None and len(copies) > 1:
+                    copies.remove(replica)
+                    copies[0].findings.extend(replica.findings)
+                    plan.skipped += 1
+    for key, finding in missing_replicas(plan.image, list(plan.directories), present, topics):
+        if not partitions or key in partitions:
+            plan.missing.setdefault(key, []).append(finding)
 
 
 def _labels(paths: list[str]) -> list[str]:
@@ -302,10 +347,13 @@ def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[
     for replica in copies:
         for number, segment in enumerate(replica.segments):
             last = number == len(replica.segments) - 1
+            end = UNBOUNDED if last else replica.segments[number + 1].base_offset
+            begin = segment.base_offset if number else -1
+            snapshots = tuple(name for name in replica.snapshots if begin < int(name[:20]) <= end)
             yield SegmentTask(
                 replica.topic, replica.partition, replica.broker, replica.path, segment.base_offset,
                 -1 if last else replica.segments[number + 1].base_offset, segment.size, segment.extensions,
-                tuple(replica.snapshots) if last else (), replica.clean, replica.high_watermark, cleaned, tuple(cuts), shift, level, digest,
+                snapshots, replica.clean, replica.high_watermark, cleaned, tuple(cuts), shift, level, digest,
             )  # fmt: skip
 
 

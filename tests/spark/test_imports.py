@@ -5,7 +5,10 @@ from __future__ import annotations
 import grimp
 import pytest
 
-AUDIT = ["audit", "checks", "compare", "engine_local", "engine_spark", "findings", "logformat", "records", "report", "scan", "sources"]
+AUDIT = [
+    "audit", "checks", "claims", "compare", "engine_local", "engine_spark", "findings", "ledger", "logformat", "logical", "metadata_log",
+    "producers", "records", "replay", "report", "scan", "sources",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,172 @@
+"""The ledger of acknowledged records: what producers were told, held against what the replicas have.
+
+A ledger is JSON lines with topic, partition and offset, and optionally key and value as text (`producer_send_success` lines of
+kafka-verifiable-producer.sh fit as they are; other lines are skipped).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from minikafka.spark.findings import Finding
+from minikafka.spark.logformat import SegmentReader
+from minikafka.spark.records import decode_records
+from minikafka.spark.sources import SegmentTask
+
+Column = np.ndarray[Any, Any]
+KEPT_MAX = 100
+
+
+class LedgerError(Exception):
+    """A ledger that cannot be used; the text names the file and the line."""
+
+
+@dataclass(slots=True)
+class Acknowledged:
+    """Of one partition: sorted offsets, digests of key and value (0 = not in the ledger); `conflicts`: offsets told twice, differently."""
+
+    offsets: Column
+    digests: Column
+    conflicts: list[int] = field(default_factory=list)
+
+
+def digest(key: bytes | None, value: bytes | None) -> int:
+    return int.from_bytes(hashlib.blake2b(repr((key, value)).encode(), digest_size=8).digest(), "big") | 1
+
+
+def read_ledgers(paths: Iterable[str]) -> dict[tuple[str, int], Acknowledged]:
+    """All ledgers together, by (topic, partition). Raises LedgerError."""
+    told: dict[tuple[str, int], dict[int, int]] = {}
+    conflicts: dict[tuple[str, int], list[int]] = {}
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8") as file:
+                for number, line in enumerate(file, 1):
+                    entry = _entry(line, path, number)
+                    if entry is None:
+                        continue
+                    key, offset, found = entry
+                    known = told.setdefault(key, {})
+                    if known.setdefault(offset, found) != found and found:
+                        conflicts.setdefault(key, []).append(offset)
+        except OSError as error:
+            raise LedgerError(f"{path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise LedgerError(f"{path}: not UTF-8 text") from error
+    result = {}
+    for key, known in told.items():
+        offsets = np.array(sorted(known), np.int64)
+        digests = np.array([known[offset] for offset in offsets.tolist()], np.uint64)
+        result[key] = Acknowledged(offsets, digests, sorted(conflicts.get(key, ())))
+    return result
+
+
+def _entry(line: str, path: str, number: int) -> tuple[tuple[str, int], int, int] | None:
+    if not line.strip():
+        return None
+    try:
+        row = json.loads(line)
+        if row.get("name", "producer_send_success") != "producer_send_success":
+            return None
+        key = str(row["topic"]), int(row["partition"])
+        offset = int(row["offset"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LedgerError(f"{path}, line {number}: not a JSON object with topic, partition and offset") from error
+    if "value" not in row:
+        return key, offset, 0
+    texts = [None if row.get(name) is None else str(row[name]).encode() for name in ("key", "value")]
+    return key, offset, digest(texts[0], texts[1])
+
+
+@dataclass(slots=True)
+class Held:
+    """What one replica says to the ledger: the first missing and different offsets, and how many in all."""
+
+    broker: str
+    missing: list[int] = field(default_factory=list)
+    missing_count: int = 0
+    different: list[int] = field(default_factory=list)
+    different_count: int = 0
+    missing_all: Column = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+def look_up(item: tuple[str, list[SegmentTask], Acknowledged]) -> Held:
+    """Look for every acknowledged record of a partition in one replica's segments."""
+    broker, tasks, wanted = item
+    held = Held(broker)
+    seen = np.zeros(len(wanted.offsets), bool)
+    for task in tasks:
+        try:
+            descriptor = os.open(os.path.join(task.path, f"{task.base_offset:020d}.log"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            for batches in SegmentReader(descriptor, task.size):
+                _compare(batches, wanted, seen, held)
+        finally:
+            os.close(descriptor)
+    held.missing_all = wanted.offsets[~seen]
+    held.missing, held.missing_count = held.missing_all[:KEPT_MAX].tolist(), len(held.missing_all)
+    return held
+
+
+def _compare(batches: Any, wanted: Acknowledged, seen: Column, held: Held) -> None:
+    first = np.searchsorted(wanted.offsets, batches.base_offset)
+    last = np.searchsorted(wanted.offsets, batches.last_offset, "right")
+    sound = batches.header["crc"].astype(np.uint32) == batches.crc
+    chosen = np.flatnonzero((last > first) & sound)
+    if len(chosen) == 0:
+        return
+    records, _ = decode_records(batches, chosen)
+    at = np.searchsorted(wanted.offsets, records.offset)
+    at = np.minimum(at, len(wanted.offsets) - 1)
+    for index in np.flatnonzero(wanted.offsets[at] == records.offset).tolist():
+        row = int(at[index])
+        seen[row] = True
+        expected = int(wanted.digests[row])
+        if expected and digest(records.key(index), records.value(index)) != expected:
+            held.different_count += 1
+            if len(held.different) < KEPT_MAX:
+                held.different.append(int(records.offset[index]))
+
+
+def judge_ledger(
+    wanted: Acknowledged, held: list[Held], log_starts: dict[str, int], promises: dict[str, int], cleaned_below: int
+) -> list[Finding]:
+    """Findings of one partition. `promises`: {broker: offset below which it must hold every record} (committed, or its in-sync claim).
+
+    Records below a log start were deleted by retention, those below `cleaned_below` perhaps by the cleaner.
+    """
+    findings = [
+        Finding("acked-conflict", f"two different records were acknowledged at offset {offset}", offset=offset)
+        for offset in wanted.conflicts
+    ]
+    nowhere = np.array([], np.int64)
+    if held:
+        start = max(cleaned_below, *log_starts.values())
+        common = held[0].missing_all
+        for one in held[1:]:
+            common = np.intersect1d(common, one.missing_all, assume_unique=True)
+        nowhere = common[common >= start]
+        if len(nowhere):
+            text = f"{len(nowhere)} acknowledged records are on no replica, the first at offset {int(nowhere[0])}"
+            cause = "records were lost after the producer had been told that they are safe (unclean election, lost tails)"
+            findings.append(Finding("acked-missing", text, brokers=tuple(one.broker for one in held), offset=int(nowhere[0]), cause=cause))
+    for one in held:
+        start = max(cleaned_below, log_starts[one.broker])
+        lost = one.missing_all[(one.missing_all >= start) & (one.missing_all < promises[one.broker])]
+        lost = np.setdiff1d(lost, nowhere, assume_unique=True)
+        if len(lost):
+            text = f"broker {one.broker} lacks {len(lost)} acknowledged records that it must hold, the first at offset {int(lost[0])}"
+            findings.append(Finding("acked-missing", text, brokers=(one.broker,), offset=int(lost[0])))
+        if one.different_count:
+            text = f"broker {one.broker} holds {one.different_count} other records than acknowledged, the first at {one.different[0]}"
+            findings.append(Finding("acked-differs", text, brokers=(one.broker,), offset=one.different[0]))
+    return findings

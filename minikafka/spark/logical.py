@@ -1,0 +1,106 @@
+"""Compacted replicas by what they mean: the latest record of every key, whatever each broker's cleaner has removed so far.
+
+Memory is bounded by passes over key hashes: a pass looks only at the keys whose hash falls to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from minikafka.spark.logformat import CONTROL_BIT, SegmentReader
+from minikafka.spark.records import RecordColumns, decode_records
+from minikafka.spark.sources import SegmentTask
+
+Column = np.ndarray[Any, Any]
+RECORDS_A_PASS = 4_000_000
+LATEST = np.dtype([("key", "u8"), ("offset", "i8"), ("content", "u8"), ("tombstone", "?")])
+
+
+def content(records: RecordColumns, index: int) -> tuple[bytes | None, int, bool]:
+    """(key, 64-bit digest of timestamp, key, value and headers, whether the value is null)."""
+    key, value = records.key(index), records.value(index)
+    whole = repr((int(records.timestamp[index]), key, value, records.headers(index))).encode()
+    return key, int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest(), "big"), value is None
+
+
+def surviving(tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int) -> dict[int, int]:
+    """{offset: content digest} of the data records in [low, high), reading each segment from the given position."""
+    found: dict[int, int] = {}
+    for records, control in _read(tasks, low, high):
+        for index in np.flatnonzero((records.offset >= low) & (records.offset < high) & ~control).tolist():
+            found[int(records.offset[index])] = content(records, index)[1]
+    return found
+
+
+def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int) -> Column:
+    """The latest record of every key of pass `number`, sorted by key hash; aborted records do not count.
+
+    `aborted`: (producer id, first offset, marker offset).
+    """
+    newest: dict[int, tuple[int, int, bool]] = {}
+    by_producer: dict[int, list[tuple[int, int]]] = {}
+    for producer, first, marker in aborted:
+        by_producer.setdefault(producer, []).append((first, marker))
+    for records, skipped in _read([(task, 0) for task in tasks], low, 1 << 62, by_producer):
+        for index in np.flatnonzero((records.key_length >= 0) & ~skipped).tolist():
+            key = records.key(index) or b""
+            hashed = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+            if hashed % passes == number:
+                _, digest, tombstone = content(records, index)
+                newest[hashed] = int(records.offset[index]), digest, tombstone
+    return np.sort(np.array([(key, *rest) for key, rest in newest.items()], LATEST), order="key")
+
+
+def _read(
+    tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int, aborted: dict[int, list[tuple[int, int]]] | None = None
+) -> Iterator[tuple[RecordColumns, Column]]:
+    """Records with flags of those that are not data: control records and, where given, aborted ones."""
+    for task, position in tasks:
+        descriptor = os.open(os.path.join(task.path, f"{task.base_offset:020d}.log"), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            for batches in SegmentReader(descriptor, task.size, position):
+                chosen = np.flatnonzero((batches.base_offset < high) & (batches.last_offset >= low))
+                records, _ = decode_records(batches, chosen)
+                skipped = (batches.header["attributes"][records.batch] & CONTROL_BIT) != 0
+                if aborted:
+                    producer = batches.header["producer_id"][records.batch]
+                    for known in np.intersect1d(producer, list(aborted)).tolist():
+                        for first, marker in aborted[known]:
+                            skipped |= (producer == known) & (records.offset >= first) & (records.offset <= marker)
+                yield records, skipped
+                if int(batches.base_offset[-1]) >= high:
+                    break
+        finally:
+            os.close(descriptor)
+
+
+def first_lost_key(one: Column, other: Column, fence: int, cleaned: tuple[int, int]) -> tuple[int, int, str] | None:
+    """Where the latest records of two replicas disagree below the fence: (offset, which of the two is behind: 0 or 1, what).
+
+    A cleaner may remove a record only when a later one of its key is there, or when it is an old tombstone. `cleaned`: how far each
+    replica's cleaner came; where that is beyond the fence, a tombstone behind the fence may have removed a key and gone itself.
+    """
+    found: list[tuple[int, int, str]] = []
+    _, left, right = np.intersect1d(one["key"], other["key"], assume_unique=True, return_indices=True)
+    a, b = one[left], other[right]
+    inside = (a["offset"] < fence) & (b["offset"] < fence)
+    for behind, rows in ((0, inside & (a["offset"] < b["offset"])), (1, inside & (b["offset"] < a["offset"]))):
+        ahead = b if behind == 0 else a
+        for row in np.flatnonzero(rows & ~ahead["tombstone"])[:1].tolist():
+            found.append((int(ahead["offset"][row]), behind, "lacks the latest record of a key, and has an older one"))
+        for row in np.flatnonzero(rows & ahead["tombstone"])[:1].tolist():
+            found.append((int(ahead["offset"][row]), behind, "still has a key alive that the other deleted by a tombstone"))
+    for row in np.flatnonzero(inside & (a["offset"] == b["offset"]) & (a["content"] != b["content"]))[:1].tolist():
+        found.append((int(a["offset"][row]), 1, "has a different record there"))
+    for behind, mine, theirs in ((1, one, other), (0, other, one)):
+        if cleaned[behind] > fence:
+            continue
+        alone = ~np.isin(mine["key"], theirs["key"], assume_unique=True) & ~mine["tombstone"] & (mine["offset"] < fence)
+        for row in np.flatnonzero(alone)[:1].tolist():
+            found.append((int(mine["offset"][row]), behind, "has no record of a key that the other holds"))
+    return min(found, default=None)

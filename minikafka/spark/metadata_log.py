@@ -1,0 +1,371 @@
+"""The controller's word, read by the audit itself: `__cluster_metadata` and its snapshots as a picture of topics, partitions and brokers.
+
+A record is: unsigned varint frame version (1), unsigned varint type, unsigned varint version, then flexible fields (KIP-631; the
+metadata schemas of Apache Kafka 4.3). Types that the audit has no use for are skipped whole.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from minikafka.spark.findings import Finding
+from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, parse_segment_name, walk
+from minikafka.spark.records import decode_records
+
+METADATA_TOPIC = "__cluster_metadata"
+SNAPSHOT_NAME = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
+SNAPSHOT_BYTES_MAX = 1 << 30
+REGISTER_BROKER, UNREGISTER_BROKER, TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC = 0, 1, 2, 3, 4, 5, 9
+BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
+SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
+NO_DIRECTORY = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
+
+
+@dataclass(slots=True)
+class PartitionClaim:
+    """What the controller says of one partition. Node ids as text, as brokers are named in reports."""
+
+    topic_id: str
+    replicas: tuple[str, ...]
+    isr: tuple[str, ...]
+    leader: str
+    leader_epoch: int
+    partition_epoch: int
+    directories: tuple[str, ...] = ()
+    elr: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> tuple[str, ...]:
+        """Those that must hold everything below the high watermark: in sync, or eligible leaders that stopped in sync (KIP-966)."""
+        return tuple(dict.fromkeys(self.isr + self.elr))
+
+
+@dataclass(slots=True)
+class ClusterImage:
+    """The state behind all records below `end_offset`, as the copy in `path` has it."""
+
+    path: str = ""
+    node: str = ""
+    end_offset: int = 0
+    epoch: int = -1
+    topics: dict[str, str] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], PartitionClaim] = field(default_factory=dict)
+    brokers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    compacted: set[str] = field(default_factory=set)
+
+    def claims(self) -> dict[tuple[str, int], PartitionClaim]:
+        """{(topic, partition): claim}."""
+        return {(self.topics[key[0]], key[1]): claim for key, claim in self.partitions.items() if key[0] in self.topics}
+
+    def topic_ids(self) -> dict[str, str]:
+        return {name: topic_id for topic_id, name in self.topics.items()}
+
+
+class _Fields:
+    """The fields of one record, front to back. Raises FormatError where they end too early."""
+
+    def __init__(self, data: bytes, position: int = 0) -> None:
+        self.data, self.position = data, position
+
+    def raw(self, size: int) -> bytes:
+        end = self.position + size
+        if size < 0 or end > len(self.data):
+            raise FormatError("a metadata record ends too early")
+        piece = self.data[self.position : end]
+        self.position = end
+        return piece
+
+    def integer(self, size: int) -> int:
+        return int.from_bytes(self.raw(size), "big", signed=True)
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.raw(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 35:
+                raise FormatError("a varint of a metadata record is too long")
+
+    def uuid(self) -> str:
+        return base64.urlsafe_b64encode(self.raw(16)).decode().rstrip("=")
+
+    def string(self) -> str:
+        return self.raw(self.varint() - 1).decode("utf-8", "replace")
+
+    def nullable_string(self) -> str | None:
+        length = self.varint()
+        return None if length == 0 else self.raw(length - 1).decode("utf-8", "replace")
+
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(str(self.integer(4)) for _ in range(self._count(4)))
+
+    def uuids(self) -> tuple[str, ...]:
+        return tuple(self.uuid() for _ in range(self._count(16)))
+
+    def _count(self, size: int) -> int:
+        count = max(0, self.varint() - 1)
+        if count * size > len(self.data) - self.position:
+            raise FormatError("a metadata record announces more elements than it has bytes")
+        return count
+
+    def tagged(self) -> dict[int, _Fields]:
+        """The tagged fields behind the others: {tag: its bytes}."""
+        return {self.varint(): _Fields(self.raw(self.varint())) for _ in range(self.varint())}
+
+
+def apply_record(image: ClusterImage, value: bytes) -> int:
+    """Apply one metadata record; returns its type. Raises FormatError."""
+    fields = _Fields(value)
+    frame = fields.varint()
+    if frame != 1:
+        raise FormatError(f"unknown frame version {frame} of a metadata record")
+    kind, version = fields.varint(), fields.varint()
+    if kind == TOPIC:
+        name = fields.string()
+        image.topics[fields.uuid()] = name
+    elif kind == REMOVE_TOPIC:
+        topic_id = fields.uuid()
+        image.compacted.discard(image.topics.pop(topic_id, ""))
+        for key in [key for key in image.partitions if key[0] == topic_id]:
+            del image.partitions[key]
+    elif kind == PARTITION:
+        _partition(image, fields, version)
+    elif kind == PARTITION_CHANGE:
+        _partition_change(image, fields)
+    elif kind == CONFIG:
+        resource, name, option, setting = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
+        if resource == 2 and option == "cleanup.policy":
+            (image.compacted.add if "compact" in (setting or "") else image.compacted.discard)(name)
+    elif kind == REGISTER_BROKER:
+        _broker(image, fields, version)
+    elif kind == UNREGISTER_BROKER:
+        image.brokers.pop(str(fields.integer(4)), None)
+    return kind
+
+
+def _partition(image: ClusterImage, fields: _Fields, version: int) -> None:
+    number, topic_id = fields.integer(4), fields.uuid()
+    replicas, isr, _, _ = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
+    leader, leader_epoch, partition_epoch = fields.integer(4), fields.integer(4), fields.integer(4)
+    directories = fields.uuids() if version >= 1 else ()
+    elr = tagged[1].nodes() if 1 in (tagged := fields.tagged()) else ()
+    claim = PartitionClaim(topic_id, replicas, isr, str(leader), leader_epoch, partition_epoch, directories, elr)
+    image.partitions[topic_id, number] = claim
+
+
+def _partition_change(image: ClusterImage, fields: _Fields) -> None:
+    """A change of leader raises the leader epoch, every change the partition epoch (PartitionRegistration.merge)."""
+    number, topic_id = fields.integer(4), fields.uuid()
+    claim = image.partitions.get((topic_id, number))
+    if claim is None:
+        raise FormatError(f"a change of partition {number} of the unknown topic {topic_id}")
+    tagged = fields.tagged()
+    if 0 in tagged:
+        claim.isr = tagged[0].nodes()
+    if 1 in tagged:
+        claim.leader = str(tagged[1].integer(4))
+        claim.leader_epoch += 1
+    if 2 in tagged:
+        claim.replicas = tagged[2].nodes()
+    if 6 in tagged:
+        claim.elr = tagged[6].nodes()
+    if 8 in tagged:
+        claim.directories = tagged[8].uuids()
+    claim.partition_epoch += 1
+
+
+def _broker(image: ClusterImage, fields: _Fields, version: int) -> None:
+    node = str(fields.integer(4))
+    if version >= 2:
+        fields.integer(1)
+    fields.uuid()
+    fields.integer(8)
+    for _ in range(max(0, fields.varint() - 1)):
+        fields.string(), fields.string(), fields.integer(2), fields.integer(2), fields.tagged()
+    for _ in range(max(0, fields.varint() - 1)):
+        fields.string(), fields.integer(2), fields.integer(2), fields.tagged()
+    fields.nullable_string()
+    fields.integer(1)
+    if version >= 1:
+        fields.integer(1)
+    tagged = fields.tagged()
+    image.brokers[node] = tagged[0].uuids() if 0 in tagged else ()
+
+
+def snapshots_of(path: str) -> list[tuple[int, int, str]]:
+    """(end offset, epoch, file name) of the finished snapshots in a metadata partition directory, oldest first."""
+    found = [(int(match[1]), int(match[2]), name) for name in os.listdir(path) if (match := SNAPSHOT_NAME.match(name))]
+    return sorted(found)
+
+
+def snapshot_values(path: str) -> list[bytes]:
+    """The metadata records of a snapshot file. Raises FormatError for CRCs, cuts, or a missing header or footer."""
+    with open(path, "rb") as file:
+        data = memoryview(file.read(SNAPSHOT_BYTES_MAX))
+    batches, used, _ = walk(data)
+    if used != len(data):
+        raise FormatError(f"{len(data) - used} bytes behind its last whole batch")
+    if len(batches) == 0:
+        raise FormatError("it is empty")
+    bad = np.flatnonzero(batches.header["crc"].astype(np.uint32) != batches.crc)
+    if len(bad):
+        raise FormatError(f"the batch at byte {int(batches.position[bad[0]])} has a wrong CRC")
+    values, kinds = [], []
+    for is_control, key, value in _records(batches):
+        if is_control:
+            kinds.append(int.from_bytes(key[2:4], "big"))
+        else:
+            values.append(value)
+    if not kinds or kinds[0] != SNAPSHOT_HEADER or kinds[-1] != SNAPSHOT_FOOTER:
+        raise FormatError("it does not begin with a snapshot header and end with a footer: it was not finished")
+    return values
+
+
+def _records(batches: Batches) -> Iterator[tuple[bool, bytes, bytes]]:
+    records, wrong = decode_records(batches)
+    if wrong:
+        raise FormatError(next(iter(wrong.values())))
+    control = (batches.header["attributes"] & CONTROL_BIT) != 0
+    for index in range(len(records)):
+        yield bool(control[records.batch[index]]), records.key(index) or b"", records.value(index) or b""
+
+
+def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int, int, bytes]]:
+    """(offset, epoch, record) of the metadata log in a partition directory, offsets in [begin, end); control records left out.
+
+    Stops quietly at a cut tail. Raises FormatError for records that do not decode.
+    """
+    bases = sorted(parsed[0] for name in os.listdir(path) if (parsed := parse_segment_name(name)) and parsed[1] == "log")
+    for number, base in enumerate(bases):
+        if number + 1 < len(bases) and bases[number + 1] <= begin:
+            continue
+        with open(os.path.join(path, f"{base:020d}.log"), "rb") as file:
+            for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
+                control = (batches.header["attributes"] & CONTROL_BIT) != 0
+                chosen = np.flatnonzero(~control & (batches.last_offset >= begin) & (batches.base_offset < end))
+                records, wrong = decode_records(batches, chosen)
+                if wrong:
+                    raise FormatError(next(iter(wrong.values())))
+                for index in range(len(records)):
+                    offset = int(records.offset[index])
+                    if begin <= offset < end:
+                        yield offset, int(batches.header["epoch"][records.batch[index]]), records.value(index) or b""
+
+
+def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62) -> None:
+    """Apply the log's records in [begin, end); a metadata transaction counts when it ends (KIP-868)."""
+    pending: list[bytes] | None = None
+    for offset, epoch, value in log_values(path, begin, end):
+        image.end_offset, image.epoch = offset + 1, epoch
+        kind = value[1] if len(value) > 1 else -1
+        if kind == BEGIN_TRANSACTION:
+            pending = []
+        elif kind == ABORT_TRANSACTION:
+            pending = None
+        elif kind == END_TRANSACTION:
+            for held in pending or []:
+                apply_record(image, held)
+            pending = None
+        elif pending is not None:
+            pending.append(value)
+        else:
+            apply_record(image, value)
+
+
+def from_snapshot(path: str, name: str) -> ClusterImage:
+    """The image of one snapshot alone. Raises FormatError."""
+    image = ClusterImage(path)
+    for value in snapshot_values(os.path.join(path, name)):
+        apply_record(image, value)
+    image.end_offset, image.epoch = int(name[:20]), int(name[21:31])
+    return image
+
+
+def read_image(path: str, node: str) -> ClusterImage:
+    """The newest state that the copy in `path` has: its newest snapshot and the log behind it. Raises FormatError, OSError."""
+    snapshots = snapshots_of(path)
+    image = from_snapshot(path, snapshots[-1][2]) if snapshots else ClusterImage(path)
+    image.path, image.node = path, node
+    replay_log(image, path, image.end_offset)
+    return image
+
+
+def check_snapshots(path: str) -> Iterator[Finding]:
+    """Each snapshot of one copy: readable, and the same state as the log replayed up to its end where the log reaches back."""
+    earlier: ClusterImage | None = None
+    bases = [parsed[0] for name in os.listdir(path) if (parsed := parse_segment_name(name)) and parsed[1] == "log"]
+    start = min(bases, default=0)
+    for end, _, name in snapshots_of(path):
+        file = os.path.join(path, name)
+        try:
+            image = from_snapshot(path, name)
+            if start > 0 and (earlier is None or earlier.end_offset < start):
+                earlier = image
+                continue
+            replayed = ClusterImage(path) if earlier is None or start == 0 else earlier
+            replay_log(replayed, path, replayed.end_offset, end)
+        except FormatError as error:
+            yield Finding("metadata-snapshot", str(error), offset=end, file=file)
+            continue
+        if end > 0 and replayed.end_offset < end - 1 and not replayed.topics and image.topics:
+            earlier = image  # the log does not reach this far (a node that began with FetchSnapshot)
+            continue
+        for text in differences(image, replayed):
+            yield Finding("metadata-snapshot", f"the snapshot says {text} by the log", offset=end, file=file)
+        earlier = image
+
+
+def differences(image: ClusterImage, other: ClusterImage, most: int = 5) -> list[str]:
+    """Topics and partitions that differ, as text `A here, B`."""
+    found = []
+    left, right = image.claims(), other.claims()
+    for topic in sorted(image.topic_ids().keys() ^ other.topic_ids().keys()):
+        found.append(f"topic {topic} {'exists, not' if topic in image.topic_ids() else 'does not exist, it does'}")
+    for key in sorted(left.keys() | right.keys()):
+        one, two = left.get(key), right.get(key)
+        if one is None or two is None:
+            if (key[0] in image.topic_ids()) == (key[0] in other.topic_ids()):
+                found.append(f"{key[0]}-{key[1]} {'is there, not' if two is None else 'is missing, it is there'}")
+        elif _state(one) != _state(two):
+            found.append(f"{key[0]}-{key[1]} has {_claim_text(one)}, {_claim_text(two)}")
+    return found[:most]
+
+
+def _state(claim: PartitionClaim) -> tuple[object, ...]:
+    return claim.replicas, claim.isr, claim.elr, claim.leader, claim.leader_epoch
+
+
+def _claim_text(claim: PartitionClaim) -> str:
+    return f"replicas {','.join(claim.replicas)} in sync {','.join(claim.isr) or 'none'} leader {claim.leader} epoch {claim.leader_epoch}"
+
+
+def compare_snapshots(paths: dict[str, str]) -> Iterator[Finding]:
+    """Snapshots of the same name on several nodes must hold the same records, in whatever order. `paths`: {node: directory}."""
+    named: dict[str, dict[str, list[str]]] = {}
+    for node, path in sorted(paths.items()):
+        for _, _, name in snapshots_of(path):
+            try:
+                content = b"\0".join(sorted(snapshot_values(os.path.join(path, name))))
+            except (FormatError, OSError):
+                continue
+            named.setdefault(name, {}).setdefault(_digest(content), []).append(node)
+    for name, contents in sorted(named.items()):
+        if len(contents) > 1:
+            fewest = min(contents.values(), key=len)
+            text = f"snapshot {name} differs: " + " against ".join("node " + " ".join(nodes) for nodes in contents.values())
+            yield Finding("metadata-snapshot", text, brokers=tuple(fewest), offset=int(name[:20]))
+
+
+def _digest(content: bytes) -> str:
+    import hashlib
+
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

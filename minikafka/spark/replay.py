@@ -1,0 +1,205 @@
+"""Producers and transactions of a whole replica: the segments' facts in order, against its snapshots and its transaction indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from minikafka.spark.findings import NOTE, Finding
+from minikafka.spark.producers import ABORT, DATA, ProducerPart, continuity
+
+Column = np.ndarray[Any, Any]
+Snapshot = tuple[int, Column]
+TRANSACTION_TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """What a broker knows of a producer (ProducerStateEntry); -1 where nothing is known."""
+
+    epoch: int
+    last_sequence: int = -1
+    last_offset: int = -1
+    offset_delta: int = 0
+    coordinator_epoch: int = -1
+    open_since: int = -1
+
+
+@dataclass(slots=True)
+class SegmentFacts:
+    """One segment's part in the replay: where it begins and ends, its producers, its snapshots and aborted transactions by the index."""
+
+    base_offset: int
+    end_offset: int
+    pieces: list[tuple[int, dict[int, ProducerPart]]]
+    events: list[tuple[int, int, int, int]]
+    last_timestamp: int
+    limited: bool
+    aborts: Column
+    name: str
+    snapshots: list[Snapshot] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Replay:
+    """The outcome: `aborted` are (producer id, first offset, marker offset) of every aborted transaction, `open` those without an end."""
+
+    findings: list[Finding] = field(default_factory=list)
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    open: dict[int, tuple[int, int]] = field(default_factory=dict)
+    limited: bool = False
+
+
+def replay(segments: list[SegmentFacts], log_start: int, compacted: bool, live: bool, transaction_timeout_ms: int = 0) -> Replay:
+    """Everything that needs more than one segment. `live`: the broker was running or crashed, its newest index entries may be ahead.
+
+    `transaction_timeout_ms`: a transaction open for longer than twice this is reported (0: transaction.max.timeout.ms's default).
+    """
+    result = Replay()
+    if any(segment.limited for segment in segments):
+        result.limited = True
+        text = "more producers or transactions in one segment than are kept: snapshots and transaction indexes were not replayed"
+        result.findings.append(Finding("replay-limited", text, offset=log_start, level=NOTE))
+        return result
+    begin = segments[0].base_offset if segments else 0
+    result.findings += _producers(segments, begin, compacted)
+    result.findings += _transactions(segments, begin, log_start, compacted, live, result)
+    result.findings += _hanging(segments, result, 2 * (transaction_timeout_ms or TRANSACTION_TIMEOUT_MS))
+    return result
+
+
+def advance(state: ProducerState | None, part: ProducerPart) -> ProducerState:
+    """The state behind a piece of log, from the state in front of it (ProducerStateEntry.update)."""
+    if state is None:
+        state = ProducerState(part.first_epoch)
+    elif part.first_epoch != state.epoch:
+        state = replace(state, epoch=part.first_epoch, last_sequence=-1, last_offset=-1, offset_delta=0)
+    if part.data:
+        state = replace(state, last_sequence=part.last_sequence, last_offset=part.last_offset, offset_delta=part.offset_delta)
+    open_since = part.open_after if part.closed else (state.open_since if state.open_since >= 0 else part.opens_at)
+    coordinator = max(state.coordinator_epoch, part.coordinator_epoch)
+    return replace(state, epoch=part.epoch, open_since=open_since, coordinator_epoch=coordinator)
+
+
+def _producers(segments: list[SegmentFacts], begin: int, compacted: bool) -> Iterator[Finding]:
+    states: dict[int, ProducerState] = {}
+    for segment in segments:
+        snapshots = {offset: entries for offset, entries in segment.snapshots}
+        for end, parts in segment.pieces:
+            for producer, part in parts.items():
+                known = states.get(producer)
+                if known is not None and not compacted:
+                    problem = continuity(
+                        producer, known.epoch, known.last_sequence, part.first_epoch, part.first_sequence, part.first_offset
+                    )
+                    if problem is not None:
+                        problem.file = segment.name + ".log"
+                        yield problem
+                states[producer] = advance(known, part)
+            if end in snapshots:
+                yield from _snapshot(snapshots.pop(end), end, states, begin, compacted)
+
+
+def _snapshot(entries: Column, offset: int, states: dict[int, ProducerState], begin: int, compacted: bool) -> Iterator[Finding]:
+    """A snapshot against the log below it. Producers may be missing (they expire), but not with an open transaction."""
+    seen = set()
+    for row in range(len(entries)):
+        numbers = (int(entries[name][row]) for name in entries.dtype.names)
+        producer, epoch, last_sequence, last_offset, delta, _, coordinator, first = numbers
+        seen.add(producer)
+        known = states.get(producer)
+        wrong = []
+        if known is None:
+            if last_offset >= begin and not compacted:
+                wrong.append(f"last offset {last_offset}, but the log from {begin} on has nothing of it")
+        else:
+            found = {"epoch": (epoch, known.epoch)}
+            if known.last_offset >= 0 and not compacted:
+                found["last sequence"], found["last offset"] = (last_sequence, known.last_sequence), (last_offset, known.last_offset)
+                found["offset delta"] = (delta, known.offset_delta)
+            if not compacted and (first >= begin or known.open_since >= begin):
+                found["open transaction since"] = (first, known.open_since)
+            if coordinator >= 0 and known.coordinator_epoch >= 0 and not compacted:
+                found["coordinator epoch"] = (coordinator, known.coordinator_epoch)
+            wrong += [f"{name} {said}, by the log {true}" for name, (said, true) in found.items() if said != true]
+        if wrong:
+            yield Finding("producer-replay", f"snapshot {offset}, producer {producer}: " + "; ".join(wrong), offset=offset)
+    for producer, known in sorted(states.items()):
+        if known.open_since >= 0 and producer not in seen and not compacted:
+            text = f"snapshot {offset} does not know producer {producer}, whose transaction is open since offset {known.open_since}"
+            yield Finding("producer-replay", text, offset=offset)
+
+
+def _transactions(
+    segments: list[SegmentFacts], begin: int, log_start: int, compacted: bool, live: bool, result: Replay
+) -> Iterator[Finding]:
+    """Markers against open transactions, and each segment's index of aborted ones against both.
+
+    An entry's last stable offset is the first offset of any transaction still open then, else the one behind the marker
+    (ProducerStateManager.lastStableOffset).
+    """
+    for segment in segments:
+        entries = {int(row["last_offset"]): row for row in segment.aborts}
+        file = segment.name + ".txnindex"
+        explained = set()
+        for offset, producer, kind, timestamp in segment.events:
+            if kind == DATA:
+                result.open.setdefault(producer, (offset, timestamp))
+                continue
+            since = result.open.pop(producer, None)
+            entry = entries.get(offset)
+            if kind != ABORT:
+                if entry is not None:
+                    explained.add(offset)
+                    text = f"the index says producer {producer}'s transaction was aborted at {offset}, but the log committed it there"
+                    yield Finding("txn-index-target", text, offset=offset, file=file)
+                continue
+            if since is not None:
+                result.aborted.append((producer, since[0], offset))
+            if entry is None:
+                if since is not None and not compacted:
+                    text = f"producer {producer} aborted its transaction at {offset}, but the index has no entry for it"
+                    yield Finding("txn-index-target", text, offset=offset, file=file)
+                continue
+            explained.add(offset)
+            stable = min([first for first, _ in result.open.values()] + [offset + 1])
+            yield from _entry(entry, producer, since[0] if since else -1, offset, stable, begin, log_start, compacted, file)
+        for offset, row in sorted(entries.items()):
+            if offset in explained:
+                continue
+            if int(row["version"]) != 0 or int(row["first_offset"]) > offset:
+                text = f"version {int(row['version'])}, offsets {int(row['first_offset'])}..{offset} are impossible"
+                yield Finding("txn-index-target", text, offset=offset, file=file)
+            elif not compacted and not (live and offset >= segment.end_offset):
+                text = f"the index says producer {int(row['producer_id'])} aborted {int(row['first_offset'])}..{offset}, "
+                yield Finding("txn-index-target", text + f"but the log has no marker at {offset}", offset=offset, file=file)
+
+
+def _entry(
+    row: Any, producer: int, first: int, offset: int, stable: int, begin: int, log_start: int, compacted: bool, file: str
+) -> Iterator[Finding]:
+    said, said_first, said_stable = int(row["producer_id"]), int(row["first_offset"]), int(row["stable_offset"])
+    wrong = []
+    if int(row["version"]) != 0:
+        wrong.append(f"version {int(row['version'])}, expected 0")
+    if said != producer:
+        wrong.append(f"producer {said}, the marker is producer {producer}'s")
+    if first >= 0 and said_first != first and not compacted and not said_first < max(begin, log_start):
+        wrong.append(f"first offset {said_first}, by the log {first}")
+    if said_stable != stable and not compacted and not said_stable < max(begin, log_start):
+        wrong.append(f"last stable offset {said_stable}, by the log {stable}")
+    if wrong:
+        text = f"the index entry of the transaction aborted at {offset} says " + "; ".join(wrong)
+        yield Finding("txn-index-target", text, offset=offset, file=file)
+
+
+def _hanging(segments: list[SegmentFacts], result: Replay, limit_ms: int) -> Iterator[Finding]:
+    for producer, (offset, timestamp) in sorted(result.open.items(), key=lambda item: item[1]):
+        newest = max((segment.last_timestamp for segment in segments if segment.end_offset > offset), default=-1)
+        if timestamp >= 0 and newest - timestamp > limit_ms:
+            age = (newest - timestamp) // 1000
+            text = f"producer {producer}'s transaction is open since offset {offset}, {age} s before the newest records"
+            yield Finding("txn-open", text, offset=offset)
