@@ -287,7 +287,7 @@ def epoch_checkpoint(entries: list[tuple[int, int]], runs: list[tuple[int, int, 
             yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start}, behind the log's end {log_end}", offset=start)
 
 
-def bounds(high_watermark: int | None, recovery_point: int | None, log_start: int, log_end: int) -> Iterator[Finding]:
+def bounds(high_watermark: int | None, recovery_point: int | None, cleaned: int, log_start: int, log_end: int) -> Iterator[Finding]:
     """Checkpoints of the log directory inside [log start, log end]."""
     if high_watermark is not None and high_watermark > log_end:
         missing = f"offsets {log_end}..{high_watermark - 1} are missing"
@@ -295,5 +295,7 @@ def bounds(high_watermark: int | None, recovery_point: int | None, log_start: in
         yield Finding("committed-missing", text, offset=log_end)
     if recovery_point is not None and recovery_point > log_end:
         yield Finding("checkpoint-bounds", f"recovery point {recovery_point} is behind the log's end {log_end}", offset=log_end)
+    if cleaned > log_end:
+        yield Finding("checkpoint-bounds", f"the cleaner's checkpoint {cleaned} is behind the log's end {log_end}", offset=log_end)
     if log_start > log_end:
         yield Finding("checkpoint-bounds", f"log start {log_start} is behind the log's end {log_end}", offset=log_end)

@@ -40,10 +40,10 @@ def newest_image(directories: list[Directory], findings: FindingList) -> Cluster
             continue
         copies[directory.broker] = path
         try:
-            images.append(read_image(path, directory.broker))
             for finding in check_snapshots(path):
                 _place(finding, (directory.broker,))
                 findings.add(finding)
+            images.append(read_image(path, directory.broker))
         except (FormatError, OSError) as error:
             text = error.strerror if isinstance(error, OSError) else str(error)
             finding = Finding("metadata-log", f"the copy of node {directory.broker} cannot be read: {text}", file=path)
@@ -91,9 +91,10 @@ def missing_replicas(
 def check_claim(claim: PartitionClaim, replicas: list[tuple[str, str, int, int, int]]) -> Iterator[Finding]:
     """The claim on one partition against its replicas: (broker, topic id, log end, high watermark or -1, newest epoch in the log).
 
-    Any replica's high watermark is at most the true one, so every in-sync replica must reach the largest of them.
+    Any replica's high watermark is at most the true one, so every in-sync replica must reach the largest that a replica has the
+    records for.
     """
-    committed, knows = max(((mark, broker) for broker, _, _, mark, _ in replicas), default=(-1, ""))
+    committed, knows = max(((min(mark, end), broker) for broker, _, end, mark, _ in replicas), default=(-1, ""))
     for broker, topic_id, end, _, epoch in replicas:
         if topic_id and topic_id != claim.topic_id:
             text = f"broker {broker}'s directory belongs to topic id {topic_id}, the controller knows the topic as {claim.topic_id}"

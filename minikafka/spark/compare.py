@@ -169,7 +169,7 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
             finding.file = f"{replica.path}/leader-epoch-checkpoint"
             _add(replica, finding)
     known = replica.high_watermark if replica.high_watermark_known else None
-    for finding in checks.bounds(known, replica.recovery_point, result.log_start, result.end_offset):
+    for finding in checks.bounds(known, replica.recovery_point, replica.cleaned, result.log_start, result.end_offset):
         _add(replica, finding)
 
 

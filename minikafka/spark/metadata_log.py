@@ -291,9 +291,14 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
 
 
 def read_image(path: str, node: str) -> ClusterImage:
-    """The newest state that the copy in `path` has: its newest snapshot and the log behind it. Raises FormatError, OSError."""
-    snapshots = snapshots_of(path)
-    image = from_snapshot(path, snapshots[-1][2]) if snapshots else ClusterImage(path)
+    """The newest state that the copy in `path` has: its newest good snapshot and the log behind it. Raises FormatError, OSError."""
+    image = ClusterImage(path)
+    for _, _, name in reversed(snapshots_of(path)):
+        try:
+            image = from_snapshot(path, name)
+            break
+        except FormatError:
+            continue  # check_snapshots tells
     image.path, image.node = path, node
     replay_log(image, path, image.end_offset)
     return image

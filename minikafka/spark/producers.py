@@ -42,6 +42,7 @@ class ProducerPart:
     last_offset: int = -1
     offset_delta: int = 0
     coordinator_epoch: int = -1
+    timestamp: int = -1
     opens_at: int = -1
     closed: bool = False
     open_after: int = -1
@@ -108,6 +109,7 @@ class ProducerScan:
         epoch, base = header["producer_epoch"][order].astype(np.int64), header["base_offset"][order].astype(np.int64)
         first, delta = header["base_sequence"][order].astype(np.int64), header["last_delta"][order].astype(np.int64)
         last = (first + delta) % SEQUENCES
+        times = header["max_timestamp"][order].astype(np.int64)
         same = np.concatenate(([False], producer[1:] == producer[:-1]))
         if self.sequences_checked and same.any():
             wrong = same.copy()
@@ -123,7 +125,7 @@ class ProducerScan:
                 problem.position = int(batches.position[rows[order[begin]]])
                 yield problem
             if part is not None:
-                part.epoch, part.data = int(epoch[end]), True
+                part.epoch, part.data, part.timestamp = int(epoch[end]), True, int(times[end])
                 part.last_sequence, part.last_offset, part.offset_delta = int(last[end]), int(base[end] + delta[end]), int(delta[end])
 
     def _part(self, producer: int, epoch: int, sequence: int, offset: int) -> tuple[ProducerPart | None, Finding | None]:
@@ -169,6 +171,7 @@ class ProducerScan:
                 self._event(base, producer, DATA, int(header["max_timestamp"][row]))
             if part is None:
                 continue
+            part.timestamp = int(header["max_timestamp"][row])
             if is_marker:
                 if part.coordinator_epoch > coordinator >= 0:
                     text = f"producer {producer}: marker of coordinator epoch {coordinator} after one of epoch {part.coordinator_epoch}"

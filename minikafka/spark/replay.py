@@ -25,6 +25,7 @@ class ProducerState:
     last_offset: int = -1
     offset_delta: int = 0
     coordinator_epoch: int = -1
+    timestamp: int = -1
     open_since: int = -1
 
 
@@ -65,7 +66,7 @@ def replay(segments: list[SegmentFacts], log_start: int, compacted: bool, live: 
         result.findings.append(Finding("replay-limited", text, offset=log_start, level=NOTE))
         return result
     begin = segments[0].base_offset if segments else 0
-    result.findings += _producers(segments, begin, compacted)
+    result.findings += _producers(segments, begin, log_start, compacted)
     result.findings += _transactions(segments, begin, log_start, compacted, live, result)
     result.findings += _hanging(segments, result, 2 * (transaction_timeout_ms or TRANSACTION_TIMEOUT_MS))
     return result
@@ -81,10 +82,10 @@ def advance(state: ProducerState | None, part: ProducerPart) -> ProducerState:
         state = replace(state, last_sequence=part.last_sequence, last_offset=part.last_offset, offset_delta=part.offset_delta)
     open_since = part.open_after if part.closed else (state.open_since if state.open_since >= 0 else part.opens_at)
     coordinator = max(state.coordinator_epoch, part.coordinator_epoch)
-    return replace(state, epoch=part.epoch, open_since=open_since, coordinator_epoch=coordinator)
+    return replace(state, epoch=part.epoch, open_since=open_since, coordinator_epoch=coordinator, timestamp=part.timestamp)
 
 
-def _producers(segments: list[SegmentFacts], begin: int, compacted: bool) -> Iterator[Finding]:
+def _producers(segments: list[SegmentFacts], begin: int, log_start: int, compacted: bool) -> Iterator[Finding]:
     states: dict[int, ProducerState] = {}
     for segment in segments:
         snapshots = {offset: entries for offset, entries in segment.snapshots}
@@ -100,12 +101,19 @@ def _producers(segments: list[SegmentFacts], begin: int, compacted: bool) -> Ite
                         yield problem
                 states[producer] = advance(known, part)
             if end in snapshots:
-                yield from _snapshot(snapshots.pop(end), end, states, begin, compacted)
+                yield from _snapshot(snapshots.pop(end), end, states, begin, log_start, compacted)
 
 
-def _snapshot(entries: Column, offset: int, states: dict[int, ProducerState], begin: int, compacted: bool) -> Iterator[Finding]:
-    """A snapshot against the log below it. Producers may be missing (they expire), but not with an open transaction."""
+def _snapshot(
+    entries: Column, offset: int, states: dict[int, ProducerState], begin: int, log_start: int, compacted: bool
+) -> Iterator[Finding]:
+    """A snapshot against the log below it.
+
+    Producers may be missing: they expire by the time of their last batch. But not with an open transaction, and not while the
+    snapshot still has a producer that was silent for longer.
+    """
     seen = set()
+    oldest_kept = min((int(row["timestamp"]) for row in entries if int(row["first_offset"]) < 0), default=None)
     for row in range(len(entries)):
         numbers = (int(entries[name][row]) for name in entries.dtype.names)
         producer, epoch, last_sequence, last_offset, delta, _, coordinator, first = numbers
@@ -128,7 +136,12 @@ def _snapshot(entries: Column, offset: int, states: dict[int, ProducerState], be
         if wrong:
             yield Finding("producer-replay", f"snapshot {offset}, producer {producer}: " + "; ".join(wrong), offset=offset)
     for producer, known in sorted(states.items()):
-        if known.open_since >= 0 and producer not in seen and not compacted:
+        if compacted or producer in seen:
+            continue
+        if oldest_kept is not None and known.timestamp > oldest_kept and known.last_offset >= max(begin, log_start):
+            text = f"snapshot {offset} does not know producer {producer}, which wrote up to offset {known.last_offset}, "
+            yield Finding("producer-replay", text + "and knows one that was silent for longer", offset=offset)
+        elif known.open_since >= 0:
             text = f"snapshot {offset} does not know producer {producer}, whose transaction is open since offset {known.open_since}"
             yield Finding("producer-replay", text, offset=offset)
 
