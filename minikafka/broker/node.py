@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import socket
 from collections.abc import Callable, Mapping
@@ -144,8 +143,6 @@ class Node:
         except BaseException:
             await self._abandon()
             raise
-        gc.collect()
-        gc.freeze()
         self.ready.set()
 
     def _open_directories(self) -> None:

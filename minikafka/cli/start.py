@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import gc
 import logging
 import os
 import random
@@ -167,6 +168,9 @@ async def _run(config: BrokerConfig) -> int:
         await asyncio.gather(starting, return_exceptions=True)
         return 0
     await starting
+    # What exists now lives as long as the process: collections need not look at it again.
+    gc.collect()
+    gc.freeze()
     _announce(node)
     await asyncio.wait([stop_wanted, node.failed], return_when=asyncio.FIRST_COMPLETED)
     status = 0

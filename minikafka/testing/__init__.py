@@ -1,0 +1,32 @@
+"""Kafka brokers for tests: `EmbeddedCluster`, `EmbeddedBroker`, fixtures for pytest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minikafka.testing.embedded import BrokerHandle, EmbeddedBroker, EmbeddedCluster, Fault
+    from minikafka.testing.errors import ClusterError
+    from minikafka.testing.handle import ExternalCluster, KafkaHandle
+
+#: name -> module; imported when they are asked for, so that the pytest plugin costs nothing where no broker is used.
+_MODULES = {
+    "BrokerHandle": "embedded",
+    "ClusterError": "errors",
+    "EmbeddedBroker": "embedded",
+    "EmbeddedCluster": "embedded",
+    "ExternalCluster": "handle",
+    "Fault": "embedded",
+    "KafkaHandle": "handle",
+}
+
+__all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "ExternalCluster", "Fault", "KafkaHandle"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

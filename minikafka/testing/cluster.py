@@ -21,9 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from minikafka.testing.errors import ClusterError
 from minikafka.testing.probe import led_epoch, metadata
 from wire.errors import WireError
 from wire.messages.metadata import MetadataResponse
+
+__all__ = ["EMBEDDED_PROPERTIES", "ClusterError", "ClusterNode", "ProcessCluster", "free_ports"]
 
 #: Properties that make a small cluster on one machine quick to start and quick to notice a dead broker.
 EMBEDDED_PROPERTIES: Mapping[str, str] = {
@@ -40,10 +43,6 @@ EMBEDDED_PROPERTIES: Mapping[str, str] = {
 PR_SET_PDEATHSIG = 1
 POLL_S = 0.02
 STOP_TIMEOUT_S = 10.0
-
-
-class ClusterError(Exception):
-    """A node did not do what was asked of it; the message says which and shows the end of its log."""
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ def _create_partitions(request: CreatePartitionsRequest, version: int, code: Err
 
 
 def _elect_leaders(request: ElectLeadersRequest, version: int, code: ErrorCode, message: str | None) -> ElectLeadersResponse:
-    response = ElectLeadersResponse(error_code=code)
+    response = ElectLeadersResponse(error_code=code if version >= 1 else ErrorCode.NONE)
     for topic in request.topic_partitions or ():
         response.replica_election_results.append(
             ElectLeadersResponse.ReplicaElectionResult(

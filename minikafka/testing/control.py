@@ -1,0 +1,147 @@
+"""What an embedded cluster can ask of one of its nodes, carried out in the node's own event loop, in a thread or in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.config import BrokerConfig
+from minikafka.broker.environment import Environment
+from minikafka.broker.node import Node
+from minikafka.net.clock import SystemClock
+from minikafka.testing.faults import FaultRule, FaultTable
+from minikafka.testing.links import BreakableNetwork
+from storage.filesystem import OsFileSystem
+
+if TYPE_CHECKING:
+    from minikafka.broker.hosts.partition import Partition
+
+BLOCKING_THREADS = 2
+
+
+class NodeRunner:
+    """One node with its environment: `start`, `stop`, `crash`, and the commands of `handle`."""
+
+    def __init__(self, properties: dict[str, str], loop: asyncio.AbstractEventLoop, tag: str = "minikafka") -> None:
+        """`tag` begins the names of its threads. Raises ConfigurationError."""
+        self.config = BrokerConfig.from_properties(properties)
+        self._executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix=f"{tag}-blocking")
+        self.network = BreakableNetwork(loop, self.config.minikafka_tcp_congestion)
+
+        async def run_blocking(function: Any, *arguments: Any) -> Any:
+            return await loop.run_in_executor(self._executor, function, *arguments)
+
+        environment = Environment(self.network, OsFileSystem(), SystemClock(), random.SystemRandom(), loop, run_blocking)
+        self.node = Node(self.config, environment)
+        self.faults = FaultTable(loop, self._dispatchers, self._topic_name)
+        self._http: Any = None
+
+    async def start(self) -> None:
+        """Until the node is in service. Raises what Node.start raises."""
+        if self.config.minikafka_http_port >= 0:
+            from minikafka.broker.http import HttpServer
+
+            self._http = HttpServer(self.node)
+            await self._http.start(self.config.minikafka_http_host, self.config.minikafka_http_port)
+        await self.node.start()
+
+    async def stop(self) -> None:
+        """In order: leaderships move away, files are closed."""
+        await self.node.stop()
+        if self._http is not None:
+            await self._http.stop()
+        self._executor.shutdown(wait=False)
+
+    def crash(self) -> None:
+        """Drop every connection and file as a killed process does; nothing is flushed or said."""
+        for listener in self.node.listeners.values():
+            listener.close()
+        self.network.drop_all()
+        for directory in self.node.directories:
+            directory.abandon()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    # -- commands --------------------------------------------------------------------------------------------------
+
+    def handle(self, command: str, arguments: dict[str, Any]) -> Any:
+        """Carry out a command; what it returns can be told as JSON. Raises ValueError for one that makes no sense."""
+        work: Callable[..., Any] = {
+            "fault_add": self._fault_add,
+            "fault_remove": self.faults.remove,
+            "fault_clear": self.faults.clear,
+            "fault_hits": self.faults.hits,
+            "cut": lambda ports: self.network.set_cut(set(ports)),
+            "delay": self._delay,
+            "metrics": self._metrics,
+            "replicas": self._replicas,
+            "partition": self._partition,
+            "quorum": self._quorum,
+            "flush": self._flush,
+        }[command]
+        return work(**arguments)
+
+    def _fault_add(self, rule: dict[str, Any]) -> int:
+        return self.faults.add(FaultRule(**rule))
+
+    def _delay(self, ports: list[int], delay_ms: int) -> None:
+        for port in ports:
+            self.network.delay_ms[port] = delay_ms
+
+    def _metrics(self) -> str:
+        from minikafka.broker.metrics import NodeMetrics
+
+        return NodeMetrics(self.node).render().decode()
+
+    def _replicas(self) -> list[dict[str, Any]]:
+        broker = self.node.broker
+        return [] if broker is None else [_replica(partition) for partition in broker.replicas.partitions.values()]
+
+    def _partition(self, topic: str, partition: int) -> dict[str, Any]:
+        image = self.node.metadata.image
+        known = image.topics_by_name.get(topic)
+        found = None if known is None else known.partitions.get(partition)
+        if found is None:
+            return {"offset": image.offset, "partition": None}
+        state = {
+            "leader": found.leader,
+            "leader_epoch": found.leader_epoch,
+            "replicas": list(found.replicas),
+            "isr": list(found.isr),
+            "partition_epoch": found.partition_epoch,
+        }
+        return {"offset": image.offset, "partition": state}
+
+    def _quorum(self) -> dict[str, int]:
+        raft = self.node.raft
+        return {"leader": -1 if raft.leader_id is None else raft.leader_id, "epoch": raft.leader_epoch}
+
+    def _flush(self) -> None:
+        """Write the checkpoints now, so that readers of the directory see the high watermarks."""
+        for directory in self.node.directories:
+            if not directory.is_offline:
+                directory.checkpoint_all()
+
+    def _dispatchers(self) -> list[Any]:
+        found = [] if self.node.broker is None else [self.node.broker.dispatcher]
+        controller = self.node._controller_dispatcher
+        return found if controller is None else [*found, controller]
+
+    def _topic_name(self, topic_id: bytes) -> str:
+        topic = self.node.metadata.image.topics_by_id.get(topic_id)
+        return "" if topic is None else topic.name
+
+
+def _replica(partition: Partition) -> dict[str, Any]:
+    log = partition.log
+    return {
+        "topic": partition.topic,
+        "partition": partition.index,
+        "role": "leader" if partition.leader is not None else "follower",
+        "leader_epoch": partition.leader_epoch,
+        "log_start_offset": log.log_start_offset,
+        "high_watermark": log.high_watermark,
+        "log_end_offset": log.log_end_offset,
+    }

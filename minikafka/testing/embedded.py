@@ -1,0 +1,641 @@
+"""Embedded clusters: real brokers on free ports of this machine, for the length of a test.
+
+    with EmbeddedCluster(brokers=3, topics={"orders": {"partitions": 6}}) as cluster:
+        producer = confluent_kafka.Producer(cluster.client_config("confluent"))
+        cluster.broker(cluster.leader("orders", 0)).kill()
+        ...
+        cluster.audit()
+
+Two modes. "thread": each broker is an event loop in a thread of this process; the quickest, and a debugger sees into it. "process": each
+broker is a process; `kill` is kill -9. Both end with the test process, however it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from minikafka.testing import looking
+from minikafka.testing.admin_thread import AdminThread
+from minikafka.testing.errors import ClusterError
+from minikafka.testing.faults import FaultRule
+from minikafka.testing.layout import ClusterLayout, NodeLayout
+from minikafka.testing.logs import ThreadLogs, tail
+from minikafka.testing.processes import ProcessHost
+from minikafka.testing.threads import ThreadHost
+from minikafka.testing.wait import wait_until
+
+Mode = Literal["thread", "process"]
+START_TIMEOUT_S = 30.0
+WAIT_TIMEOUT_S = 15.0
+ASK_TIMEOUT_S = 10.0
+CONTROLLERS_DEFAULT_MAX = 3
+_NUMBERS = itertools.count(1)
+
+__all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "Fault"]
+
+
+class EmbeddedCluster:
+    """A cluster for a test; a context manager, with `with` and with `async with`.
+
+    Methods block; in a coroutine use `cluster.aio`, which has the same methods as coroutines. Node ids are 1 to `brokers`.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        topics: Mapping[str, Mapping[str, Any] | int] | Iterable[str] = (),
+        config: Mapping[str, Any] | None = None,
+        mode: Mode = "thread",
+        controllers: int | None = None,
+        racks: Mapping[int, str] | None = None,
+        directory: Path | str | None = None,
+        cluster_id: str | None = None,
+        log_level: str = "INFO",
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """`topics`: name -> number of partitions, or a mapping with partitions, replication_factor and configs. `config`: broker
+        properties for every node, over the quick ones of `layout.QUICK_PROPERTIES`. The first `controllers` brokers (3, or 1 of fewer than
+        3 brokers) are controllers too. A `directory` that is given is kept, and used again if it was formatted by a cluster of the
+        same `cluster_id`; otherwise a temporary one is removed at the end."""
+        if mode not in ("thread", "process"):
+            raise ValueError(f"mode={mode}: must be thread or process")
+        if brokers < 1:
+            raise ValueError(f"brokers={brokers}: must be at least 1")
+        if controllers is None:
+            controllers = CONTROLLERS_DEFAULT_MAX if brokers >= CONTROLLERS_DEFAULT_MAX else 1
+        self.mode: Mode = mode
+        self.log_level = log_level.upper()
+        self._size = brokers
+        self._controllers = min(controllers, brokers)
+        self._topics = _topic_specs(topics)
+        self._config = {name: _text(value) for name, value in (config or {}).items()}
+        self._racks = dict(racks or {})
+        self._given_directory = None if directory is None else Path(directory)
+        self._cluster_id = cluster_id
+        self._start_timeout_s = start_timeout_s
+        self._layout: ClusterLayout | None = None
+        self._host: ThreadHost | ProcessHost | None = None
+        self._logs: ThreadLogs | None = None
+        self._admin: AdminThread | None = None
+        self._brokers: dict[int, BrokerHandle] = {}
+        self.started_seconds = 0.0
+        self.aio = _Awaitable(self)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await asyncio.to_thread(self.stop)
+
+    def start(self) -> None:
+        """Start and wait until every broker answers, groups have a coordinator and the topics have leaders. Raises ClusterError."""
+        if self._layout is not None:
+            raise ClusterError("the cluster is started already")
+        began = time.monotonic()
+        # The process that brokers are forked from imports while this one prepares the directories.
+        host: ThreadHost | ProcessHost = ProcessHost(self.log_level) if self.mode == "process" else ThreadHost()
+        self._host = host
+        try:
+            self._prepare(host)
+            started = {broker.node_id: broker.process.start() for broker in self._brokers.values()}
+            for node_id, future in started.items():
+                self._await_start(node_id, future)
+            self.wait_ready(timeout_s=self._start_timeout_s)
+            for name, spec in self._topics.items():
+                self.create_topic(name, **spec)
+        except BaseException:
+            self.stop(keep_directory=False)
+            raise
+        self.started_seconds = time.monotonic() - began
+
+    def _prepare(self, host: ThreadHost | ProcessHost) -> None:
+        directory = self._given_directory or Path(tempfile.mkdtemp(prefix="minikafka-"))
+        if isinstance(host, ProcessHost) and self._given_directory is None:
+            host.own(directory)
+        layout = self._layout = ClusterLayout(directory, self._size, self._controllers, self._config, self._racks, self._cluster_id)
+        tag = f"minikafka-{next(_NUMBERS)}"
+        for node in layout.nodes.values():
+            layout.format(node)
+            process = host.node(node, tag) if isinstance(host, ThreadHost) else host.node(node)
+            self._brokers[node.node_id] = BrokerHandle(self, node, process)
+        if isinstance(host, ThreadHost):
+            self._logs = ThreadLogs(tag, {n.node_id: n.directory / "broker.log" for n in layout.nodes.values()}, self.log_level)
+
+    def _await_start(self, node_id: int, future: Any) -> None:
+        try:
+            future.result(self._start_timeout_s)
+        except ClusterError:
+            raise
+        except TimeoutError:
+            raise ClusterError(f"broker {node_id} did not start within {self._start_timeout_s:g} s\n{self.logs()}") from None
+        except Exception as error:
+            raise ClusterError(f"broker {node_id} cannot start: {error or type(error).__name__}") from error
+
+    def stop(self, *, keep_directory: bool = False) -> None:
+        """Stop every broker in order and remove the directory unless it was given. Safe to call again."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+        brokers = list(self._brokers.values())
+        host, self._host = self._host, None
+        try:
+            if host is not None:
+                self._stop_brokers(brokers)
+        finally:
+            if self._logs is not None:
+                self._logs.close()
+                self._logs = None
+            if host is not None:
+                host.close()
+            layout, self._layout = self._layout, None
+            self._brokers = {}
+            if layout is not None:
+                layout.ports.release()
+                if self._given_directory is None and not keep_directory:
+                    shutil.rmtree(layout.directory, ignore_errors=True)
+
+    close = stop
+
+    def _stop_brokers(self, brokers: list[BrokerHandle]) -> None:
+        """What is about to be removed is killed. Else brokers that are no controllers go first: controllers take their leaderships."""
+        for is_controller in (False, True):
+            group = [b for b in brokers if b.is_controller == is_controller and b.running]
+            if self._given_directory is None:
+                for broker in group:
+                    broker.process.kill()
+                continue
+            for broker in group:
+                broker.process.begin_stop()
+            for broker in group:
+                try:
+                    broker.process.terminate()
+                except ClusterError:
+                    broker.process.kill()
+
+    # -- addresses -------------------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> Path:
+        """Under which every broker has its own."""
+        return self._need_layout().directory
+
+    @property
+    def cluster_id(self) -> str:
+        """22 characters."""
+        return self._need_layout().cluster_id
+
+    @property
+    def brokers(self) -> list[BrokerHandle]:
+        """All of them, dead ones too, in order of node id."""
+        return list(self._brokers.values())
+
+    def broker(self, node_id: int) -> BrokerHandle:
+        """A broker by its node id. Raises ClusterError."""
+        found = self._brokers.get(node_id)
+        if found is None:
+            raise ClusterError(f"there is no broker {node_id}; there are {', '.join(map(str, self._brokers)) or 'none: start the cluster'}")
+        return found
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of every broker, separated by commas."""
+        return ",".join(node.address for node in self._need_layout().nodes.values())
+
+    def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]:
+        """Settings that connect a client: "confluent", "aiokafka", "kafka-python", "java" or "spark"; `more` is added."""
+        return looking.client_config(self.bootstrap_servers, client, more)
+
+    def _need_layout(self) -> ClusterLayout:
+        if self._layout is None:
+            raise ClusterError("the cluster is not running: use it in a with statement or call start()")
+        return self._layout
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    @property
+    def admin(self) -> AdminThread:
+        """Runs coroutine functions of minikafka.client.admin.Admin: `cluster.admin.call(lambda admin: admin.list_groups())`."""
+        if self._admin is None:
+            self._need_layout()
+            self._admin = AdminThread(self.bootstrap_servers)
+        return self._admin
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int | None = None, configs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Create a topic and wait until it is led and fully in sync. Raises ClusterError, BrokerError."""
+        factor = replication_factor if replication_factor is not None else -1
+        texts = {key: _text(value) for key, value in (configs or {}).items()}
+        self.admin.call(lambda admin: admin.create_topic(name, partitions=partitions, replication_factor=factor, configs=texts))
+        self.wait_healthy([name])
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until every running broker has forgotten it."""
+        self.admin.call(lambda admin: admin.delete_topic(name))
+        wait_until(
+            lambda: all(looking.topic_of(b.address, name) is None for b in self._answering()), f"topic {name} to be gone", WAIT_TIMEOUT_S
+        )
+
+    def topics(self) -> list[str]:
+        """Names of the topics that are not internal, in order."""
+        names: list[str] = self.admin.call(lambda admin: admin.list_topics(with_internal=False))
+        return names
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def _answering(self) -> list[BrokerHandle]:
+        found = [broker for broker in self._brokers.values() if broker.running and not broker.paused]
+        if not found:
+            raise ClusterError("no broker is running")
+        return found
+
+    def partition(self, topic: str, partition: int) -> looking.PartitionState:
+        """Leader, epoch, replicas and in-sync replicas, as the running broker with the newest metadata knows them."""
+        newest, found = -1, None
+        for broker in self._answering():
+            answer = broker.ask("partition", topic=topic, partition=partition)
+            if answer["offset"] > newest:
+                newest, found = answer["offset"], answer["partition"]
+        if found is None:
+            raise ClusterError(f"there is no partition {topic}-{partition}")
+        return looking.PartitionState(topic, partition, **found)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Node id of the leader, -1 without one."""
+        return self.partition(topic, partition).leader
+
+    def isr(self, topic: str, partition: int) -> list[int]:
+        """Node ids of the in-sync replicas, in order."""
+        return sorted(self.partition(topic, partition).isr)
+
+    @property
+    def controller(self) -> int:
+        """Node id of the active controller, -1 without one."""
+        found = [broker.ask("quorum") for broker in self._answering()]
+        return int(max(found, key=lambda quorum: quorum["epoch"])["leader"])
+
+    def replicas(self, topic: str, partition: int) -> dict[int, dict[str, Any]]:
+        """By node id: role, leader_epoch, log_start_offset, high_watermark, log_end_offset of every running replica."""
+        found = {}
+        for broker in self._answering():
+            for row in broker.ask("replicas"):
+                if row["topic"] == topic and row["partition"] == partition:
+                    found[broker.node_id] = row
+        return found
+
+    def metrics(self, node_id: int) -> dict[str, float]:
+        """A broker's metrics: name (with {labels} if any) -> value."""
+        return looking.parse_metrics(self.broker(node_id).ask("metrics"))
+
+    def describe(self) -> str:
+        """The state of the cluster for a person: brokers, leaders, in-sync sets, each replica's offsets."""
+        return looking.describe(self)
+
+    def logs(self, lines_max: int = 15) -> str:
+        """The end of every broker's log."""
+        layout = self._layout
+        if layout is None:
+            return ""
+        return "\n".join(tail(f"broker {n.node_id}", n.directory / "broker.log", lines_max) for n in layout.nodes.values())
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait_until(self, condition: Callable[[], object], what: str = "the condition", timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Ask again until `condition()` is true; connection errors count as not yet. Raises ClusterError with the cluster's state."""
+        wait_until(condition, what, timeout_s, lambda: f"{self.describe()}\n{self.logs()}")
+
+    def wait_ready(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Until all running brokers know each other and a group's coordinator is found."""
+        expected = {broker.node_id for broker in self._answering()}
+
+        def ready() -> bool:
+            for broker in self._answering():
+                broker.raise_if_dead()
+                if looking.brokers_of(broker.address) != expected:
+                    return False
+            return all(looking.has_coordinator(broker.address) for broker in self._answering())
+
+        self.wait_until(ready, f"brokers {sorted(expected)} to be ready", timeout_s)
+
+    def wait_leader(self, topic: str, partition: int, *, node_id: int | None = None, timeout_s: float = WAIT_TIMEOUT_S) -> int:
+        """Until the partition has a leader that runs (this one, if given); its node id."""
+        found = -1
+
+        def led() -> bool:
+            nonlocal found
+            found = self.leader(topic, partition)
+            return found == node_id if node_id is not None else found >= 0 and self.broker(found).running
+
+        self.wait_until(led, f"a leader of {topic}-{partition}" if node_id is None else f"{node_id} to lead {topic}-{partition}", timeout_s)
+        return found
+
+    def wait_isr(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        size: int | None = None,
+        members: Iterable[int] | None = None,
+        timeout_s: float = WAIT_TIMEOUT_S,
+    ) -> None:
+        """Until the in-sync set has this size, or these members; all replicas when neither is given."""
+        wanted = None if members is None else sorted(members)
+
+        def as_wanted() -> bool:
+            state = self.partition(topic, partition)
+            if wanted is not None:
+                return sorted(state.isr) == wanted
+            return len(state.isr) == (len(state.replicas) if size is None else size)
+
+        what = f"members {wanted}" if wanted is not None else f"{'every replica' if size is None else size} in sync"
+        self.wait_until(as_wanted, f"{topic}-{partition}: {what}", timeout_s)
+
+    def wait_healthy(self, topics: Iterable[str] | None = None, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Until every partition (of these topics) has a leader and all its replicas are in sync, on every running broker."""
+        names = None if topics is None else list(topics)
+
+        def healthy() -> bool:
+            return all(looking.is_healthy(broker.address, names) for broker in self._answering())
+
+        self.wait_until(healthy, "every partition to be led and in sync", timeout_s)
+
+    # -- acting ----------------------------------------------------------------------------------------------------
+
+    def transfer_leadership(self, topic: str, partition: int, to: int, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Make a replica the preferred one and have it elected; returns when it leads. Raises ClusterError, BrokerError."""
+        state = self.partition(topic, partition)
+        if to not in state.replicas:
+            raise ClusterError(f"broker {to} holds no replica of {topic}-{partition} (replicas: {state.replicas})")
+        if state.leader == to:
+            return
+        replicas = [to, *(node_id for node_id in state.replicas if node_id != to)]
+        key = (topic, partition)
+        self.admin.call(lambda admin: admin.alter_reassignments({key: replicas}))
+
+        def reordered() -> bool:
+            return self.partition(topic, partition).replicas[0] == to
+
+        self.wait_until(reordered, f"{to} to be the preferred leader of {topic}-{partition}", timeout_s)
+
+        def elected() -> bool:
+            self.admin.call(lambda admin: admin.elect_leaders([key]))
+            return self.leader(topic, partition) == to
+
+        self.wait_until(elected, f"{to} to lead {topic}-{partition}", timeout_s)
+
+    def partition_network(self, *sides: Iterable[int]) -> None:
+        """Cut the links between brokers of different sides; brokers that are not named are a side of their own. Clients reach all."""
+        groups = [set(side) for side in sides]
+        groups.append(set(self._brokers).difference(*groups))
+        for broker in self._answering():
+            own = next(side for side in groups if broker.node_id in side)
+            broker.ask("cut", ports=[port for other in self._brokers.values() if other.node_id not in own for port in other.ports])
+
+    def heal(self) -> None:
+        """Undo `partition_network` and `delay`."""
+        for broker in self._answering():
+            broker.ask("cut", ports=[])
+            broker.ask("delay", ports=[port for other in self._brokers.values() for port in other.ports], delay_ms=0)
+
+    def delay(self, node_id: int, ms: int) -> None:
+        """What other brokers ask of this broker reaches it `ms` later."""
+        ports = list(self.broker(node_id).ports)
+        for broker in self._answering():
+            broker.ask("delay", ports=ports, delay_ms=ms)
+
+    def fault(
+        self,
+        api: str = "",
+        *,
+        error: str | None = None,
+        topic: str = "",
+        partition: int = -1,
+        client_id: str = "",
+        count: int = 1,
+        after_work: bool = False,
+        delay_ms: int = 0,
+        action: str | None = None,
+        brokers: Iterable[int] | None = None,
+    ) -> Fault:
+        """Make brokers misbehave; see `faults.FaultRule`. An empty field is everything; `count` is for each broker, 0 = until removed.
+
+        Without `error` and `action` the answers are right but late. With `after_work` the request is carried out and then answered
+        with the error: the case in which a client cannot know."""
+        chosen = action or ("error" if error else "none")
+        rule = FaultRule(api, topic, partition, client_id, chosen, error or "", delay_ms, after_work, count)
+        rule.check()
+        targets = [self.broker(n) for n in brokers] if brokers is not None else self._answering()
+        return Fault([(broker, broker.ask("fault_add", rule=rule.as_dict())) for broker in targets])
+
+    def clear_faults(self) -> None:
+        """Take every fault away."""
+        for broker in self._answering():
+            broker.ask("fault_clear")
+
+    def repair(self) -> None:
+        """Whatever a test has broken: paused brokers go on, dead ones start, links heal, faults go; returns when all is well again."""
+        hurt = [broker for broker in self._brokers.values() if not broker.running or broker.paused]
+        for broker in hurt:
+            if broker.paused:
+                broker.resume()
+            else:
+                broker.process.start().result(self._start_timeout_s)
+        self.heal()
+        self.clear_faults()
+        if hurt:
+            self.wait_ready()
+            self.wait_healthy()
+
+    def drop_acks(self, node_id: int, count: int = 1) -> Fault:
+        """A broker appends what is produced and never says so."""
+        return self.fault("Produce", action="drop", after_work=True, count=count, brokers=[node_id])
+
+    def audit(self, *, raise_on_mismatch: bool = True, topics: Iterable[str] = ()) -> Any:
+        """Compare the logs of all brokers, batch by batch with recomputed checksums; the result of minikafka.spark.audit.
+
+        Raises ClusterError when replicas differ or are corrupt. A cluster without records passes nothing and fails nothing:
+        `result.outcome` is then INCOMPLETE."""
+        for broker in self._brokers.values():
+            if broker.running and not broker.paused:
+                broker.ask("flush")
+        return looking.audit(self, list(topics), raise_on_mismatch=raise_on_mismatch)
+
+
+class EmbeddedBroker(EmbeddedCluster):
+    """A cluster of one broker."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(1, **options)
+
+    @property
+    def port(self) -> int:
+        """The broker's port."""
+        return self.broker(1).port
+
+
+class BrokerHandle:
+    """One broker of an embedded cluster."""
+
+    def __init__(self, cluster: EmbeddedCluster, layout: NodeLayout, process: Any) -> None:
+        self._cluster = cluster
+        self._node = layout
+        self.process = process
+
+    def __repr__(self) -> str:
+        return f"BrokerHandle({self.node_id}, {self.address}, {'running' if self.running else 'ended'})"
+
+    @property
+    def node_id(self) -> int:
+        """node.id."""
+        return self._node.node_id
+
+    @property
+    def port(self) -> int:
+        """Of the client listener."""
+        return self._node.port
+
+    @property
+    def address(self) -> str:
+        """host:port for clients."""
+        return self._node.address
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Every port that other brokers connect to."""
+        return (self._node.port,) if self._node.controller_port is None else (self._node.port, self._node.controller_port)
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it is a voter of the metadata quorum."""
+        return self._node.controller_port is not None
+
+    @property
+    def log_dir(self) -> Path:
+        """Where its logs are."""
+        return self._node.log_dir
+
+    @property
+    def running(self) -> bool:
+        """Whether it lives; a paused one does."""
+        return bool(self.process.running)
+
+    @property
+    def paused(self) -> bool:
+        """Whether `pause` holds it."""
+        return bool(self.process.paused)
+
+    def raise_if_dead(self) -> None:
+        """Raises ClusterError with why, if the broker has ended by itself."""
+        if not self.running:
+            failure = self.process.failure
+            raise ClusterError(f"broker {self.node_id} has ended{f': {failure}' if failure else ''}\n{self._cluster.logs()}")
+
+    def kill(self) -> None:
+        """As a power cut of the process: SIGKILL, or in thread mode everything dropped at once."""
+        self.process.kill()
+
+    def terminate(self) -> None:
+        """A stop in order: leaderships move away first. Returns when the broker has ended."""
+        self.process.terminate()
+
+    def pause(self) -> None:
+        """Let it hang with its connections open, as SIGSTOP or a long garbage collection does."""
+        self.process.pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self.process.resume()
+
+    def start(self, *, wipe: bool = False, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Start a broker that has ended, with an empty disk if `wipe`; returns when it is in service and known to the others."""
+        if self.running:
+            raise ClusterError(f"broker {self.node_id} is running")
+        layout = self._cluster._need_layout()
+        if wipe:
+            layout.wipe(self._node)
+        layout.format(self._node)
+        self._cluster._await_start(self.node_id, self.process.start())
+        self._cluster.wait_ready(timeout_s=timeout_s)
+
+    def restart(self, *, wipe: bool = False, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Stop it in order if it runs, and start it."""
+        if self.running:
+            self.terminate()
+        self.start(wipe=wipe, timeout_s=timeout_s)
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """A command of `control.NodeRunner.handle`. Raises ClusterError."""
+        return self.process.ask(command, arguments, ASK_TIMEOUT_S)
+
+
+class Fault:
+    """A fault that is installed; a context manager that removes it at the end."""
+
+    def __init__(self, installed: list[tuple[BrokerHandle, int]]) -> None:
+        self._installed = installed
+        self._final = 0
+
+    @property
+    def hits(self) -> int:
+        """How often it has happened, on all brokers together."""
+        return self._final + sum(broker.ask("fault_hits", number=number) for broker, number in self._installed if broker.running)
+
+    def wait(self, hits: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Until it has happened so often. Raises ClusterError."""
+        wait_until(lambda: self.hits >= hits, f"{hits} hits of the fault (so far {self.hits})", timeout_s)
+
+    def remove(self) -> int:
+        """Take it away; how often it has happened."""
+        installed, self._installed = self._installed, []
+        self._final += sum(broker.ask("fault_remove", number=number) for broker, number in installed if broker.running)
+        return self._final
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.remove()
+
+
+class _Awaitable:
+    """The methods of a cluster as coroutines: they run in a thread while the event loop goes on."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._cluster, name)
+
+        async def call(*arguments: Any, **options: Any) -> Any:
+            return await asyncio.to_thread(method, *arguments, **options)
+
+        return call
+
+
+def _topic_specs(topics: Mapping[str, Mapping[str, Any] | int] | Iterable[str]) -> dict[str, dict[str, Any]]:
+    if not isinstance(topics, Mapping):
+        return {name: {} for name in topics}
+    return {name: {"partitions": spec} if isinstance(spec, int) else dict(spec) for name, spec in topics.items()}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,285 @@
+"""Faults that a broker of an embedded cluster can be told to have: wrong answers, late answers, no answers, closed connections.
+
+A rule names what it applies to (an empty field is everything) and what happens. Whether the work is done before the fault shows is the
+difference between "it failed" and "you cannot know": with `after_work` a Produce is appended and then answered with the error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from minikafka.broker.handlers.failures import failure_response
+from minikafka.testing.mirror import mirrored_failure, partitions_of, patch_errors, without_partitions
+from wire.errors import ApiError, ErrorCode
+from wire.message import Response
+
+ACTIONS = ("error", "none", "drop", "disconnect")
+ANY = -1
+
+
+class FaultError(ValueError):
+    """A rule that makes no sense; the message says why."""
+
+
+@dataclass(slots=True)
+class FaultRule:
+    """What a fault applies to, and what it is.
+
+    `api`: name as in Kafka's protocol (Produce, Fetch, JoinGroup ...), "" = every one but ApiVersions and what nodes say among themselves;
+    `topic`, `partition`, `client_id`: "" or -1 = any; `action`: error (answer with the code `error`), none (answer truly, only later),
+    drop (never answer), disconnect (close the connection instead of answering); `delay_ms`: how much later the answer leaves;
+    `after_work`: do the work, then show the fault; `count`: how often a broker does it, 0 = always.
+    """
+
+    api: str = ""
+    topic: str = ""
+    partition: int = ANY
+    client_id: str = ""
+    action: str = "error"
+    error: str = ""
+    delay_ms: int = 0
+    after_work: bool = False
+    count: int = 1
+
+    def check(self) -> None:
+        """Raises FaultError."""
+        if self.action not in ACTIONS:
+            raise FaultError(f"action={self.action}: must be one of {', '.join(ACTIONS)}")
+        if self.action == "error" and self.error not in ErrorCode.__members__:
+            raise FaultError(f"error={self.error or 'missing'}: give the name of a Kafka error, such as NOT_LEADER_OR_FOLLOWER")
+        if self.action == "none" and self.delay_ms <= 0:
+            raise FaultError("a rule with action none needs delay_ms")
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the way to another process."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class _Installed:
+    number: int
+    rule: FaultRule
+    left: int
+    hits: int = 0
+
+
+#: Without a name in the rule these are left alone: clients could not even connect, or the cluster would fall apart.
+_NOT_BY_DEFAULT = frozenset(
+    {
+        "ApiVersions", "Vote", "BeginQuorumEpoch", "EndQuorumEpoch", "BrokerHeartbeat", "BrokerRegistration", "AlterPartition",
+        "ControllerRegistration", "FetchSnapshot", "AllocateProducerIds", "Envelope",
+    }
+)  # fmt: skip
+
+
+class FaultTable:
+    """The faults of one broker; wraps the handlers of its dispatchers when there is a first rule."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, dispatchers: Callable[[], list[Any]], topic_name: Callable[[bytes], str]) -> None:
+        """`topic_name` gives the name of a topic id, "" for an unknown one."""
+        self._loop = loop
+        self._dispatchers = dispatchers
+        self._topic_name = topic_name
+        self._rules: dict[int, _Installed] = {}
+        self._numbers = itertools.count(1)
+        self._wrapped: list[tuple[Any, Any]] = []
+
+    def add(self, rule: FaultRule) -> int:
+        """Install a rule; its number. Raises FaultError."""
+        rule.check()
+        served = {entry.name for dispatcher in self._dispatchers() for entry in dispatcher.entries}
+        if rule.api and rule.api not in served:
+            raise FaultError(f"api={rule.api}: not served here; one of {', '.join(sorted(served))}")
+        number = next(self._numbers)
+        self._rules[number] = _Installed(number, rule, rule.count or -1)
+        self._wrap()
+        return number
+
+    def remove(self, number: int) -> int:
+        """Take a rule away; how often it hit."""
+        installed = self._rules.pop(number, None)
+        if not self._rules:
+            self._unwrap()
+        return 0 if installed is None else installed.hits
+
+    def clear(self) -> None:
+        """Take every rule away."""
+        self._rules.clear()
+        self._unwrap()
+
+    def hits(self, number: int) -> int:
+        """How often a rule has hit."""
+        installed = self._rules.get(number)
+        return 0 if installed is None else installed.hits
+
+    # -- wrapping --------------------------------------------------------------------------------------------------
+
+    def _wrap(self) -> None:
+        if self._wrapped:
+            return
+        for dispatcher in self._dispatchers():
+            for entry in dispatcher.entries:
+                original = entry.handler
+                self._wrapped.append((entry, original))
+                entry.handler = self._asynchronous(original) if inspect.iscoroutinefunction(original) else self._plain(original)
+
+    def _unwrap(self) -> None:
+        for entry, original in self._wrapped:
+            entry.handler = original
+        self._wrapped.clear()
+
+    def _plain(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def handler(context: Any, request: Any) -> Any:
+            found = self._match(context, request)
+            if found is None:
+                return original(context, request)
+            outcome = _Outcome(self, found, context, request)
+            if not outcome.works:
+                outcome.settle(None)
+                return None
+            response = original(outcome, outcome.request)
+            if response is not None:
+                outcome.settle(response)
+            return None
+
+        return handler
+
+    def _asynchronous(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        async def handler(context: Any, request: Any) -> Any:
+            found = self._match(context, request)
+            if found is None:
+                return await original(context, request)
+            outcome = _Outcome(self, found, context, request)
+            if not outcome.works:
+                outcome.settle(None)
+                return None
+            try:
+                response = await original(outcome, outcome.request)
+            except ApiError as error:
+                response = failure_response(request, context.api_version, error)
+            if response is not None:
+                outcome.settle(response)
+            return None
+
+        return handler
+
+    # -- matching --------------------------------------------------------------------------------------------------
+
+    def _match(self, context: Any, request: Any) -> _Installed | None:
+        name = context.entry.name
+        for installed in self._rules.values():
+            rule = installed.rule
+            if not installed.left or (rule.api != name if rule.api else name in _NOT_BY_DEFAULT):
+                continue
+            if rule.client_id and rule.client_id != context.client_id:
+                continue
+            if (rule.topic or rule.partition != ANY) and not any(self._covers(rule, key) for key in partitions_of(request)):
+                continue
+            installed.left -= 1
+            installed.hits += 1
+            return installed
+        return None
+
+    def _covers(self, rule: FaultRule, key: tuple[str | bytes, int]) -> bool:
+        topic, index = key
+        name = self._topic_name(topic) if isinstance(topic, bytes) else topic
+        return (not rule.topic or rule.topic == name) and (rule.partition in (ANY, index) or index == ANY)
+
+    def chosen(self, rule: FaultRule) -> Callable[[tuple[str | bytes, int]], bool]:
+        """Whether the rule covers a partition."""
+        return lambda key: self._covers(rule, key)
+
+    def later(self, delay_ms: int, work: Callable[[], None]) -> None:
+        """Now for no delay."""
+        if delay_ms > 0:
+            self._loop.call_later(delay_ms / 1000, work)
+        else:
+            work()
+
+
+class _Outcome:
+    """Stands in for a request's context between the handler and the answer."""
+
+    def __init__(self, table: FaultTable, installed: _Installed, context: Any, request: Any) -> None:
+        rule = installed.rule
+        self._table = table
+        self._rule = rule
+        self._context = context
+        self._whole = request
+        self.works = rule.after_work or rule.action == "none"
+        self.request = request
+        if not self.works and rule.action == "error" and (rule.topic or rule.partition != ANY):
+            rest = without_partitions(request, table.chosen(rule))
+            if rest is not None:
+                self.request, self.works = rest, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    def respond(self, response: Response) -> None:
+        """The handler answers."""
+        self.settle(response)
+
+    def respond_pieces(self, pieces: list[Any]) -> None:
+        """The handler answers with an encoded frame: it is taken apart, or let through when it holds file regions."""
+        if not all(isinstance(piece, bytes | bytearray | memoryview) for piece in pieces):
+            self._table.later(self._rule.delay_ms, lambda: self._context.respond_pieces(pieces))
+            return
+        from wire.header import decode_response_header
+
+        frame = memoryview(b"".join(pieces))[4:]
+        entry = self._context.entry
+        _, position = decode_response_header(frame, entry.api_key, self._context.api_version, 0)
+        self.settle(entry.response_class.decode(self._context.api_version, frame, position))
+
+    def no_response(self) -> None:
+        """acks=0: nothing to falsify, but the connection can still be closed."""
+        if self._rule.action in ("error", "disconnect"):
+            self._context.close("an injected fault")
+        else:
+            self._context.no_response()
+
+    def settle(self, response: Any) -> None:
+        """Show the fault, with the true answer at hand when work was done."""
+        rule, context = self._rule, self._context
+        if rule.action == "disconnect":
+            self._table.later(rule.delay_ms, lambda: context.close("closed by an injected fault"))
+            return
+        if rule.action == "drop":
+            return
+        answer = response if rule.action == "none" else self._falsified(response)
+        if getattr(self._whole, "acks", None) == 0:
+            self._table.later(rule.delay_ms, self.no_response)
+            return
+        self._table.later(rule.delay_ms, lambda: context.respond(answer))
+
+    def _falsified(self, response: Any) -> Any:
+        rule = self._rule
+        code = ErrorCode[rule.error]
+        chosen = self._table.chosen(rule) if rule.topic or rule.partition != ANY else None
+        if response is None:
+            return mirrored_failure(self._whole, self._context.entry.response_class, self._context.api_version, code)
+        if self.request is not self._whole:
+            failed = mirrored_failure(self._whole, self._context.entry.response_class, self._context.api_version, code, chosen)
+            return _joined(response, failed)
+        patch_errors(response, code, chosen)
+        return response
+
+
+def _joined(response: Any, failed: Any) -> Any:
+    """Put the failed topics next to the good ones: every array of structs at the top of both."""
+    for declared in type(response).FIELDS:
+        value = getattr(response, declared.name)
+        if isinstance(value, list) and value and declared.name != "node_endpoints":
+            setattr(response, declared.name, value + getattr(failed, declared.name))
+            return response
+    for declared in type(failed).FIELDS:
+        value = getattr(failed, declared.name)
+        if isinstance(value, list) and value:
+            setattr(response, declared.name, value)
+    return response

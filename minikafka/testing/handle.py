@@ -1,0 +1,98 @@
+"""What a test holds: names of its own in a cluster that others use too, and a clean-up at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from minikafka.client.errors import ClientError
+from minikafka.testing import looking
+from minikafka.testing.admin_thread import AdminThread
+
+
+class SomeCluster(Protocol):
+    """EmbeddedCluster or ExternalCluster."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def admin(self) -> AdminThread: ...
+
+    def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]: ...
+
+
+class ExternalCluster:
+    """A cluster that runs already: a service of the CI, a real Apache Kafka."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._admin: AdminThread | None = None
+
+    @property
+    def admin(self) -> AdminThread:
+        """See EmbeddedCluster.admin."""
+        if self._admin is None:
+            self._admin = AdminThread(self.bootstrap_servers)
+        return self._admin
+
+    def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]:
+        """See EmbeddedCluster.client_config."""
+        return looking.client_config(self.bootstrap_servers, client, more)
+
+    def close(self) -> None:
+        """Disconnect."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+
+class KafkaHandle:
+    """One test's view of a cluster. Topics and groups made here have a prefix of their own and are deleted by `close`."""
+
+    def __init__(self, cluster: SomeCluster, prefix: str | None = None) -> None:
+        self.cluster: Any = cluster
+        self.prefix = prefix if prefix is not None else f"test-{uuid.uuid4().hex[:8]}-"
+        self._topics: list[str] = []
+        self._groups: list[str] = []
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port, separated by commas."""
+        return self.cluster.bootstrap_servers  # type: ignore[no-any-return]
+
+    def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]:
+        """Settings that connect a client: "confluent", "aiokafka", "kafka-python", "java" or "spark"; `more` is added."""
+        return self.cluster.client_config(client, **more)  # type: ignore[no-any-return]
+
+    def topic(
+        self, name: str = "topic", partitions: int = 1, replication_factor: int = -1, configs: Mapping[str, Any] | None = None
+    ) -> str:
+        """Create a topic whose name ends in `name`; its full name. Asking for it again makes another one fail."""
+        full = self.prefix + name
+        texts = {key: str(value) for key, value in (configs or {}).items()}
+        self.cluster.admin.call(
+            lambda admin: admin.create_topic(full, partitions=partitions, replication_factor=replication_factor, configs=texts)
+        )
+        self._topics.append(full)
+        return full
+
+    def group(self, name: str = "group") -> str:
+        """A group id of this test."""
+        full = self.prefix + name
+        if full not in self._groups:
+            self._groups.append(full)
+        return full
+
+    def close(self) -> None:
+        """Delete what this test made; a cluster that is gone, or a group that still has members, is left as it is."""
+        for group in self._groups:
+            with contextlib.suppress(ClientError, OSError, TimeoutError):
+                self.cluster.admin.call(lambda admin, group=group: admin.delete_group(group))
+        for topic in self._topics:
+            with contextlib.suppress(ClientError, OSError, TimeoutError):
+                self.cluster.admin.call(lambda admin, topic=topic: admin.delete_topic(topic))
+        self._topics.clear()
+        self._groups.clear()

@@ -1,0 +1,129 @@
+"""Where the nodes of an embedded cluster are and how they are configured; formats their storage without a process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from minikafka.testing.ports import HOST, ReservedPorts
+
+#: Properties that let a test cluster start, rebalance and notice a dead broker quickly; `config` overrides them.
+QUICK_PROPERTIES: Mapping[str, str] = {
+    "offsets.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "broker.session.timeout.ms": "1500",
+    "broker.heartbeat.interval.ms": "200",
+    "replica.lag.time.max.ms": "5000",
+    "replica.fetch.backoff.ms": "100",
+    "controller.quorum.election.timeout.ms": "200",
+    "controller.quorum.election.backoff.max.ms": "100",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "controller.quorum.append.linger.ms": "0",
+    "log.segment.delete.delay.ms": "500",
+    "log.segment.bytes": str(64 << 20),
+    "log.index.size.max.bytes": str(1 << 20),
+}
+REPLICAS_DEFAULT = 3
+
+
+@dataclass(slots=True)
+class NodeLayout:
+    """One node: its number, its ports on 127.0.0.1 (`controller_port` None for a broker only) and its directory."""
+
+    node_id: int
+    port: int
+    controller_port: int | None
+    directory: Path
+    properties: dict[str, str]
+
+    @property
+    def log_dir(self) -> Path:
+        """The only entry of `log.dirs`."""
+        return self.directory / "data"
+
+    @property
+    def address(self) -> str:
+        """host:port for clients."""
+        return f"{HOST}:{self.port}"
+
+
+class ClusterLayout:
+    """Nodes 1 to `brokers`, the first `controllers` of which are controllers too, under one directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int,
+        controllers: int,
+        config: Mapping[str, str],
+        racks: Mapping[int, str],
+        cluster_id: str | None = None,
+    ) -> None:
+        from wire.uuid import uuid_to_text
+
+        self.directory = directory
+        self.cluster_id = cluster_id or uuid_to_text(_random_uuid())
+        self.ports = ReservedPorts(brokers + controllers)
+        replicas = str(min(brokers, REPLICAS_DEFAULT))
+        given = {
+            **QUICK_PROPERTIES,
+            "offsets.topic.replication.factor": replicas,
+            "default.replication.factor": replicas,
+            **config,
+        }
+        numbers = self.ports.numbers
+        voters = ",".join(f"{n + 1}@{HOST}:{numbers[brokers + n]}" for n in range(controllers))
+        self.nodes: dict[int, NodeLayout] = {}
+        for index in range(brokers):
+            node_id = index + 1
+            controller_port = numbers[brokers + index] if index < controllers else None
+            node = NodeLayout(node_id, numbers[index], controller_port, directory / f"broker-{node_id}", {})
+            listeners = f"PLAINTEXT://{HOST}:{node.port}"
+            if controller_port is not None:
+                listeners += f",CONTROLLER://{HOST}:{controller_port}"
+            node.properties = {
+                "process.roles": "broker" if controller_port is None else "broker,controller",
+                "node.id": str(node_id),
+                "controller.quorum.voters": voters,
+                "listeners": listeners,
+                "controller.listener.names": "CONTROLLER",
+                "log.dirs": str(node.log_dir),
+                **({"broker.rack": racks[node_id]} if node_id in racks else {}),
+                **given,
+            }
+            self.nodes[node_id] = node
+
+    def format(self, node: NodeLayout) -> None:
+        """Format the node's storage unless it is formatted; writes its server.properties for whoever looks. Raises ConfigurationError,
+        FormatError, OSError."""
+        from minikafka.broker.config import BrokerConfig
+        from minikafka.broker.format import format_storage
+        from storage.filesystem import OsFileSystem
+
+        config = BrokerConfig.from_properties(node.properties)
+        node.directory.mkdir(parents=True, exist_ok=True)
+        text = "".join(f"{name}={value}\n" for name, value in node.properties.items())
+        (node.directory / "server.properties").write_text(text)
+        format_storage(
+            OsFileSystem(),
+            config,
+            cluster_id=self.cluster_id,
+            wall_ms=time.time_ns() // 1_000_000,
+            random_bytes=os.urandom,
+            ignore_formatted=True,
+        )
+
+    def wipe(self, node: NodeLayout) -> None:
+        """Delete everything the node has stored."""
+        shutil.rmtree(node.log_dir, ignore_errors=True)
+
+
+def _random_uuid() -> bytes:
+    import uuid
+
+    return uuid.uuid4().bytes

@@ -1,0 +1,148 @@
+"""Questions to a broker, one request each, and what a cluster looks like in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from minikafka.testing.errors import ClusterError
+from minikafka.testing.probe import exchange, metadata
+from wire.errors import WireError
+from wire.messages.find_coordinator import FindCoordinatorRequest
+
+if TYPE_CHECKING:
+    from minikafka.testing.embedded import EmbeddedCluster
+
+PROBE_TIMEOUT_S = 2.0
+COORDINATOR_VERSION = 3
+PROBE_GROUP = "minikafka-is-ready"
+FINDINGS_SHOWN_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition as one broker's metadata tells; leader -1 = none."""
+
+    topic: str
+    index: int
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+    partition_epoch: int
+
+
+def _at(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def brokers_of(address: str) -> set[int]:
+    """Node ids of the live brokers that a broker knows."""
+    return {broker.node_id for broker in metadata(*_at(address), [], PROBE_TIMEOUT_S).brokers}
+
+
+def has_coordinator(address: str) -> bool:
+    """Whether a group's coordinator is found, which means that its topic exists and is led."""
+    answer: Any = exchange(*_at(address), FindCoordinatorRequest(key=PROBE_GROUP, key_type=0), COORDINATOR_VERSION, PROBE_TIMEOUT_S)
+    return not answer.error_code
+
+
+def topic_of(address: str, name: str) -> Any | None:
+    """The topic in a broker's metadata, None when it does not know it."""
+    found = metadata(*_at(address), [name], PROBE_TIMEOUT_S).topics
+    return found[0] if found and not found[0].error_code else None
+
+
+def is_healthy(address: str, names: list[str] | None) -> bool:
+    """Whether every partition has a leader and all its replicas in sync."""
+    topics = metadata(*_at(address), names, PROBE_TIMEOUT_S).topics
+    return all(
+        not topic.error_code
+        and topic.partitions
+        and all(p.leader_id >= 0 and len(p.isr_nodes) == len(p.replica_nodes) for p in topic.partitions)
+        for topic in topics
+    )
+
+
+def client_config(bootstrap: str, client: str, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that connect a client of this kind. Raises ValueError for an unknown one."""
+    if client in ("confluent", "java"):
+        base: dict[str, Any] = {"bootstrap.servers": bootstrap}
+    elif client == "aiokafka":
+        base = {"bootstrap_servers": bootstrap}
+    elif client == "kafka-python":
+        base = {"bootstrap_servers": bootstrap.split(",")}
+    elif client == "spark":
+        base = {"kafka.bootstrap.servers": bootstrap}
+    else:
+        raise ValueError(f"client={client}: must be confluent, aiokafka, kafka-python, java or spark")
+    return {**base, **more}
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    """The samples of a text exposition: name{labels} -> value."""
+    samples = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in samples}
+
+
+def describe(cluster: EmbeddedCluster) -> str:
+    """Brokers, partitions and replicas, one line each."""
+    lines = [f"cluster {cluster.cluster_id} ({cluster.mode} mode), {cluster.directory}"]
+    alive = []
+    for broker in cluster.brokers:
+        state = "paused" if broker.paused else "running" if broker.running else "ended"
+        lines.append(f"  broker {broker.node_id} {broker.address} {state}{' controller' if broker.is_controller else ''}")
+        if state == "running":
+            alive.append(broker)
+    offsets: dict[tuple[str, int], list[str]] = {}
+    for broker in alive:
+        try:
+            for row in broker.ask("replicas"):
+                text = f"{broker.node_id}:{row['log_start_offset']}..{row['high_watermark']}..{row['log_end_offset']}"
+                offsets.setdefault((row["topic"], row["partition"]), []).append(text)
+        except ClusterError as error:
+            lines.append(f"  {error}")
+    for broker in alive:
+        try:
+            topics = metadata(*_at(broker.address), None, PROBE_TIMEOUT_S).topics
+        except (OSError, WireError) as error:
+            lines.append(f"  broker {broker.node_id} does not answer: {error}")
+            continue
+        for topic in topics:
+            for p in sorted(topic.partitions, key=lambda entry: entry.partition_index):
+                logs = " ".join(offsets.get((topic.name or "", p.partition_index), []))
+                lines.append(
+                    f"  {topic.name}-{p.partition_index} leader {p.leader_id} epoch {p.leader_epoch} replicas {p.replica_nodes}"
+                    f" isr {p.isr_nodes} start..hw..end {logs}"
+                )
+        break
+    return "\n".join(lines)
+
+
+class _InlineEngine:
+    """Runs the audit in this process: test logs are small."""
+
+    name = "inline"
+    parallelism = 1
+
+    def map(self, function: Any, items: list[Any]) -> Any:
+        return map(function, items)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def audit(cluster: EmbeddedCluster, topics: list[str], *, raise_on_mismatch: bool) -> Any:
+    """Audit the log directories of every broker. Raises ClusterError when the outcome is FAIL."""
+    from minikafka.spark.audit import AuditOptions, run_audit
+    from minikafka.spark.report import build, one_line
+
+    options = AuditOptions(tuple(topics), self_check=len(cluster.brokers) == 1)
+    result = run_audit([str(broker.log_dir) for broker in cluster.brokers], _InlineEngine(), options)
+    if raise_on_mismatch and result.outcome == "FAIL":
+        report = build(result, [])
+        shown = [f"{f['level']} {f['check']}: {f['message']}" for f in report["findings"][:FINDINGS_SHOWN_MAX]]
+        raise ClusterError("\n".join([one_line(report), *shown, describe(cluster)]))
+    return result

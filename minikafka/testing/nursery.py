@@ -1,0 +1,259 @@
+"""What the brokers of an embedded cluster are forked from, with everything imported once: `python -m minikafka.testing.nursery`.
+
+It reads one JSON command a line from its standard input and answers with one JSON line. When its input ends, however the test process
+ended, it kills the brokers and removes the directories it was told to own: nothing stays behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import minikafka.broker.node
+import minikafka.net.server
+from minikafka.testing.control import NodeRunner
+
+LOG_FORMAT = "%(asctime)s %(levelname)-5s %(name)s: %(message)s"
+LINE_BYTES_MAX = 64 << 20
+
+
+@dataclass(slots=True)
+class _Child:
+    pid: int
+    channel: socket.socket
+    status: int | None = None
+    received: bytes = b""
+
+
+class Nursery:
+    """Carries out the commands of `processes.ProcessHost`."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, _Child] = {}
+        self._owned: list[str] = []
+
+    def serve(self) -> None:
+        """Until the standard input ends."""
+        try:
+            for line in sys.stdin:
+                command = json.loads(line)
+                try:
+                    answer: dict[str, Any] = {"ok": getattr(self, "do_" + command.pop("do"))(**command)}
+                except Exception as error:
+                    answer = {"error": f"{error or type(error).__name__}"}
+                sys.stdout.write(json.dumps(answer) + "\n")
+                sys.stdout.flush()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        for child in self._children.values():
+            if self._poll(child) is None:
+                os.kill(child.pid, signal.SIGKILL)
+                os.waitpid(child.pid, 0)
+        for path in self._owned:
+            shutil.rmtree(path, ignore_errors=True)
+
+    # -- commands --------------------------------------------------------------------------------------------------
+
+    def do_own(self, path: str) -> None:
+        """Remove the directory at the end."""
+        self._owned.append(path)
+
+    def do_spawn(self, number: int, properties: dict[str, str], output: str, level: str) -> int:
+        """Fork a node; its process id. It says on its channel when it is in service."""
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            for child in self._children.values():
+                child.channel.close()
+            _run_child(properties, output, level, theirs)
+        theirs.close()
+        old = self._children.get(number)
+        if old is not None:
+            old.channel.close()
+        self._children[number] = _Child(pid, ours)
+        return pid
+
+    def do_signal(self, number: int, name: str) -> None:
+        """Send a signal to a node that lives."""
+        child = self._children[number]
+        if self._poll(child) is None:
+            os.kill(child.pid, signal.Signals[name])
+
+    def do_poll(self, number: int) -> int | None:
+        """The exit status of a node (negative: the signal), or None while it lives."""
+        return self._poll(self._children[number])
+
+    def do_wait(self, number: int, timeout_s: float) -> int | None:
+        """Wait for the end of a node; None when the time is up first."""
+        child = self._children[number]
+        # Its end of the channel closes when it dies.
+        poller = select.poll()
+        poller.register(child.channel, select.POLLHUP | select.POLLRDHUP)
+        if self._poll(child) is None:
+            poller.poll(timeout_s * 1000)
+            with contextlib.suppress(ChildProcessError):
+                for _ in range(100):
+                    if self._poll(child) is not None:
+                        break
+                    select.select([], [], [], 0.01)
+        return child.status
+
+    def do_ask(self, number: int, command: str, arguments: dict[str, Any], timeout_s: float) -> Any:
+        """A command for the node itself."""
+        child = self._children[number]
+        child.channel.settimeout(timeout_s)
+        try:
+            child.channel.sendall(json.dumps([command, arguments]).encode() + b"\n")
+            return self._answer(child)
+        except TimeoutError:
+            raise TimeoutError("it does not answer") from None
+        except OSError as error:
+            raise ConnectionError("it is not running") from error
+
+    def do_started(self, number: int, timeout_s: float) -> None:
+        """Wait until the node is in service. Raises what kept it from it."""
+        child = self._children[number]
+        child.channel.settimeout(timeout_s)
+        self._answer(child)
+
+    def _answer(self, child: _Child) -> Any:
+        while b"\n" not in child.received:
+            chunk = child.channel.recv(1 << 16)
+            if not chunk:
+                raise ConnectionError("it has ended")
+            child.received += chunk
+        line, _, child.received = child.received.partition(b"\n")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise ValueError(answer["error"])
+        return answer["ok"]
+
+    @staticmethod
+    def _poll(child: _Child) -> int | None:
+        if child.status is None:
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                child.status = os.waitstatus_to_exitcode(status)
+        return child.status
+
+
+def _run_child(properties: dict[str, str], output: str, level: str, channel: socket.socket) -> NoReturn:
+    status = 1
+    try:
+        # The terminal's Ctrl-C is the test's, not the broker's.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        out = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives as long as the process
+        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+        logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stdout, force=True)
+        status = _loop(properties, channel)
+    except BaseException as error:
+        logging.getLogger("minikafka.node").error("the node cannot run: %s", error or type(error).__name__, exc_info=True)
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def _loop(properties: dict[str, str], channel: socket.socket) -> int:
+    factory = asyncio.new_event_loop
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    # Not closed: a name look-up that hangs in a thread must not hold the process.
+    return asyncio.Runner(loop_factory=factory).run(_life(properties, channel))
+
+
+async def _life(properties: dict[str, str], channel: socket.socket) -> int:
+    loop = asyncio.get_running_loop()
+    channel.setblocking(False)
+    stopping = asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    try:
+        runner = NodeRunner(properties, loop)
+        commands = _Commands(channel, runner, loop)
+        await runner.start()
+    except BaseException as error:
+        channel.setblocking(True)
+        channel.sendall(json.dumps({"error": f"{error or type(error).__name__}"}).encode() + b"\n")
+        raise
+    commands.say({"ok": None})
+    gc.freeze()
+    waiting = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([waiting, runner.node.failed], return_when=asyncio.FIRST_COMPLETED)
+    failed = runner.node.failed.done()
+    if failed:
+        logging.getLogger("minikafka.node").error("the node cannot go on: %s", runner.node.failed.result())
+    await runner.stop()
+    return int(failed)
+
+
+class _Commands:
+    """Reads commands of the nursery; when the nursery is gone, so is this process."""
+
+    def __init__(self, channel: socket.socket, runner: NodeRunner, loop: asyncio.AbstractEventLoop) -> None:
+        self._channel = channel
+        self._runner = runner
+        self._received = b""
+        loop.add_reader(channel.fileno(), self._readable)
+
+    def _readable(self) -> None:
+        try:
+            chunk = self._channel.recv(1 << 16)
+        except (BlockingIOError, InterruptedError):
+            return
+        if not chunk:
+            os._exit(1)
+        self._received += chunk
+        while b"\n" in self._received:
+            line, _, self._received = self._received.partition(b"\n")
+            command, arguments = json.loads(line)
+            try:
+                self.say({"ok": self._runner.handle(command, arguments)})
+            except Exception as error:
+                self.say({"error": f"{error or type(error).__name__}"})
+
+    def say(self, answer: dict[str, Any]) -> None:
+        """One line to the nursery, which reads it at once."""
+        self._channel.setblocking(True)
+        try:
+            self._channel.sendall(json.dumps(answer).encode() + b"\n")
+        finally:
+            self._channel.setblocking(False)
+
+
+def main() -> None:
+    """The process."""
+    # A signal to the test's process group must not take the brokers away before the test has seen the end of them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert minikafka.broker.node and minikafka.net.server
+    gc.collect()
+    gc.freeze()
+    sys.stdout.write(json.dumps({"ok": os.getpid()}) + "\n")
+    sys.stdout.flush()
+    try:
+        Nursery().serve()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+if __name__ == "__main__":
+    main()
