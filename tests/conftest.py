@@ -11,6 +11,7 @@ _REASON = pytest.StashKey[str]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "java: runs a real Apache Kafka (needs Java 17 or newer and Maven)")
+    config.addinivalue_line("markers", "interop: longer tests of mixed clusters, only run by `pytest -m interop`")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -13,7 +13,7 @@ from minikafka.broker.config import BrokerConfig, Endpoint
 from minikafka.broker.controller_channel import ControllerChannel
 from minikafka.broker.dispatch import Dispatcher
 from minikafka.broker.environment import Environment
-from minikafka.broker.format import read_bootstrap
+from minikafka.broker.format import KRAFT_VERSION, read_bootstrap
 from minikafka.broker.forwarding import Forwarder
 from minikafka.broker.handlers.cluster import ClusterHandlers, ControllerClusterHandlers
 from minikafka.broker.handlers.configs import ConfigHandlers
@@ -288,6 +288,9 @@ class Node:
         supported = [(name, low, high) for name, (low, high) in SUPPORTED_FEATURES.items()]
         image = self.metadata.image
         finalized = [(name, level) for name, level in image.features.items() if level > 0]
+        if self.raft.kraft_version > 0:
+            # It is in control records of the metadata log, not in the image.
+            finalized.append((KRAFT_VERSION, self.raft.kraft_version))
         return supported, finalized, image.offset
 
     # -- failure ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import re
 import shutil
 import socket
@@ -33,18 +34,20 @@ def missing() -> str | None:
 
 @cache
 def class_path() -> str:
-    """Downloads the jars on first use; one process at a time."""
+    """Downloads the jars on first use and when the list of them has changed; one process at a time."""
     target = CACHE / f"kafka-{VERSION}"
+    wanted = hashlib.sha256(POM.read_bytes()).hexdigest()
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / "complete").exists():
+        complete = target / "complete"
+        if not complete.exists() or complete.read_text() != wanted:
             command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
             command += [f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
             done = subprocess.run(command, capture_output=True, text=True, cwd=CACHE, check=False)
             if done.returncode:
                 raise RuntimeError(f"Maven could not fetch Apache Kafka {VERSION}:\n{done.stdout}{done.stderr}")
-            (target / "complete").touch()
+            complete.write_text(wanted)
     return f"{target}/*"
 
 

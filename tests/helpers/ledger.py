@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.apache_kafka import wait_until
 
 from minikafka.spark import report as reporting
@@ -25,7 +28,7 @@ class Writer:
     def __init__(self, bootstrap: str, topic: str, partitions: int, *, per_second: int = 500) -> None:
         self.topic = topic
         self.partitions = partitions
-        #: (partition, offset) of each acknowledged value; librdkafka does not know the offset when a later batch's success implied this one's
+        #: (partition, offset) of each acknowledged value; None where librdkafka knows of the success by that of a later batch only
         self.acknowledged: dict[bytes, tuple[int, int | None]] = {}
         self.failures: list[str] = []
         self._bootstrap = bootstrap
@@ -91,6 +94,59 @@ class Writer:
         return len(self.acknowledged)
 
 
+class GroupReader:
+    """One member of a consumer group that commits what it has read, in a thread until `stop`; a context manager."""
+
+    def __init__(self, bootstrap: str, topic: str, group: str = "interop") -> None:
+        self.seen: Counter[bytes] = Counter()
+        self.failures: list[str] = []
+        self._bootstrap, self._topic, self._group = bootstrap, topic, group
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> GroupReader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            {"bootstrap.servers": self._bootstrap, "group.id": self._group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+             "session.timeout.ms": 10_000, "heartbeat.interval.ms": 500, "reconnect.backoff.max.ms": 500, "error_cb": silent,
+             "log_level": 0}
+        )  # fmt: skip
+        consumer.subscribe([self._topic])
+        while not self._stop.is_set():
+            messages = consumer.consume(1000, 0.2)
+            for message in messages:
+                if message.error() is not None:
+                    self.failures.append(str(message.error()))
+                else:
+                    self.seen[message.value()] += 1
+            if messages:
+                self._commit(consumer)
+        consumer.close()
+
+    def _commit(self, consumer: Consumer) -> None:
+        try:
+            consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                self.failures.append(str(error))
+
+    def wait_until_seen(self, values: Collection[bytes], timeout_s: float = 40.0) -> None:
+        """Until every one of `values` has been read."""
+        wait_until(lambda: all(value in self.seen for value in values), timeout_s, "the group to read everything")
+
+    def stop(self) -> None:
+        """Leave the group."""
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
 def read_all(bootstrap: str, topic: str, partition: int, timeout_s: float = 40.0) -> list[tuple[int, bytes]]:
     """(offset, value) of every record of one partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "error_cb": silent, "check.crcs": True, "log_level": 0})
@@ -103,11 +159,18 @@ def read_all(bootstrap: str, topic: str, partition: int, timeout_s: float = 40.0
         for message in consumer.consume(5000, 0.2):
             assert message.error() is None, message.error()
             found.append((message.offset(), message.value()))
-        return bool(found) and found[-1][0] + 1 >= end or end == 0
+        return end == 0 or (bool(found) and found[-1][0] + 1 >= end)
 
     wait_until(is_done, timeout_s, f"reading {topic}-{partition} up to {end}")
     consumer.close()
     return found
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int, factor: int, **config: str) -> None:
+    """Create a topic; `config` with `_` for `.`."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "error_cb": silent, "log_level": 0})
+    values = {name.replace("_", "."): value for name, value in config.items()}
+    admin.create_topics([NewTopic(topic, partitions, factor, config=values)])[topic].result(30)
 
 
 def audit(directories: list[Path]) -> dict[str, Any]:

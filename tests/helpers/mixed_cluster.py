@@ -6,8 +6,10 @@ A node keeps its directory, id and ports when it is restarted as the other kind.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,25 +18,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from helpers import apache_kafka
 from helpers.apache_kafka import free_ports, run_tool, wait_until
 
-from minikafka.testing.cluster import _die_with_parent
-from minikafka.testing.probe import metadata
+from minikafka.testing.probe import exchange, metadata
 from wire.errors import WireError
+from wire.messages.describe_quorum import DescribeQuorumRequest
 
 KAFKA, MINI = "kafka", "minikafka"
 BROKER, CONTROLLER, BOTH = "broker", "controller", "broker,controller"
 REPOSITORY = Path(__file__).parents[2]
 JAVA = ["java", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+#: So that no node outlives a test run that is killed, where util-linux can do that.
+DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
 #: The same for both kinds. Sessions are long enough for a JVM on a busy machine, and short enough for a test to see them end.
 PROPERTIES: Mapping[str, str] = {
     "offsets.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "2500",
+    "broker.heartbeat.interval.ms": "400",
     "replica.lag.time.max.ms": "5000",
     "log.retention.ms": "-1",
     "log.cleaner.dedupe.buffer.size": "10485760",
@@ -212,8 +217,8 @@ class MixedCluster:
             self.write_properties(node)
             with node.output_path.open("ab") as output:
                 node.process = subprocess.Popen(
-                    self._command(node), cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                    preexec_fn=_die_with_parent, env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+                    [*DIE_WITH_PARENT, *self._command(node)], cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=output,
+                    stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
                 )  # fmt: skip
         if wait:
             self.wait_for_brokers()
@@ -301,6 +306,30 @@ class MixedCluster:
                     return {p.partition_index: (p.leader_id, set(p.isr_nodes)) for p in answer.topics[0].partitions}
         return {}
 
+    def describe_quorum(self) -> Any:
+        """DescribeQuorum's answer about the metadata partition, of the leader of the latest epoch; None if there is none."""
+        found = None
+        kind = DescribeQuorumRequest
+        topic = kind.TopicData(topic_name="__cluster_metadata", partitions=[kind.PartitionData(partition_index=0)])
+        for node in self.nodes.values():
+            if node.running and node.is_controller:
+                with contextlib.suppress(OSError, WireError):
+                    answer: Any = exchange("127.0.0.1", node.controller_port, kind(topics=[topic]), 2, 2)
+                    partition = answer.topics[0].partitions[0]
+                    if partition.error_code == 0 and (found is None or partition.leader_epoch > found.leader_epoch):
+                        found = partition
+        return found
+
+    def quorum_leader(self) -> tuple[int, int]:
+        """(epoch, node id) of the metadata quorum's leader as it says itself, (-1, -1) if there is none."""
+        found = self.describe_quorum()
+        return (found.leader_epoch, found.leader_id) if found is not None else (-1, -1)
+
+    def wait_for_leader(self, after_epoch: int = -1, timeout_s: float = 30.0) -> tuple[int, int]:
+        """(epoch, node id) of a leader of a later epoch than `after_epoch`."""
+        self.wait_for(lambda: self.quorum_leader()[0] > after_epoch, f"a leader of the quorum after epoch {after_epoch}", timeout_s)
+        return self.quorum_leader()
+
     def wait_for_isr(self, topic: str, expected: set[int], timeout_s: float = 40.0) -> None:
         """Until every partition of the topic has exactly this in-sync set and a leader in it."""
 
@@ -319,13 +348,14 @@ class MixedCluster:
         return "\n".join(parts)
 
     def errors(self) -> list[str]:
-        """Lines of Apache Kafka's output at ERROR or FATAL, and tracebacks of ours."""
-        return [
-            f"node {node.node_id}: {line}"
-            for node in self.nodes.values()
-            for line in node.output.splitlines()
-            if re.search(r" (ERROR|FATAL) |^Traceback", line)
-        ]
+        """Lines at ERROR or FATAL, and tracebacks of ours; without what Apache Kafka says of a heartbeat that came while it took office."""
+        found = []
+        for node in self.nodes.values():
+            lines = node.output.splitlines()
+            for line, following in itertools.zip_longest(lines, lines[1:], fillvalue=""):
+                if re.search(r" (ERROR|FATAL) |^Traceback", line) and "NotControllerException" not in following:
+                    found.append(f"node {node.node_id} ({node.kind}): {line}")
+        return found
 
     # -- tools -----------------------------------------------------------------------------------------------------
 
