@@ -14,7 +14,7 @@ import logging
 import re
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from minikafka.net.network import Clock, Connection
 from wire.errors import ApiError, ErrorCode, WireError
@@ -34,6 +34,13 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 Handler = Callable[["RequestContext", Any], Any]
 #: Gives the supported and the finalized features: (name, min, max) and (name, level), and the finalized features' epoch.
 Features = Callable[[], "tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]"]
+
+
+class Lane(Protocol):
+    """A short way for requests that a connection repeats."""
+
+    def serve(self, connection: Connection, frame: memoryview) -> bool:
+        """Serve a frame; False, with nothing done, for one that must go the ordinary way."""
 
 
 class RequestContext:
@@ -148,14 +155,17 @@ class Dispatcher:
         self._table: list[_Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Makes the short way of a new connection; None = every request goes the ordinary way.
+        self.lane: Callable[[], Lane] | None = None
         self.register(ApiVersionsRequest, self._api_versions)
 
-    def register(self, request: type[Request], handler: Handler) -> None:
-        """Serve an API. It must be one of this kind of listener."""
+    def register(self, request: type[Request], handler: Handler) -> _Entry:
+        """Serve an API; the entry that counts its requests. It must be one of this kind of listener."""
         known = api(request.API_KEY)
         if known is None or self.listener_type not in known.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
-        self._table[request.API_KEY] = _Entry(request, handler)
+        entry = self._table[request.API_KEY] = _Entry(request, handler)
+        return entry
 
     @property
     def entries(self) -> list[_Entry]:
@@ -285,16 +295,18 @@ class Dispatcher:
 class Session:
     """Hands the frames of one connection to the dispatcher; what goes wrong ends this connection and no other."""
 
-    __slots__ = ("_dispatch", "_listener")
+    __slots__ = ("_dispatch", "_listener", "_serve")
 
     def __init__(self, dispatcher: Dispatcher, listener: str) -> None:
         self._dispatch = dispatcher.dispatch
         self._listener = listener
+        self._serve = None if dispatcher.lane is None else dispatcher.lane().serve
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """A request."""
         try:
-            self._dispatch(connection, self._listener, frame)
+            if self._serve is None or not self._serve(connection, frame):
+                self._dispatch(connection, self._listener, frame)
         except WireError as error:
             connection.close(str(error))
         except Exception:

@@ -25,13 +25,13 @@ class DelayedOperation(Protocol):
 
 
 class Purgatory:
-    """Parked operations by key.
+    """Parked operations by key. `watched` has the keys that somebody waits for: hot paths look there before they wake.
 
     Invariant: an operation that is done is never called again, and is dropped from the lists it stands in when they are next looked at.
     """
 
     def __init__(self) -> None:
-        self._watched: dict[Hashable, list[DelayedOperation]] = {}
+        self.watched: dict[Hashable, list[DelayedOperation]] = {}
         self._timers: TimerQueue[int] = TimerQueue()
         self._operations: dict[int, DelayedOperation] = {}
         self._numbers = 0
@@ -44,9 +44,9 @@ class Purgatory:
         """Keep an operation until one of its keys wakes it, or `deadline_ms`. It has been tried before; it is tried again by `wake`
         only."""
         for key in keys:
-            waiting = self._watched.get(key)
+            waiting = self.watched.get(key)
             if waiting is None:
-                self._watched[key] = [operation]
+                self.watched[key] = [operation]
             else:
                 if len(waiting) > 32 and waiting[0].is_done:
                     waiting[:] = [other for other in waiting if not other.is_done]
@@ -57,13 +57,9 @@ class Purgatory:
         if len(self._operations) > self._prune_at:
             self._prune()
 
-    def is_watched(self, key: Hashable) -> bool:
-        """Whether anybody waits for the key; a quick test for hot paths."""
-        return key in self._watched
-
     def wake(self, key: Hashable) -> int:
         """Something happened to the key: the number of operations that it completed, in the order in which they were parked."""
-        waiting = self._watched.pop(key, None)
+        waiting = self.watched.pop(key, None)
         if waiting is None:
             return 0
         completed = 0
@@ -76,8 +72,8 @@ class Purgatory:
             else:
                 left.append(operation)
         if left:
-            since = self._watched.get(key)
-            self._watched[key] = left if since is None else left + since
+            since = self.watched.get(key)
+            self.watched[key] = left if since is None else left + since
         return completed
 
     def next_deadline(self) -> int | None:
@@ -101,7 +97,7 @@ class Purgatory:
     def expire_all(self) -> None:
         """The broker stops: everything is completed with what there is."""
         operations, self._operations = self._operations, {}
-        self._watched.clear()
+        self.watched.clear()
         self._timers.clear()
         for operation in operations.values():
             if not operation.is_done:

@@ -71,6 +71,7 @@ class SocketConnection:
         "_out_bytes",
         "_ready",
         "_region_sent",
+        "_regions",
         "_socket",
         "_start",
         "_view",
@@ -110,6 +111,7 @@ class SocketConnection:
         self._out: deque[Any] = deque()
         self._out_bytes = 0
         self._region_sent = 0
+        self._regions = 0
         self._flush_wanted = False
         self._writing = False
         self._next_ticket = 0
@@ -253,14 +255,16 @@ class SocketConnection:
             return
         self._head_ticket = ticket + 1
         self._queue(pieces)
-        while self._ready:
-            following = self._ready.pop(self._head_ticket, None)
-            if following is None:
-                break
-            self._head_ticket += 1
-            self._queue(following)
+        if self._ready:
+            self._queue_ready()
         if self.paused:
             self._maybe_resume()
+
+    def _queue_ready(self) -> None:
+        """Queue the answers that waited for the one before them."""
+        while (following := self._ready.pop(self._head_ticket, None)) is not None:
+            self._head_ticket += 1
+            self._queue(following)
 
     def send(self, pieces: list[Piece]) -> None:
         """Queue a frame that has no reserved place."""
@@ -273,8 +277,14 @@ class SocketConnection:
         if not pieces:
             return
         for piece in pieces:
-            self._out_bytes += len(piece) if isinstance(piece, (bytes, memoryview, bytearray)) else piece.size
-        self._out.extend(pieces)
+            if type(piece) is bytes:
+                self._out_bytes += len(piece)
+            elif isinstance(piece, (memoryview, bytearray)):
+                self._out_bytes += len(piece)
+            else:
+                self._out_bytes += piece.size
+                self._regions += 1
+        self._out += pieces
         if not self._flush_wanted and not self._writing:
             self._flush_wanted = True
             self._flush_queue.add(self)
@@ -312,6 +322,8 @@ class SocketConnection:
         """Write until everything is out (True) or the socket is full (False)."""
         out = self._out
         try:
+            if not self._regions and self._out_bytes <= JOINED_BYTES_MAX:
+                return self._write_joined()
             while out:
                 piece = out[0]
                 if isinstance(piece, (bytes, memoryview, bytearray)) or piece.size < SENDFILE_BYTES_MIN:
@@ -319,6 +331,21 @@ class SocketConnection:
                 else:
                     self._write_region(piece)
         except (BlockingIOError, InterruptedError):
+            return False
+        return True
+
+    def _write_joined(self) -> bool:
+        """Send a queue of small byte strings: what most wake-ups of the loop leave behind."""
+        out = self._out
+        if not out:
+            return True
+        data = out[0] if len(out) == 1 else b"".join(out)
+        sent = self._socket.send(data)
+        self.sent_bytes += sent
+        self._out_bytes -= sent
+        out.clear()
+        if sent < len(data):
+            out.append(memoryview(data)[sent:])
             return False
         return True
 
@@ -334,6 +361,7 @@ class SocketConnection:
                     break
                 # Below this size a copy is cheaper than sendfile, and lets neighbours share one system call.
                 out[position] = data = piece.pread(piece.size, 0)
+                self._regions -= 1
                 _release((piece,))
                 piece = data
             elif run and size + len(piece) > JOINED_BYTES_MAX:
@@ -364,6 +392,7 @@ class SocketConnection:
             if sent < remaining:
                 return
         self._region_sent = 0
+        self._regions -= 1
         self._out.popleft()
         _release([region])
 

@@ -72,11 +72,11 @@ async def run(profile: bool) -> None:
         async with Admin(f"127.0.0.1:{node.listeners['PLAINTEXT'].port}") as admin:
             for topic in ("produce", "fetch"):
                 await admin.create_topic(topic, partitions=1, replication_factor=1)
-        dispatch = node.broker.dispatcher.dispatch
+        on_frame = node.broker.dispatcher.session("PLAINTEXT").on_frame
         connection: Any = NullConnection()
         fill = bytearray(produce_frame("fetch", 16 << 10, 1)[4:])
         for _ in range(200):
-            dispatch(connection, "PLAINTEXT", memoryview(fill))
+            on_frame(connection, memoryview(fill))
         for name, data, count in (
             ("produce 100 B", produce_frame("produce", 100, 1), 30_000),
             ("produce 16 KiB", produce_frame("produce", 16 << 10, 1), 5_000),
@@ -92,7 +92,7 @@ async def run(profile: bool) -> None:
                 if profiler is not None:
                     profiler.enable()
                 for _ in range(count):
-                    dispatch(connection, "PLAINTEXT", view)
+                    on_frame(connection, view)
                     if len(pristine) < 1000 or name.startswith("produce"):
                         frame[-len(pristine) :] = pristine
                 if profiler is not None:

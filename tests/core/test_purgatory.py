@@ -70,7 +70,7 @@ def test_an_operation_that_is_parked_while_waking_is_kept() -> None:
 
     purgatory.park(First(story, "first"), ["p"], 100)
     assert purgatory.wake("p") == 1
-    assert purgatory.is_watched("p")
+    assert "p" in purgatory.watched
     assert purgatory.wake("p") == 1
     assert story == ["first done", "second done"]
 

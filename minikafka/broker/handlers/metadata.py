@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.handlers.failures import failure_response
+from minikafka.broker.hosts.partition import INTERNAL_TOPICS
 from minikafka.core.controller.topics import topic_name_fault
 from minikafka.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from wire.errors import ApiError, ErrorCode
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 #: Every operation that an authorizer could grant on a topic and on the cluster, as bits: there is no authorizer.
 TOPIC_OPERATIONS = 3576
 CLUSTER_OPERATIONS = 8096

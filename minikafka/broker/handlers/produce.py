@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from minikafka.broker.handlers.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, fail
+from minikafka.broker.handlers.produce_lane import ProduceLane
 from minikafka.core.partition.leader import PartitionLeader
 from wire.batch import CODEC_MASK
 from wire.compression import CompressionType
@@ -17,13 +19,11 @@ if TYPE_CHECKING:
     from minikafka.broker.hosts.partition import Partition
     from minikafka.broker.hosts.replicas import ReplicaManager
 
-ACKS = (-1, 0, 1)
+ACKS = (ACKS_ALL, 0, 1)
 LEADER_HINT_VERSION_MIN = 10
-TOPIC_ID_VERSION_MIN = 13
 _PartitionResponse = ProduceResponse.PartitionProduceResponse
 _TopicResponse = ProduceResponse.TopicProduceResponse
 _EMPTY = memoryview(b"")
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 #: The client id with which Kafka's own tools may write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
 ZSTD_VERSION_MIN = 7
@@ -63,7 +63,7 @@ class _DelayedProduce:
             if code is None:
                 left.append(entry)
             elif code is not ErrorCode.NONE:
-                _fail(answer, code, None)
+                fail(answer, code)
         self._waiting = left
         if left:
             return False
@@ -74,7 +74,7 @@ class _DelayedProduce:
     def expire(self) -> None:
         """The request's timeout has passed: what is not replicated is answered REQUEST_TIMED_OUT, though it may yet be."""
         for _, _, _, answer in self._waiting:
-            _fail(answer, ErrorCode.REQUEST_TIMED_OUT, None)
+            fail(answer, ErrorCode.REQUEST_TIMED_OUT)
         self._waiting = []
         self.is_done = True
         self._context.respond(self._response)
@@ -86,13 +86,15 @@ class ProduceHandlers:
     def __init__(self, replicas: ReplicaManager, metadata: MetadataHost, environment: Environment) -> None:
         self._replicas = replicas
         self._metadata = metadata
+        self._clock = environment.clock
         self._now_ms = environment.clock.now_ms
         self._wall_ms = environment.clock.wall_ms
         self.requests_failed_total = 0
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
-        dispatcher.register(ProduceRequest, self.produce)
+        entry = dispatcher.register(ProduceRequest, self.produce)
+        dispatcher.lane = lambda: ProduceLane(self._replicas, self._clock, entry)
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         """Append the records of every partition. The records are views of the receive buffer: offsets are patched there in place."""
@@ -113,13 +115,13 @@ class ProduceHandlers:
                     if acks not in ACKS:
                         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
                     records = data.records
-                    if context.api_version < ZSTD_VERSION_MIN or topic.name.startswith("__"):
-                        self._check(context, topic.name, records)
+                    if context.api_version < ZSTD_VERSION_MIN or partition.is_internal:
+                        self._check(context, partition, records)
                     view = _EMPTY if records is None else records
                     info = partition.append(view, acks, wall_ms, now_ms)  # type: ignore[arg-type]
                 except ApiError as error:
                     failed = True
-                    _fail(answer, error.code, error.message if error.message != error.code.text else None)
+                    fail(answer, error.code, error.message if error.message != error.code.text else None)
                     self._hint(context, response, answer, topic, error.code)
                     continue
                 partition.bytes_in += len(view)  # type: ignore[arg-type]
@@ -143,10 +145,10 @@ class ProduceHandlers:
         return response if delayed is None else None
 
     @staticmethod
-    def _check(context: RequestContext, topic: str, records: object) -> None:
+    def _check(context: RequestContext, partition: Partition, records: object) -> None:
         """Refuse what this version of the API, or any client, must not send."""
-        if topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
+        if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
         if (
             context.api_version < ZSTD_VERSION_MIN
             and isinstance(records, memoryview)
@@ -202,11 +204,3 @@ def _merged(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceReques
 def _last_of_each(partitions: list[ProduceRequest.PartitionProduceData]) -> list[ProduceRequest.PartitionProduceData]:
     """Of a partition that is named twice only the last is appended, as Kafka does."""
     return list({data.index: data for data in partitions}.values())
-
-
-def _fail(answer: _PartitionResponse, code: ErrorCode, message: str | None) -> None:
-    answer.error_code = code
-    answer.error_message = message
-    answer.base_offset = -1
-    answer.log_append_time_ms = -1
-    answer.log_start_offset = -1

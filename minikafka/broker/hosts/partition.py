@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from storage.types import AppendInfo
 
 NO_EPOCH = -1
+#: Topics that only coordinators write to (org.apache.kafka.common.internals.Topic).
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Partition:
@@ -29,6 +31,7 @@ class Partition:
         "bytes_in",
         "bytes_out",
         "index",
+        "is_internal",
         "key",
         "leader",
         "leader_epoch",
@@ -43,6 +46,7 @@ class Partition:
     def __init__(self, manager: ReplicaManager, topic: str, topic_id: bytes, index: int, log: Log) -> None:
         self._manager = manager
         self.topic = topic
+        self.is_internal = topic in INTERNAL_TOPICS
         self.topic_id = topic_id
         self.index = index
         self.key = (topic, index)
@@ -149,7 +153,7 @@ class Partition:
         if not info.is_duplicate:
             if leader.appended(info.last_offset + 1, now_ms):
                 self.high_watermark_moved()
-            else:
+            elif self.key in self._manager.fetches.watched:
                 self._manager.fetches.wake(self.key)
         return info
 
@@ -162,7 +166,7 @@ class Partition:
             proposal = leader.expansion(broker_id)
             if proposal is not None:
                 self._manager.propose(self, proposal)
-        if self._manager.deletes.is_watched(self.key):
+        if self.key in self._manager.deletes.watched:
             self._manager.deletes.wake(self.key)
 
     def high_watermark_moved(self) -> None:
@@ -170,6 +174,8 @@ class Partition:
         leader = self.leader
         assert leader is not None
         self.log.update_high_watermark(leader.high_watermark)
-        manager = self._manager
-        manager.produces.wake(self.key)
-        manager.fetches.wake(self.key)
+        manager, key = self._manager, self.key
+        if key in manager.produces.watched:
+            manager.produces.wake(key)
+        if key in manager.fetches.watched:
+            manager.fetches.wake(key)

@@ -84,7 +84,7 @@ class ReplicaManager:
         self.broker_id: int = config.node_id
         self.lag_ms_max: int = config.replica_lag_time_max_ms
         self.partitions: dict[tuple[str, int], Partition] = {}
-        self._by_id: dict[tuple[bytes, int], Partition] = {}
+        self.partitions_by_id: dict[tuple[bytes, int], Partition] = {}
         self.produces = Purgatory()
         self.fetches = Purgatory()
         self.deletes = Purgatory()
@@ -110,11 +110,11 @@ class ReplicaManager:
 
     def partition_by_id(self, topic_id: bytes, index: int) -> Partition | None:
         """This broker's replica, or None."""
-        return self._by_id.get((topic_id, index))
+        return self.partitions_by_id.get((topic_id, index))
 
     def require(self, topic: str, topic_id: bytes | None, index: int) -> Partition:
         """The replica. Raises KAFKA_STORAGE_ERROR for one on a failed disk, NOT_LEADER_OR_FOLLOWER for one that is elsewhere, UNKNOWN_*."""
-        partition = self.partitions.get((topic, index)) if topic_id is None else self._by_id.get((topic_id, index))
+        partition = self.partitions.get((topic, index)) if topic_id is None else self.partitions_by_id.get((topic_id, index))
         if partition is not None:
             if partition.log.failure is not None:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(partition.log.failure))
@@ -155,7 +155,7 @@ class ReplicaManager:
         wall_ms = self._clock.wall_ms()
         for topic_id, gone in delta.deleted_topics.items():
             for index in gone.partitions:
-                partition = self._by_id.get((topic_id, index))
+                partition = self.partitions_by_id.get((topic_id, index))
                 if partition is not None:
                     self._remove(partition, wall_ms, "its topic was deleted")
         followers: list[Partition] = []
@@ -166,7 +166,7 @@ class ReplicaManager:
                     if partition is not None:
                         self._assume_role(partition, registration, image, followers)
                 else:
-                    partition = self._by_id.get((topic_id, index))
+                    partition = self.partitions_by_id.get((topic_id, index))
                     if partition is not None:
                         self._remove(partition, wall_ms, "it was reassigned to other brokers")
         if self._first_image:
@@ -180,7 +180,7 @@ class ReplicaManager:
     def _place(
         self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage
     ) -> Partition | None:
-        partition = self._by_id.get((topic_id, index))
+        partition = self.partitions_by_id.get((topic_id, index))
         if partition is not None:
             return partition
         try:
@@ -190,7 +190,7 @@ class ReplicaManager:
             return None
         partition = Partition(self, topic, topic_id, index, log)
         self.partitions[(topic, index)] = partition
-        self._by_id[(topic_id, index)] = partition
+        self.partitions_by_id[(topic_id, index)] = partition
         return partition
 
     def _log(self, topic: str, topic_id: bytes, index: int, image: MetadataImage) -> Log:
@@ -253,7 +253,7 @@ class ReplicaManager:
         partition.leader = None
         partition.leader_id = -1
         self.partitions.pop(partition.key, None)
-        self._by_id.pop((partition.topic_id, partition.index), None)
+        self.partitions_by_id.pop((partition.topic_id, partition.index), None)
         if was_leader:
             self._tell(partition, False)
         self.purgatory_wake(partition.key)

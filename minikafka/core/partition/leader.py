@@ -108,6 +108,9 @@ class PartitionLeader:
     def appended(self, log_end_offset: int, now_ms: int) -> bool:
         """The leader's log grew; whether the high watermark moved, which it can only do without followers in sync."""
         self.log_end_offset = log_end_offset
+        if not self.followers and self.min_isr <= 1:
+            self.high_watermark = log_end_offset
+            return True
         return len(self.isr.maximal) == 1 and self.advance(now_ms)
 
     def fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> bool:
