@@ -1,5 +1,6 @@
 """Leader epochs of a log and the offset at which each began (LeaderEpochFileCache), kept in
-`leader-epoch-checkpoint`. The file is written through on every change; one that is not valid is rebuilt from the log.
+`leader-epoch-checkpoint`. The file is written through on every change but
+the loss of epochs that ended before the log's start, which loading finds again; one that is not valid is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ UNDEFINED = EpochEnd(-1, -1)
 class EpochCache:
     """Epochs and start offsets, both strictly increasing."""
 
-    __slots__ = ("_filesystem", "_path", "_starts", "epochs", "latest")
+    __slots__ = ("_filesystem", "_path", "_starts", "epochs", "is_dirty", "latest")
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self._filesystem = filesystem
@@ -25,6 +26,7 @@ class EpochCache:
         self.epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = -1
+        self.is_dirty = False
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -90,13 +92,15 @@ class EpochCache:
             self._update_latest()
             self.write()
 
-    def truncate_from_start(self, start_offset: int) -> None:
+    def truncate_from_start(self, start_offset: int, *, write: bool = True) -> None:
         """Drop the epochs that ended at or before `start_offset`; the one that holds it begins there now."""
         last = bisect_right(self._starts, start_offset) - 1
         if last > 0 or (last == 0 and self._starts[0] != start_offset):
             del self.epochs[:last], self._starts[:last]
             self._starts[0] = start_offset
-            self.write()
+            self.is_dirty = True
+            if write:
+                self.write()
 
     def clear(self, *, write: bool = True) -> None:
         self.epochs, self._starts = [], []
@@ -107,6 +111,7 @@ class EpochCache:
     def write(self) -> None:
         data = encode_checkpoint(f"{epoch} {start}" for epoch, start in self.entries)
         write_atomically(self._filesystem, self._path, data)
+        self.is_dirty = False
 
     def _update_latest(self) -> None:
         self.latest = self.epochs[-1] if self.epochs else -1

@@ -150,10 +150,16 @@ class Log(LogAppends):
     def delete_files(self, wall_ms: int) -> None:
         """Unlink renamed files whose delay has passed."""
         with self.disk("delete files"):
-            while self.doomed and self.doomed[0][0] <= wall_ms:
+            for path in self.take_doomed(wall_ms):
                 with contextlib.suppress(FileNotFoundError):
-                    self.filesystem.unlink(self.doomed[0][1])
-                del self.doomed[0]
+                    self.filesystem.unlink(path)
+
+    def take_doomed(self, wall_ms: int) -> list[str]:
+        """Paths of renamed files whose delay has passed; the caller unlinks them."""
+        paths = []
+        while self.doomed and self.doomed[0][0] <= wall_ms:
+            paths.append(self.doomed.pop(0)[1])
+        return paths
 
     # -- durability and the end
 
@@ -165,6 +171,7 @@ class Log(LogAppends):
         with self.disk("close the log"):
             self.producer_state.take_snapshot()
             self.flush()
+            self.write_epochs()
             for segment in self.segments:
                 segment.close()
 

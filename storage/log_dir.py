@@ -251,25 +251,46 @@ class LogDirectory:
         return log
 
     def maintain(self, wall_ms: int) -> int:
-        """Retention of all logs and what waits to be unlinked (every log.retention.check.interval.ms); the number of
-        segments dropped."""
+        """Retention of all logs, and what waits to be unlinked; the number of segments dropped."""
+        count = self.retain(wall_ms)
+        self.delete_files(wall_ms)
+        return count
+
+    def retain(self, wall_ms: int) -> int:
+        """Retention of all logs (every log.retention.check.interval.ms); the number of segments dropped."""
         count = 0
         for log in list(self.logs.values()):
             if log.failure is None:
                 count += log.delete_old_segments(wall_ms)
                 log.producer_state.expire(wall_ms)
-        self.delete_files(wall_ms)
         return count
 
     def delete_files(self, wall_ms: int) -> None:
         """Unlink files and directories whose delay has passed."""
-        for log in list(self.logs.values()):
-            if log.doomed and log.failure is None:
-                log.delete_files(wall_ms)
+        paths = self.take_doomed(wall_ms)
         with self._disk("delete files in"):
-            for entry in [entry for entry in self._doomed if entry[0] <= wall_ms]:
-                self._doomed.remove(entry)
-                self._unlink_all(entry[1])
+            self.unlink(paths)
+
+    def take_doomed(self, wall_ms: int) -> list[str]:
+        """Paths of the files and directories whose delay has passed, for `unlink`."""
+        paths: list[str] = []
+        for log in self.logs.values():
+            if log.doomed and log.failure is None:
+                paths += log.take_doomed(wall_ms)
+        due = [entry for entry in self._doomed if entry[0] <= wall_ms]
+        for entry in due:
+            self._doomed.remove(entry)
+        return paths + [path for _, path in due]
+
+    def unlink(self, paths: list[str]) -> None:
+        """Remove what `take_doomed` gave. Blocks for as long as the file system takes to free large files; may run
+        elsewhere. Raises OSError: tell `disk_failed`."""
+        for path in paths:
+            if self.filesystem.is_dir(path):
+                self._unlink_all(path)
+            else:
+                with contextlib.suppress(FileNotFoundError):
+                    self.filesystem.unlink(path)
 
     def _unlink_all(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -290,7 +311,11 @@ class LogDirectory:
         self._write_checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT, offsets)
 
     def checkpoint_log_start_offsets(self) -> None:
-        """log-start-offset-checkpoint: only logs that start inside of a segment."""
+        """log-start-offset-checkpoint: only logs that start inside of a segment. Epochs that ended before a log's start go from
+        its file as well."""
+        for log in self.logs.values():
+            if log.failure is None:
+                log.write_epochs()
         starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.bases[0]}
         self._write_checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
 
@@ -354,6 +379,10 @@ class LogDirectory:
         try:
             yield
         except OSError as error:
-            failure = StorageError(f"cannot {action} log directory {self.path}", path=self.path, cause=error)
-            self.fail(failure)
-            raise failure from error
+            raise self.disk_failed(action, error) from error
+
+    def disk_failed(self, action: str, error: OSError) -> StorageError:
+        """Take the directory offline; the error to raise."""
+        failure = StorageError(f"cannot {action} log directory {self.path}", path=self.path, cause=error)
+        self.fail(failure)
+        return failure

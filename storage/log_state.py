@@ -128,6 +128,13 @@ class LogState:
         with self.disk("write the leader epoch checkpoint"):
             self.epochs.assign(leader_epoch, offset)
 
+    def write_epochs(self) -> None:
+        """Write the epochs if their file still has some that ended before the log's start. Loading drops those as well, so
+        that this may wait."""
+        if self.epochs.is_dirty:
+            with self.disk("write the leader epoch checkpoint"):
+                self.epochs.write()
+
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """KIP-101/279: (largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
@@ -239,7 +246,7 @@ class LogState:
             return False
         with self.disk("move the log start"):
             self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
+            self.epochs.truncate_from_start(offset, write=False)
             self.producer_state.on_log_start_offset(offset)
         return True
 

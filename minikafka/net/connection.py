@@ -277,9 +277,7 @@ class SocketConnection:
         if not pieces:
             return
         for piece in pieces:
-            if type(piece) is bytes:
-                self._out_bytes += len(piece)
-            elif isinstance(piece, (memoryview, bytearray)):
+            if isinstance(piece, (bytes, memoryview, bytearray)):
                 self._out_bytes += len(piece)
             else:
                 self._out_bytes += piece.size

@@ -1,6 +1,6 @@
 """The broker's ceiling: raw pipelined Produce and Fetch frames from a C load generator, broker and load pinned to a core each.
 
-    python tests/bench/raw.py [--seconds 3] [--rounds 3] [--python PATH]
+    python tests/bench/raw.py [--seconds 3] [--rounds 3] [--only produce]
 
 Prints requests/s, MB/s (1 MB = 1e6 bytes), and the broker's CPU microseconds a request, medians of the rounds. Wants gcc and two cores. The
 figure to compare between machines is CPU a request; capacity is 1e6 / that.
@@ -116,7 +116,7 @@ def main() -> None:
                     rounds = [measure(load, node.port, data, connections, depth, options.seconds, broker) for _ in range(options.rounds)]
                     print(row(name, size, rounds, sent=True), flush=True)
             if options.only != "produce":
-                print("Fetch, page cache, sendfile from 8 KiB on")
+                print("Fetch, page cache, sendfile from 24 KiB on")
                 for size, connections, depth, name in FETCH:
                     data = fetch_frame("fetch", size)
                     rounds = [measure(load, node.port, data, connections, depth, options.seconds, broker) for _ in range(options.rounds)]

@@ -1,9 +1,9 @@
 """The short way of a Produce whose like came before: a producer repeats everything but its records.
 
-A client such as librdkafka sends one batch of one partition in each request, so that all bytes from the client id to the records' length are
-the same for every request about that partition. Those bytes are the key of a shape: what they mean was decoded once, by the declared message,
-and so was the answer encoded, with marks where the offsets stand. Whatever is odd in any way takes the ordinary way, and an error is found and
-worded there: a batch that is refused has changed nothing.
+A client such as librdkafka sends one batch of one partition in each request, so that all bytes from the client id to the length of the
+records are the same for every request about that partition. Those bytes are the key of a shape: what they mean was decoded once, by the
+declared message, and so was the answer encoded, with marks where the offsets stand. Whatever is odd in any way takes the ordinary way, and
+an error is found and worded there: a batch that is refused has changed nothing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from minikafka.broker.handlers.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_
 from wire.errors import ApiError, ErrorCode, WireError
 from wire.frame import encode_response
 from wire.header import decode_request_header
-from wire.varint import append_unsigned_varint, read_unsigned_varint
 from wire.messages.produce import ProduceRequest, ProduceResponse
+from wire.varint import append_unsigned_varint, read_unsigned_varint
 
 if TYPE_CHECKING:
     from minikafka.broker.hosts.partition import Partition

@@ -433,12 +433,12 @@ class ReplicaManager:
     def _retain(self) -> None:
         wall_ms = self._clock.wall_ms()
         for directory in self._online():
-            directory.maintain(wall_ms)
+            directory.retain(wall_ms)
 
     def _flush(self) -> None:
         wall_ms = self._clock.wall_ms()
         for directory in self._online():
-            directory.delete_files(wall_ms)
+            self._unlink(directory, wall_ms)
             for log in directory.logs.values():
                 if log.is_flush_wanted:
                     task = log.prepare_flush(log.active_segment_base_offset)
@@ -446,6 +446,20 @@ class ReplicaManager:
                         running = asyncio.ensure_future(self._run_flush(log, task))
                         self._flushing.add(running)
                         running.add_done_callback(self._flushing.discard)
+
+    def _unlink(self, directory: LogDirectory, wall_ms: int) -> None:
+        """Free what retention and deletion left, off the loop: a file system takes its time over large files."""
+        paths = directory.take_doomed(wall_ms)
+        if paths:
+            running = asyncio.ensure_future(self._run_unlink(directory, paths))
+            self._flushing.add(running)
+            running.add_done_callback(self._flushing.discard)
+
+    async def _run_unlink(self, directory: LogDirectory, paths: list[str]) -> None:
+        try:
+            await self._environment.run_blocking(directory.unlink, paths)
+        except OSError as error:
+            logger.error("%s", directory.disk_failed("delete files in", error))
 
     async def _run_flush(self, log: Log, task: Any) -> None:
         try:

@@ -1,0 +1,229 @@
+"""The short way of Produce says and does what the ordinary way does, to the byte."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.live_node import broker_port, live_node
+
+from minikafka.broker.dispatch import Dispatcher, Session
+from minikafka.broker.handlers.produce_lane import MISSES_MAX, ProduceLane
+from minikafka.broker.node import Node
+from minikafka.client.admin import Admin
+from wire.batch import build_batch
+from wire.frame import encode_request
+from wire.messages.produce import ProduceRequest, ProduceResponse
+
+TOPICS = ("shortway", "ordinary")
+VERSIONS = [9, 10, 11, 12, 13]
+
+
+class Answers:
+    """A connection that keeps what it is told to send."""
+
+    peer_host, peer_port, closed = "127.0.0.1", 0, False
+
+    def __init__(self) -> None:
+        self.frames: dict[int, bytes] = {}
+        self.tickets = itertools.count()
+        self.reason: str | None = None
+        self.arrived = asyncio.Event()
+
+    def begin(self) -> int:
+        return next(self.tickets)
+
+    def finish(self, ticket: int, pieces: list[Any]) -> None:
+        self.frames[ticket] = b"".join(bytes(piece) for piece in pieces)
+        self.arrived.set()
+
+    def send(self, pieces: list[Any]) -> None:
+        raise AssertionError("a broker does not ask")
+
+    def close(self, reason: str = "") -> None:
+        self.reason = reason
+
+
+class Side:
+    """One connection, with the short way or without it."""
+
+    def __init__(self, dispatcher: Dispatcher, *, short: bool) -> None:
+        lane, dispatcher.lane = dispatcher.lane, dispatcher.lane if short else None
+        self.session = Session(dispatcher, "PLAINTEXT")
+        dispatcher.lane = lane
+        self.connection = Answers()
+
+    @property
+    def lane(self) -> ProduceLane:
+        serve: Any = self.session._serve
+        return serve.__self__
+
+    def ask(self, frame: bytes) -> bytes | None:
+        known = set(self.connection.frames)
+        self.session.on_frame(self.connection, memoryview(bytearray(frame)))
+        new = set(self.connection.frames) - known
+        return self.connection.frames[new.pop()] if new else None
+
+
+async def prepare(node: Node, **configs: str) -> dict[str, bytes]:
+    async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+        for topic in TOPICS:
+            await admin.create_topic(topic, partitions=2, replication_factor=1, configs=configs)
+    assert node.broker is not None
+    return {topic: node.broker.replicas._metadata.image.topics_by_name[topic].topic_id for topic in TOPICS}
+
+
+def produce(
+    topic: str,
+    topic_id: bytes,
+    version: int,
+    records: bytes,
+    *,
+    correlation_id: int = 1,
+    partition: int = 0,
+    acks: int = 1,
+    timeout_ms: int = 1000,
+) -> bytes:
+    data = ProduceRequest.PartitionProduceData(index=partition, records=records)
+    topics = [ProduceRequest.TopicProduceData(name=topic, topic_id=topic_id, partition_data=[data])]
+    if version < 13:
+        topics[0].topic_id = bytes(16)
+    else:
+        topics[0].name = ""
+    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
+    return b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, "lane"))[4:]
+
+
+def batch(*values: bytes, **options: Any) -> bytes:
+    now_ms = time.time_ns() // 1_000_000
+    return bytes(build_batch([(n, now_ms, None, value, ()) for n, value in enumerate(values)], **options))
+
+
+def damaged(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]
+
+
+def log_bytes(node: Node, topic: str, partition: int = 0) -> bytes:
+    assert node.broker is not None
+    log = node.broker.replicas.partitions[(topic, partition)].log
+    return log.read(log.log_start_offset, 1 << 20, end_offset=log.log_end_offset).slice.read()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_answers_and_logs_are_those_of_the_ordinary_way(tmp_path: Path, version: int, acks: int) -> None:
+    """Good batches, empty, small, large, compressed, idempotent and repeated ones, damaged ones, cut ones, wrong partitions and epochs."""
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        sides = {topic: Side(node.broker.dispatcher, short=topic == "shortway") for topic in TOPICS}
+        good = batch(b"one")
+        idempotent = [batch(b"x", b"y", producer_id=77, producer_epoch=0, base_sequence=sequence) for sequence in (0, 2, 2, 9, 4)]
+        payloads: list[tuple[int, bytes]] = [
+            (0, good), (0, good), (1, batch(b"two", b"three")), (1, batch(b"v" * 5000)), (0, batch(*[b"r"] * 50)),
+            (0, batch(b"v" * 130_000)),
+            *((0, payload) for payload in idempotent), (0, damaged(good, 65)), (0, damaged(good, 16)), (0, good[:-4]), (0, good + good),
+            (0, good[:40]), (0, b""), (0, batch(b"z" * 1_100_000)), (7, good), (0, good),
+        ]  # fmt: skip
+        for number, (partition, payload) in enumerate(payloads):
+            answers = {}
+            for topic, side in sides.items():
+                frame = produce(topic, ids[topic], version, payload, correlation_id=number, partition=partition, acks=acks)
+                answers[topic] = side.ask(frame)
+            short, ordinary = answers["shortway"], answers["ordinary"]
+            assert short is not None and ordinary is not None, f"payload {number}"
+            assert short.replace(b"shortway", b"ordinary").replace(ids["shortway"], ids["ordinary"]) == ordinary, f"payload {number}"
+        assert log_bytes(node, "shortway") == log_bytes(node, "ordinary")
+        assert log_bytes(node, "shortway", 1) == log_bytes(node, "ordinary", 1)
+        assert len(sides["shortway"].lane._shapes) == 3
+        served = [entry.count for entry in node.broker.dispatcher.entries if entry.api_key == 0]
+        assert served == [2 * len(payloads)]
+
+
+def decoded(frame: bytes, version: int) -> Any:
+    size, correlation_id, tags = struct.unpack_from(">iib", frame)
+    assert (size, tags) == (len(frame) - 4, 0)
+    response, end = ProduceResponse.decode_from(version, memoryview(frame), 9)
+    assert end == len(frame)
+    return correlation_id, response
+
+
+async def test_a_shape_is_served_the_second_time(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, short=True)
+        frame = produce("shortway", ids["shortway"], 9, batch(b"one"))
+        assert not side.lane.serve(side.connection, memoryview(bytearray(frame)))
+        assert side.lane.serve(side.connection, memoryview(bytearray(frame)))
+        assert not side.lane.serve(side.connection, memoryview(bytearray(frame[:-1] + b"\1")))
+        assert not side.lane.serve(side.connection, memoryview(bytearray(frame[:30])))
+        assert not side.lane.serve(side.connection, memoryview(bytearray(frame[:5])))
+
+
+async def test_a_shape_outlives_neither_its_topic_nor_its_leader(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, short=True)
+        frame = produce("shortway", ids["shortway"], 13, batch(b"one"))
+        for _ in range(3):
+            assert side.ask(frame) is not None
+        async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+            await admin.delete_topic("shortway")
+        while ("shortway", 0) in node.broker.replicas.partitions:
+            await asyncio.sleep(0)
+        answer = side.ask(frame)
+        assert answer is not None
+        assert decoded(answer, 13)[1].responses[0].partition_responses[0].error_code == 100
+
+
+async def test_internal_topics_stay_closed_by_name_and_by_id(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        assert node.broker is not None
+        async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+            await admin.create_topic("__consumer_offsets", partitions=1, replication_factor=1)
+        topic_id = node.broker.replicas._metadata.image.topics_by_name["__consumer_offsets"].topic_id
+        side = Side(node.broker.dispatcher, short=True)
+        for version in (12, 12, 13, 13):
+            answer = side.ask(produce("__consumer_offsets", topic_id, version, batch(b"one")))
+            assert answer is not None
+            assert decoded(answer, version)[1].responses[0].partition_responses[0].error_code == 17
+
+
+async def test_a_parked_batch_ends_with_its_timeout(tmp_path: Path) -> None:
+    """acks=all where the in-sync set cannot confirm: parked on the short way, answered REQUEST_TIMED_OUT."""
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        partition = node.broker.replicas.partitions[("shortway", 0)]
+        side = Side(node.broker.dispatcher, short=True)
+        frame = produce("shortway", ids["shortway"], 9, batch(b"one"), acks=-1, timeout_ms=1)
+        assert side.ask(frame) is not None
+        assert partition.leader is not None
+        partition.leader.update_replicas((1, 2), 1, 0)
+        partition.leader.isr.committed = partition.leader.isr.maximal = (1, 2)
+        side.connection.arrived.clear()
+        assert side.ask(frame) is None
+        await asyncio.wait_for(side.connection.arrived.wait(), 5)
+        assert decoded(list(side.connection.frames.values())[-1], 9)[1].responses[0].partition_responses[0].error_code == 7
+
+
+async def test_a_connection_that_never_repeats_itself_stops_learning(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, short=True)
+        data = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"one")) for index in (0, 1)]
+        topics = [ProduceRequest.TopicProduceData(name="shortway", partition_data=data)]
+        request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
+        frame = b"".join(bytes(piece) for piece in encode_request(request, 9, 1, "lane"))[4:]
+        for _ in range(MISSES_MAX + 5):
+            assert side.ask(frame) is not None
+        assert side.ask(produce("shortway", ids["shortway"], 9, batch(b"one"))) is not None
+        assert not side.lane._shapes
