@@ -11,12 +11,15 @@ import click
 if TYPE_CHECKING:
     from minikafka.spark.audit import AuditResult
 
-EXIT_USAGE = 2
+EXIT_USAGE, EXIT_INCOMPLETE = 2, 3
 FINDINGS_SHOWN_MAX = 20
 
 
 @click.command("audit")
-@click.argument("log_dirs", nargs=-1, required=True, type=click.Path())
+@click.argument("log_dirs", nargs=-1, type=click.Path())
+@click.option("--bootstrap-server", "bootstrap", default="", help="Audit this running cluster: raw batches are fetched from every replica.")
+@click.option("--command-config", default=None, type=click.Path(), help="Client properties for --bootstrap-server (TLS, SASL PLAIN).")
+@click.option("--rerun", default=None, type=click.Path(), help="A report: audit again only the partitions that it has findings on.")
 @click.option("--topic", "topics", multiple=True, help="Audit only this topic (repeatable).")
 @click.option(
     "--engine",
@@ -58,12 +61,15 @@ FINDINGS_SHOWN_MAX = 20
     "report_dir",
     type=click.Path(file_okay=False),
     default=None,
-    help="Directory for report.json, summary.md and Parquet tables.",
+    help="Directory for report.json, report.html, summary.md, junit.xml, metrics.prom and Parquet tables.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True)
 @click.option("--quiet", is_flag=True, help="Only the verdict line.")
 def audit(
     log_dirs: tuple[str, ...],
+    bootstrap: str,
+    command_config: str | None,
+    rerun: str | None,
     topics: tuple[str, ...],
     engine: str,
     master: str | None,
@@ -81,29 +87,41 @@ def audit(
 ) -> None:
     """Compare the replicas in LOG_DIRS (brokers' log.dirs, or folders of them) and check each against itself.
 
-    Reads Apache Kafka's and minikafka's directories, of stopped, crashed or running brokers. Exit status: 0 everything compared
-    is equal and sound, 1 divergence or corruption, 2 usage, 3 incomplete (something could not be compared).
+    Reads Apache Kafka's and minikafka's directories, of stopped, crashed or running brokers; with --bootstrap-server also replicas over
+    the wire. `minikafka audit explain REPORT F1` tells finding F1 of a report at length. Exit status: 0 everything compared is equal
+    and sound, 1 divergence or corruption, 2 usage, 3 incomplete (something could not be compared).
     """
     from minikafka.spark import report as reporting
     from minikafka.spark.audit import AuditOptions, run_audit
+    from minikafka.spark.fetch_client import BrokerError
     from minikafka.spark.ledger import LedgerError
     from minikafka.spark.sources import SourceError
 
+    if log_dirs[:1] == ("explain",):
+        _explain(log_dirs[1:])
+    partitions: tuple[tuple[str, int], ...] = ()
+    if rerun is not None:
+        log_dirs, bootstrap, partitions = _from_report(rerun, log_dirs, bootstrap)
+    if not log_dirs and not bootstrap:
+        _fail("give log directories, or --bootstrap-server of a running cluster")
     options = AuditOptions(
-        topics=topics, level=level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked,
-        transaction_timeout_ms=transaction_timeout_ms, fail_on=tuple(verdict.upper() for verdict in fail_on),
+        topics=topics, level=level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked, partitions=partitions,
+        bootstrap=bootstrap, security=_security(command_config), transaction_timeout_ms=transaction_timeout_ms,
+        fail_on=tuple(verdict.upper() for verdict in fail_on),
     )  # fmt: skip
     driver = _engine(engine, master, processes)
     try:
         result: AuditResult = run_audit(log_dirs, driver, options, _progress if sys.stderr.isatty() and not quiet else None)
-    except (SourceError, LedgerError) as error:
+    except BrokerError as error:
+        _fail(error.text, EXIT_INCOMPLETE)
+    except (SourceError, LedgerError, ValueError) as error:
         _fail(str(error))
     except OSError as error:
-        _fail(f"{error.filename or 'a log directory'}: {error.strerror}")
+        _fail(f"{error.filename or 'a log directory'}: {error.strerror}", EXIT_INCOMPLETE)
     except Exception as error:
         if type(error).__name__ != "Py4JJavaError":
             raise
-        _fail(f"a Spark task failed: {_last_line(error)}")
+        _fail(f"a Spark task failed: {_last_line(error)}", EXIT_INCOMPLETE)
     finally:
         driver.close()
     report = reporting.build(result, sys.argv[1:])
@@ -118,9 +136,63 @@ def audit(
     sys.exit(report["exit_code"])
 
 
-def _fail(text: str) -> Any:
+def _explain(arguments: tuple[str, ...]) -> Any:
+    """`minikafka audit explain REPORT FINDING`."""
+    from minikafka.spark.explain import explain, find
+
+    if len(arguments) != 2:
+        _fail("usage: minikafka audit explain REPORT FINDING, for example: audit explain report/ F1")
+    report = _read_report(arguments[0])
+    finding = find(report, arguments[1])
+    if finding is None:
+        ids = [one["id"] for one in report["findings"]]
+        _fail(f"the report has no finding {arguments[1]} ({'it has none' if not ids else f'it has {ids[0]} to {ids[-1]}'})")
+    click.echo("\n".join(explain(report, finding)))
+    sys.exit(0)
+
+
+def _read_report(path: str) -> dict[str, Any]:
+    from minikafka.spark import report as reporting
+
+    try:
+        return reporting.read(path)
+    except ValueError as error:
+        return _fail(str(error))  # type: ignore[no-any-return]
+    except OSError as error:
+        return _fail(f"{path}: {error.strerror}")  # type: ignore[no-any-return]
+
+
+def _from_report(path: str, log_dirs: tuple[str, ...], bootstrap: str) -> tuple[tuple[str, ...], str, tuple[tuple[str, int], ...]]:
+    """Sources (those of the report unless others are given) and the partitions that have errors or warnings."""
+    report = _read_report(path)
+    found = {(one["topic"], one["partition"]) for one in report["findings"] if one["level"] != "note" and one["topic"]}
+    if not found:
+        _fail(f"{path} has no finding on a partition: there is nothing to audit again")
+    if not log_dirs and not bootstrap:
+        paths = [one["path"] for one in report["cluster"]["log_directories"]]
+        log_dirs = tuple(one for one in paths if not one.startswith("kafka://"))
+        bootstrap = ",".join(one.removeprefix("kafka://") for one in paths if one.startswith("kafka://") and "(down)" not in one)
+    return log_dirs, bootstrap, tuple(sorted(found))
+
+
+def _security(path: str | None) -> Any:
+    from minikafka.spark.fetch_client import Security
+    from minikafka.spark.logformat import parse_properties
+
+    if path is None:
+        return Security()
+    try:
+        with open(path, "rb") as file:
+            return Security.from_properties(parse_properties(file.read()))
+    except OSError as error:
+        _fail(f"{path}: {error.strerror}")
+    except ValueError as error:
+        _fail(f"{path}: {error}")
+
+
+def _fail(text: str, status: int = EXIT_USAGE) -> Any:
     click.echo(f"minikafka audit: {text}", err=True)
-    sys.exit(EXIT_USAGE)
+    sys.exit(status)
 
 
 def _last_line(error: Exception) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 from minikafka.spark import compare, ledger, logical
+from minikafka.spark.access import open_log
 from minikafka.spark.compare import Key, PartitionResult, ReplicaView
+from minikafka.spark.fetch_client import Security
 from minikafka.spark.findings import NOTE, Finding, FindingList
+from minikafka.spark.live import add_live_replicas
 from minikafka.spark.scan import Detail, SegmentSummary, detail, scan_segments
 from minikafka.spark.sources import Plan, SegmentTask, make_plan, partition_tasks, split
 
 Item = TypeVar("Item")
+HEX_BATCH_BYTES_MAX = 1 << 20
 FAILING = {compare.LOST, compare.CORRUPT, compare.DIVERGENT, compare.MISSING}
 Result = TypeVar("Result")
 
@@ -42,6 +47,8 @@ class AuditOptions:
     partitions: tuple[tuple[str, int], ...] = ()
     acked: tuple[str, ...] = ()
     transaction_timeout_ms: int = 0
+    bootstrap: str = ""
+    security: Security = field(default_factory=Security)
     confirm: bool = True
     level: str = "batches"
     digest: str = "crc"
@@ -98,9 +105,11 @@ class AuditResult:
 def run_audit(
     paths: Iterable[str], engine: Engine, options: AuditOptions | None = None, progress: Callable[[int, int], None] | None = None
 ) -> AuditResult:
-    """Audit the log directories at or below `paths`. `progress(bytes done, bytes planned)` is called as results come in.
+    """Audit the log directories at or below `paths`, and the running cluster of `options.bootstrap`.
 
-    Raises SourceError when a path holds no log directory.
+    `progress(bytes done, bytes planned)` is called as results come in.
+
+    Raises SourceError when a path holds no log directory, BrokerError when no broker answers.
     """
     options = options or AuditOptions()
     started_ms, start = time.time_ns() // 1_000_000, time.perf_counter()
@@ -124,7 +133,10 @@ def _round(
 ) -> tuple[Plan, list[PartitionResult], Views, int, float]:  # fmt: skip
     """Plan, scan and judge once: (plan, results, what was seen of each replica, bytes scanned, seconds of the scan)."""
     start = time.perf_counter()
+    only = list(only)
     plan = make_plan(paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms)
+    if options.bootstrap:
+        add_live_replicas(plan, options.bootstrap, options.security, options.topics, only, options.findings_each_max)
     tasks = (task for copies in plan.replicas.values() for task in partition_tasks(copies, options.level, options.digest))
     split_bytes = max(1 << 20, min(options.split_bytes, plan.bytes // max(1, 2 * engine.parallelism) + 1))
     summaries: dict[tuple[str, int, str, str], list[SegmentSummary]] = {}
@@ -240,7 +252,32 @@ def _look_up(item: tuple[tuple[str, int], tuple[str, list[SegmentTask], ledger.A
 
 def judge_partition(views: list[ReplicaView]) -> PartitionResult:
     """compare.judge with the files at hand; what a worker runs for a partition whose digests differ."""
-    return compare.judge(views, read_detail, compare_surviving, compare_latest)
+    result = compare.judge(views, read_detail, compare_surviving, compare_latest)
+    for finding in result.findings.kept:
+        if finding.check in {"replica-differs", "replica-tail"} and finding.details.get("sides"):
+            finding.details["hex"] = _first_bytes(views, finding.details["sides"])
+    return result
+
+
+def _first_bytes(views: list[ReplicaView], sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The bytes around the first difference of batches that differ, of one replica for each distinct content."""
+    by_broker = {one.broker: one for one in views}
+    held: dict[bytes, str] = {}
+    for side in sides:
+        if side["position"] is None:
+            continue
+        task = next(summary.task for summary in by_broker[side["broker"]].summaries if summary.task.base_offset == side["segment"])
+        with contextlib.suppress(OSError), open_log(task, side["position"], side["base_offset"]) as reader:
+            for batches in reader:
+                held.setdefault(bytes(batches.whole(0)[:HEX_BATCH_BYTES_MAX]), side["broker"])
+                break
+    if len(held) < 2:
+        return []
+    contents = list(held)[:3]
+    shortest = min(map(len, contents))
+    first = next((index for index in range(shortest) if len({content[index] for content in contents}) > 1), shortest)
+    start = max(0, first // 16 * 16 - 16)
+    return [{"broker": held[content], "start": start, "bytes": content[start : start + 96].hex()} for content in contents]
 
 
 def _places(view: ReplicaView, key: Key) -> tuple[list[SegmentTask], list[int]]:

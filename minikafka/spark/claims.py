@@ -96,7 +96,7 @@ def check_claim(claim: PartitionClaim, replicas: list[tuple[str, str, int, int, 
     """
     committed, knows = max(((min(mark, end), broker) for broker, _, end, mark, _ in replicas), default=(-1, ""))
     for broker, topic_id, end, _, epoch in replicas:
-        if topic_id and topic_id != claim.topic_id:
+        if topic_id and claim.topic_id and topic_id != claim.topic_id:
             text = f"broker {broker}'s directory belongs to topic id {topic_id}, the controller knows the topic as {claim.topic_id}"
             cause = "the topic was deleted and created again while this broker was away, or the directory was copied from another cluster"
             yield Finding("topic-id", text, brokers=(broker,), cause=cause)

@@ -86,6 +86,7 @@ class PartitionResult:
     batches_equal_above: int
     replicas: list[dict[str, Any]]
     findings: FindingList
+    assigned: dict[str, Any] | None = None
 
 
 def view(replica: Replica, summaries: list[SegmentSummary]) -> ReplicaView:
@@ -235,7 +236,19 @@ def judge(views: list[ReplicaView], refine: Refine, logical: Logical, latest: La
         above.batches,
         rows,
         findings,
+        _assigned(views),
     )
+
+
+def _assigned(views: list[ReplicaView]) -> dict[str, Any] | None:
+    """What the controller says, for the report."""
+    claim = next((one.replica.claim for one in views if one.replica.claim is not None), None)
+    if claim is None:
+        return None
+    return {
+        "replicas": list(claim.replicas), "isr": list(claim.isr), "elr": list(claim.elr), "leader": claim.leader,
+        "leader_epoch": claim.leader_epoch,
+    }  # fmt: skip
 
 
 def _row(one: ReplicaView) -> dict[str, Any]:
@@ -428,7 +441,7 @@ class _Comparison:
         cause = likely_cause([sides[numbers[0]] for numbers in members.values()])
         check, level = ("replica-differs", ERROR) if committed else ("replica-tail", NOTE)
         position = next((sides[number]["position"] for number in odd if sides[number]["position"] is not None), -1)
-        info = {"sides": sides, "majority": [] if tie else [views[number].broker for number in largest]}
+        info = {"sides": sides, "majority": [] if tie else [views[number].broker for number in largest], **_last_common(views)}
         self.findings.add(_finding(check, text, views, brokers, offset, cause, level, info, position))
         return [views[number] for number in odd]
 
@@ -452,6 +465,13 @@ class _Comparison:
             if one.end_offset < longest:
                 text = f"{_names([one.broker])} ends at {one.end_offset}, the longest replica at {longest}"
                 self.findings.add(_finding("replica-lagging", text, self.views, (one.broker,), one.end_offset))
+
+
+def _last_common(views: list[ReplicaView]) -> dict[str, Any]:
+    """The newest leader epoch that begins at the same offset on all of these replicas."""
+    known = [{(epoch, start) for epoch, start in one.replica.epochs or []} for one in views]
+    common = max(set.intersection(*known), default=None)
+    return {"last_common_epoch": None if common is None else common[0]}
 
 
 def first_difference(details: list[Detail]) -> int | None:

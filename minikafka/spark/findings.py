@@ -16,7 +16,27 @@ class Check:
     level: str
     meaning: str
 
+    @property
+    def remedy(self) -> str:
+        """What an operator does about it; "" where the finding says it all."""
+        return next((text for checks, text in _REMEDIES.items() if self.id in checks), "")
 
+
+_COPY_AGAIN = (
+    "stop the named broker, move the partition directory aside and start it: it fetches the log again from the leader. "
+    "When the named broker leads, first move the leadership to a replica of the majority."
+)
+_REMEDIES = {
+    ("batch-crc", "batch-length", "batch-magic", "batch-header", "segment-tail", "offset-order"): _COPY_AGAIN,
+    ("replica-differs", "epoch-fork"): _COPY_AGAIN,
+    ("offset-gap", "committed-missing", "isr-claim", "replica-missing", "segment-name"): _COPY_AGAIN,
+    ("index-format", "index-order", "index-target", "time-index-target"): "delete the index file of the stopped broker; it is rebuilt.",
+    ("producer-replay", "producer-snapshot"): "delete the snapshots while the broker is stopped; the state is rebuilt from the log.",
+    ("txn-index-target",): "copy the partition again from another replica, or delete the index and let recovery rebuild it.",
+    ("txn-open",): "kafka-transactions.sh find-hanging, then abort.",
+    ("epoch-checkpoint", "epoch-checkpoint-format"): "copy the partition again from another replica.",
+    ("acked-missing", "acked-differs", "acked-conflict"): "keep all copies; the ledger and the oldest copy say what can be written again.",
+}
 _CHECKS = (
     Check("batch-crc", ERROR, "The bytes of a batch are not the bytes that were written: consumers and followers will refuse it."),
     Check("batch-length", ERROR, "A batch cannot be delimited, so nothing behind it in the segment can be read."),
@@ -95,6 +115,7 @@ _CHECKS = (
     Check("replica-reread", NOTE, "A segment changed or vanished while it was read; that range was not judged."),
     Check("unreadable", ERROR, "Files could not be read, so nothing can be said about them."),
     Check("replica-missing", ERROR, "The controller counts a broker as a replica, but the broker has no log of the partition."),
+    Check("replica-offline", NOTE, "A replica that is not in sync does not answer; the others were compared without it."),
     Check(
         "isr-claim",
         ERROR,
@@ -141,7 +162,7 @@ class Finding:
         return CHECKS[self.check].meaning
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "brokers": list(self.brokers), "meaning": self.meaning}
+        return {**asdict(self), "brokers": list(self.brokers), "meaning": self.meaning, "remedy": CHECKS[self.check].remedy}
 
 
 class FindingList:

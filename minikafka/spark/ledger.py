@@ -6,17 +6,17 @@ kafka-verifiable-producer.sh fit as they are; other lines are skipped).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from minikafka.spark.access import open_log
 from minikafka.spark.findings import Finding
-from minikafka.spark.logformat import SegmentReader
 from minikafka.spark.records import decode_records
 from minikafka.spark.sources import SegmentTask
 
@@ -103,15 +103,9 @@ def look_up(item: tuple[str, list[SegmentTask], Acknowledged]) -> Held:
     held = Held(broker)
     seen = np.zeros(len(wanted.offsets), bool)
     for task in tasks:
-        try:
-            descriptor = os.open(os.path.join(task.path, f"{task.base_offset:020d}.log"), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            for batches in SegmentReader(descriptor, task.size):
+        with contextlib.suppress(OSError), open_log(task) as reader:
+            for batches in reader:
                 _compare(batches, wanted, seen, held)
-        finally:
-            os.close(descriptor)
     held.missing_all = wanted.offsets[~seen]
     held.missing, held.missing_count = held.missing_all[:KEPT_MAX].tolist(), len(held.missing_all)
     return held

@@ -6,13 +6,13 @@ Memory is bounded by passes over key hashes: a pass looks only at the keys whose
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from minikafka.spark.logformat import CONTROL_BIT, SegmentReader
+from minikafka.spark.access import open_log
+from minikafka.spark.logformat import CONTROL_BIT
 from minikafka.spark.records import RecordColumns, decode_records
 from minikafka.spark.sources import SegmentTask
 
@@ -61,9 +61,8 @@ def _read(
 ) -> Iterator[tuple[RecordColumns, Column]]:
     """Records with flags of those that are not data: control records and, where given, aborted ones."""
     for task, position in tasks:
-        descriptor = os.open(os.path.join(task.path, f"{task.base_offset:020d}.log"), os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            for batches in SegmentReader(descriptor, task.size, position):
+        with open_log(task, position, low) as reader:
+            for batches in reader:
                 chosen = np.flatnonzero((batches.base_offset < high) & (batches.last_offset >= low))
                 records, _ = decode_records(batches, chosen)
                 skipped = (batches.header["attributes"][records.batch] & CONTROL_BIT) != 0
@@ -75,8 +74,6 @@ def _read(
                 yield records, skipped
                 if int(batches.base_offset[-1]) >= high:
                     break
-        finally:
-            os.close(descriptor)
 
 
 def first_lost_key(one: Column, other: Column, fence: int, cleaned: tuple[int, int]) -> tuple[int, int, str] | None:

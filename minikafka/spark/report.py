@@ -1,4 +1,4 @@
-"""The audit's report: report.json (versioned), Parquet tables, Markdown, and the lines for a terminal. All from one dictionary."""
+"""The audit's report: report.json (versioned), HTML, Parquet, JUnit, Markdown, Prometheus text. All from one dictionary."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import json
 import os
 import platform
 from typing import Any
+from xml.sax.saxutils import escape, quoteattr
 
 from minikafka.spark import compare
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.findings import CHECKS
+from minikafka.spark.report_html import html
 
 SCHEMA = "minikafka.audit.report/1"
+_STATES = {"replica-lagging": "lagging", "replica-tail": "pending", "unreadable": "skipped", "replica-missing": "missing"}
+_LEVELS = ("error", "warning", "note")
 FENCE_RULE = (
     "per partition: from the largest log start to the smallest high watermark; "
     "replicas with higher high watermarks are compared with each other up to those"
@@ -62,7 +66,10 @@ def build(result: AuditResult, arguments: list[str] | None = None) -> dict[str, 
             "notes": result.findings.total("note"),
         },
         "partitions": [_partition(one) for one in result.partitions],
-        "findings": [{"id": f"F{number}", **finding.as_dict()} for number, finding in enumerate(result.findings.kept, 1)],
+        "findings": [
+            {"id": f"F{number}", **finding.as_dict()}
+            for number, finding in enumerate(sorted(result.findings.kept, key=lambda finding: _LEVELS.index(finding.level)), 1)
+        ],
         "finding_counts": [
             {"check": check, "level": level, "count": count} for (check, level), count in sorted(result.findings.counts.items())
         ],
@@ -84,8 +91,26 @@ def _partition(one: compare.PartitionResult) -> dict[str, Any]:
         "topic": one.topic, "partition": one.partition, "verdict": one.verdict, "brokers": list(one.brokers), "fence_from": one.fence_from,
         "fence_to": one.fence_to, "batches_compared": one.batches_compared, "records_compared": one.records_compared,
         "batches_equal_above": one.batches_equal_above,
-        "bytes_compared": one.bytes_compared, "replicas": one.replicas,
+        "bytes_compared": one.bytes_compared, "replicas": one.replicas, "replica_states": replica_states(one),
+        "first_divergent_offset": min((found.offset for found in one.findings.kept if found.check == "replica-differs"), default=None),
+        "assigned": one.assigned,
     }  # fmt: skip
+
+
+def replica_states(one: compare.PartitionResult) -> dict[str, str]:
+    """{broker: match, lagging, pending, single, empty, skipped, missing, corrupt, divergent or lost}: what to think of each replica."""
+    usual = {compare.SINGLE: "single", compare.EMPTY: "empty", compare.SKIPPED: "skipped", compare.UNREADABLE: "skipped"}
+    states = {row["broker"]: usual.get(one.verdict, "match") for row in one.replicas}
+    order = ["lagging", "pending", "skipped", "missing", "divergent", "corrupt", "lost"]
+    for found in one.findings.kept:
+        state = _STATES.get(found.check)
+        if found.level == "error" and state is None:
+            lost, differs = found.check in compare.LOSS_CHECKS, found.check in compare.DIVERGENCE_CHECKS
+            state = "lost" if lost else "divergent" if differs else "corrupt"
+        for broker in found.brokers if state else ():
+            if state and (states.get(broker) not in order or order.index(state) > order.index(states[broker])):
+                states[broker] = state
+    return dict(sorted(states.items()))
 
 
 def _instant(milliseconds: int) -> str:
@@ -157,16 +182,73 @@ def markdown(report: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def junit(report: dict[str, Any]) -> str:
+    """One test a partition, for a CI server; findings of no partition are a test of their own."""
+    cases = []
+    failing = {"LOST", "CORRUPT", "DIVERGENT", "MISSING"}
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for finding in report["findings"]:
+        found.setdefault((finding["topic"], finding["partition"]), []).append(finding)
+    for one in report["partitions"]:
+        mine = [finding for finding in found.pop((one["topic"], one["partition"]), []) if finding["level"] == "error"]
+        text = "\n".join(f"{finding['id']} {finding['check']} {where(finding)}: {finding['message']}" for finding in mine)
+        body = ""
+        if one["verdict"] in failing:
+            body = f"<failure type={quoteattr(one['verdict'])} message={quoteattr(text.splitlines()[0] if text else one['verdict'])}>"
+            body += f"{escape(text)}</failure>"
+        elif one["verdict"] in {"UNREADABLE", "SKIPPED"}:
+            body = f"<skipped message={quoteattr(one['verdict'])}/>"
+        name = f"{one['topic']}-{one['partition']}"
+        cases.append(f"<testcase classname={quoteattr('audit.' + one['topic'])} name={quoteattr(name)}>{body}</testcase>")
+    rest = [finding for findings in found.values() for finding in findings if finding["level"] == "error"]
+    text = escape("\n".join(finding["message"] for finding in rest))
+    cases.append(f'<testcase classname="audit" name="cluster">{f"<failure>{text}</failure>" if rest else ""}</testcase>')
+    failures = sum(case.count("<failure") for case in cases)
+    head = f'<testsuite name="minikafka audit" tests="{len(cases)}" failures="{failures}" time="{report["run"]["seconds"]}">'
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{head}\n' + "\n".join(cases) + "\n</testsuite>\n"
+
+
+def prometheus(report: dict[str, Any]) -> str:
+    """For node_exporter's textfile collector."""
+    summary = report["summary"]
+    numbers = {
+        "exit_code": report["exit_code"], "partitions": summary["partitions"], "replicas": summary["replicas"],
+        "batches_compared": summary["batches_compared"], "bytes_compared": summary["bytes_compared"], "errors": summary["errors"],
+        "warnings": summary["warnings"], "seconds": report["run"]["seconds"],
+    }  # fmt: skip
+    lines = [f"minikafka_audit_{name} {value}" for name, value in numbers.items()]
+    lines += [f'minikafka_audit_verdicts{{verdict="{verdict}"}} {summary[verdict.lower()]}' for verdict in compare.VERDICTS]
+    return "\n".join(lines) + "\n"
+
+
+def read(path: str) -> dict[str, Any]:
+    """A report.json, or the one in a report's directory. Raises ValueError for another file or schema, OSError."""
+    if os.path.isdir(path):
+        path = os.path.join(path, "report.json")
+    with open(path, encoding="utf-8") as file:
+        try:
+            report = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{path}: not JSON") from error
+    if not isinstance(report, dict) or report.get("schema") != SCHEMA:
+        raise ValueError(f"{path}: not a report of schema {SCHEMA}")
+    return report
+
+
 def write(report: dict[str, Any], directory: str) -> list[str]:
-    """Write report.json, summary.md and, where pyarrow is installed, findings.parquet and partitions.parquet. Returns the paths.
+    """Write report.json, report.html, summary.md, junit.xml, metrics.prom and, where pyarrow is installed, findings.parquet and
+    partitions.parquet. Returns the paths.
 
     Raises OSError when the directory cannot be written.
     """
     os.makedirs(directory, exist_ok=True)
-    paths = [os.path.join(directory, "report.json"), os.path.join(directory, "summary.md")]
-    _write_text(paths[0], json.dumps(report, indent=1) + "\n")
-    _write_text(paths[1], markdown(report))
-    return paths + _write_parquet(report, directory)
+    texts = {
+        "report.json": json.dumps(report, indent=1) + "\n", "report.html": html(report), "summary.md": markdown(report),
+        "junit.xml": junit(report), "metrics.prom": prometheus(report),
+    }  # fmt: skip
+    for name, text in texts.items():
+        _write_text(os.path.join(directory, name), text)
+    return [os.path.join(directory, name) for name in texts] + _write_parquet(report, directory)
 
 
 def _write_text(path: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from minikafka.spark import checks, logformat
+from minikafka.spark.access import open_log
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import Batches, FormatError, SegmentReader
 from minikafka.spark.producers import PRODUCERS_MAX, ProducerFacts, ProducerScan
@@ -89,27 +91,23 @@ class _Scan:
     def run(self) -> SegmentSummary:
         task, summary = self.task, self.summary
         try:
-            descriptor = os.open(self.name + ".log", os.O_RDONLY | os.O_CLOEXEC)
+            self._open_indexes()
+            with open_log(task, window_bytes=RECORDS_WINDOW_BYTES if task.level == "records" else WINDOW_BYTES) as reader:
+                for batches in reader:
+                    self._batches(batches)
+                summary.stopped = reader.stopped
+                summary.end_position = reader.position
+                if isinstance(reader, SegmentReader):
+                    self._tail(reader.descriptor, reader)
+                elif reader.stopped:
+                    text = f"records from offset {reader.offset} on were deleted while the replica was read"
+                    self.add([Finding("replica-reread", text, offset=reader.offset)], ".log")
         except FileNotFoundError:
             summary.vanished = True
             return summary
         except OSError as error:
-            self.add([Finding("unreadable", f"cannot be opened: {error.strerror}")], ".log")
-            summary.stopped = "unreadable"
-            return summary
-        try:
-            self._open_indexes()
-            reader = SegmentReader(descriptor, task.size, window_bytes=RECORDS_WINDOW_BYTES if task.level == "records" else WINDOW_BYTES)
-            for batches in reader:
-                self._batches(batches)
-            summary.stopped = reader.stopped
-            summary.end_position = reader.position
-            self._tail(descriptor, reader)
-        except OSError as error:
             self.add([Finding("unreadable", f"cannot be read: {error.strerror}", position=summary.end_position)], ".log")
             summary.stopped = "unreadable"
-        finally:
-            os.close(descriptor)
         self._finish()
         return summary
 
@@ -119,9 +117,8 @@ class _Scan:
 
     def _placed(self, finding: Finding, extension: str) -> Finding:
         task = self.task
-        return replace(
-            finding, topic=task.topic, partition=task.partition, brokers=(task.broker,), file=finding.file or self.name + extension
-        )
+        file = finding.file or (self.name + extension if task.place is None else task.path)
+        return replace(finding, topic=task.topic, partition=task.partition, brokers=(task.broker,), file=file)
 
     def _open_indexes(self) -> None:
         base = self.task.base_offset
@@ -351,12 +348,8 @@ def detail(tasks: list[SegmentTask], positions: list[int], low: int, high: int, 
     parts: list[tuple[Column, Column, Column, Column, Column, Column]] = []
     kept = 0
     for task, start in zip(tasks, positions, strict=True):
-        try:
-            descriptor = os.open(os.path.join(task.path, f"{task.base_offset:020d}.log"), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            for batches in SegmentReader(descriptor, task.size, start):
+        with contextlib.suppress(OSError), open_log(task, start, low) as reader:
+            for batches in reader:
                 chosen = np.flatnonzero((batches.base_offset >= low) & (batches.base_offset < high))
                 digests = batch_digests(batches, task.digest)
                 parts.append((
@@ -366,8 +359,6 @@ def detail(tasks: list[SegmentTask], positions: list[int], low: int, high: int, 
                 kept += len(chosen)
                 if kept >= batches_max or int(batches.base_offset[-1]) >= high:
                     break
-        finally:
-            os.close(descriptor)
         if kept >= batches_max:
             break
     broker = tasks[0].broker if tasks else ""

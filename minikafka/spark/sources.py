@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from minikafka.spark import logformat
 from minikafka.spark.claims import missing_replicas, newest_image
+from minikafka.spark.fetch_client import Place
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim
@@ -74,6 +75,7 @@ class Replica:
     epochs: list[tuple[int, int]] | None = None
     transaction_timeout_ms: int = 0
     claim: PartitionClaim | None = None
+    place: Place | None = None
     findings: FindingList = field(default_factory=FindingList)
 
     @property
@@ -101,6 +103,7 @@ class SegmentTask:
     cell_shift: int
     level: str = "batches"
     digest: str = "crc"
+    place: Place | None = None
 
 
 @dataclass(slots=True)
@@ -199,7 +202,7 @@ def make_plan(
     """
     findings = FindingList(each_max)
     instant_ms = time.time_ns() // 1_000_000
-    found = find_log_directories(paths)
+    found = find_log_directories(list(paths))
     labels = _labels(found)
     directories = [open_directory(path, label, findings) for path, label in zip(found, labels, strict=True)]
     _one_cluster(directories, findings)
@@ -354,6 +357,7 @@ def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[
                 replica.topic, replica.partition, replica.broker, replica.path, segment.base_offset,
                 -1 if last else replica.segments[number + 1].base_offset, segment.size, segment.extensions,
                 snapshots, replica.clean, replica.high_watermark, cleaned, tuple(cuts), shift, level, digest,
+                replica.place,
             )  # fmt: skip
 
 

@@ -6,8 +6,8 @@ import grimp
 import pytest
 
 AUDIT = [
-    "audit", "checks", "claims", "compare", "engine_local", "engine_spark", "findings", "ledger", "logformat", "logical", "metadata_log",
-    "producers", "records", "replay", "report", "scan", "sources",
+    "access", "audit", "checks", "claims", "compare", "engine_local", "engine_spark", "explain", "fetch_client", "findings",
+    "ledger", "live", "logformat", "logical", "metadata_log", "producers", "records", "replay", "report", "report_html", "scan", "sources",
 ]  # fmt: skip
 
 

@@ -1,0 +1,36 @@
+"""Where a worker gets the bytes of a task: a segment file, or a replica on the wire."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+from minikafka.spark.fetch_client import FetchReader
+from minikafka.spark.logformat import SegmentReader
+from minikafka.spark.sources import SegmentTask
+
+WINDOW_BYTES = 4 << 20
+
+
+@contextlib.contextmanager
+def open_log(
+    task: SegmentTask, position: int = 0, low: int = -1, window_bytes: int = WINDOW_BYTES
+) -> Iterator[SegmentReader | FetchReader]:
+    """The batches of a task. A file is read from byte `position`, a replica on the wire from offset `low` (-1: its beginning).
+
+    Raises FileNotFoundError when the segment is gone, OSError.
+    """
+    if task.place is not None:
+        begin = max(task.base_offset, low)
+        yield FetchReader(task.place, task.topic, task.partition, begin, task.high_watermark, window_bytes)
+        return
+    descriptor = os.open(log_path(task), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield SegmentReader(descriptor, task.size, position, window_bytes)
+    finally:
+        os.close(descriptor)
+
+
+def log_path(task: SegmentTask) -> str:
+    return os.path.join(task.path, f"{task.base_offset:020d}.log")

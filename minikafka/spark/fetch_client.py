@@ -1,0 +1,381 @@
+"""The audit's own few words of Kafka's protocol: metadata, log bounds, configuration, and raw batches from any replica.
+
+Only request versions without tagged fields are used (Metadata 7, ListOffsets 1, DescribeConfigs 1, Fetch 11), which Apache Kafka up to
+4.3 serves. From version 11 on a consumer may fetch from followers (KIP-392); every replica answers up to its own high watermark.
+Nothing here is shared with the broker's or the client's code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from minikafka.spark.logformat import Batches, walk
+
+FETCH, LIST_OFFSETS, METADATA, DESCRIBE_CONFIGS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 2, 3, 32, 17, 36
+EARLIEST = -2
+ANSWER_BYTES_MAX = 256 << 20
+CONSUMER, DEBUGGING_CONSUMER = -1, -2
+NOT_LEADER, OUT_OF_RANGE, UNKNOWN_PARTITION, STORAGE, OFFSET_NOT_AVAILABLE = 6, 1, 3, 56, 78
+ERRORS = {
+    1: "OFFSET_OUT_OF_RANGE", 3: "UNKNOWN_TOPIC_OR_PARTITION", 5: "LEADER_NOT_AVAILABLE", 6: "NOT_LEADER_OR_FOLLOWER",
+    9: "REPLICA_NOT_AVAILABLE", 29: "TOPIC_AUTHORIZATION_FAILED", 31: "CLUSTER_AUTHORIZATION_FAILED", 33: "UNSUPPORTED_SASL_MECHANISM",
+    35: "UNSUPPORTED_VERSION", 56: "KAFKA_STORAGE_ERROR", 58: "SASL_AUTHENTICATION_FAILED", 74: "FENCED_LEADER_EPOCH",
+    76: "UNSUPPORTED_COMPRESSION_TYPE", 78: "OFFSET_NOT_AVAILABLE", 100: "UNKNOWN_TOPIC_ID",
+}  # fmt: skip
+
+
+class BrokerError(OSError):
+    """A broker that does not answer as asked; `strerror` is one line for a person."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(None, text)
+        self.text = text
+
+    def __reduce__(self) -> Any:
+        return BrokerError, (self.text,)
+
+
+def name_of(code: int) -> str:
+    return ERRORS.get(code, f"error {code}")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How to reach a broker: TLS (`ca_file` "" = the system's authorities) and SASL PLAIN."""
+
+    tls: bool = False
+    ca_file: str = ""
+    verify_host: bool = True
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def from_properties(cls, properties: dict[str, str]) -> Security:
+        """A Kafka client's properties: security.protocol, ssl.truststore.location (PEM), sasl.mechanism, sasl.jaas.config.
+
+        Raises ValueError for what is not supported.
+        """
+        import re
+
+        protocol = properties.get("security.protocol", "PLAINTEXT").upper()
+        if protocol not in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
+            raise ValueError(f"security.protocol {protocol} is not known")
+        user = password = ""
+        if protocol.startswith("SASL"):
+            mechanism = properties.get("sasl.mechanism", "")
+            if mechanism.upper() != "PLAIN":
+                raise ValueError(f"sasl.mechanism {mechanism or '(none)'} is not supported, only PLAIN")
+            found = re.search(r'username="?([^"\s;]+)"?.*?password="?([^"\s;]+)"?', properties.get("sasl.jaas.config", ""), re.DOTALL)
+            if found is None:
+                raise ValueError("sasl.jaas.config has no username and password")
+            user, password = found[1], found[2]
+        verify = properties.get("ssl.endpoint.identification.algorithm", "https") != ""
+        return cls(protocol.endswith("SSL"), properties.get("ssl.truststore.location", ""), verify, user, password)
+
+
+class _Reader:
+    """Values of an answer, front to back."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data, self.position = data, 0
+
+    def raw(self, size: int) -> memoryview:
+        end = self.position + size
+        if size < 0 or end > len(self.data):
+            raise BrokerError("an answer ends too early: not a Kafka broker?")
+        piece = self.data[self.position : end]
+        self.position = end
+        return piece
+
+    def integer(self, size: int) -> int:
+        return int.from_bytes(self.raw(size), "big", signed=True)
+
+    def string(self) -> str:
+        length = self.integer(2)
+        return "" if length < 0 else bytes(self.raw(length)).decode("utf-8", "replace")
+
+    def count(self) -> int:
+        number = self.integer(4)
+        if number > len(self.data):
+            raise BrokerError("an answer announces more elements than it has bytes")
+        return max(0, number)
+
+    def integers(self) -> list[int]:
+        return [self.integer(4) for _ in range(self.count())]
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+@dataclass(slots=True)
+class PartitionState:
+    leader: int
+    leader_epoch: int
+    replicas: list[int]
+    isr: list[int]
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """What Metadata says."""
+
+    cluster_id: str
+    brokers: dict[int, tuple[str, int]]
+    partitions: dict[tuple[str, int], PartitionState]
+    unknown: list[str]
+
+
+@dataclass(slots=True)
+class Fetched:
+    """One partition of a Fetch answer."""
+
+    error: int
+    high_watermark: int
+    log_start: int
+    records: memoryview
+
+
+class Connection:
+    """One broker, one request at a time. Raises BrokerError for everything that goes wrong."""
+
+    def __init__(self, host: str, port: int, security: Security | None = None, timeout_s: float = 30.0) -> None:
+        self.place = f"{host}:{port}"
+        security = security or Security()
+        try:
+            self.socket = socket.create_connection((host, port), timeout=timeout_s)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security.tls:
+                context = ssl.create_default_context(cafile=security.ca_file or None)
+                context.check_hostname = security.verify_host
+                self.socket = context.wrap_socket(self.socket, server_hostname=host)
+        except OSError as error:
+            raise BrokerError(f"broker {self.place} cannot be reached: {error.strerror or error}") from error
+        self.correlation = 0
+        if security.user:
+            self._authenticate(security)
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.socket.close()
+
+    def ask(self, key: int, version: int, body: bytes) -> _Reader:
+        self.correlation += 1
+        frame = struct.pack(">hhi", key, version, self.correlation) + _string("minikafka-audit") + body
+        try:
+            self.socket.sendall(struct.pack(">i", len(frame)) + frame)
+            size = int.from_bytes(self._exactly(4), "big", signed=True)
+            if not 4 <= size <= ANSWER_BYTES_MAX:
+                raise BrokerError(f"broker {self.place} answers with a frame of {size} bytes: not a Kafka broker, or it expects TLS")
+            answer = _Reader(memoryview(self._exactly(size)))
+        except BrokerError:
+            raise
+        except OSError as error:
+            raise BrokerError(f"broker {self.place} does not answer: {error.strerror or error}") from error
+        if answer.integer(4) != self.correlation:
+            raise BrokerError(f"broker {self.place} answers another request")
+        return answer
+
+    def _exactly(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            got = self.socket.recv_into(view)
+            if got == 0:
+                raise BrokerError(f"broker {self.place} closed the connection (wrong security settings or an unsupported request)")
+            view = view[got:]
+        return data
+
+    def _authenticate(self, security: Security) -> None:
+        answer = self.ask(SASL_HANDSHAKE, 1, _string("PLAIN"))
+        error = answer.integer(2)
+        if error:
+            raise BrokerError(f"broker {self.place}: {name_of(error)}")
+        token = b"\0" + security.user.encode() + b"\0" + security.password.encode()
+        answer = self.ask(SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token)
+        error = answer.integer(2)
+        if error:
+            raise BrokerError(f"broker {self.place} refuses user {security.user}: {answer.string() or name_of(error)}")
+
+    def metadata(self, topics: Iterable[str] = ()) -> ClusterState:
+        names = list(topics)
+        listed = struct.pack(">i", len(names)) + b"".join(map(_string, names)) if names else struct.pack(">i", -1)
+        answer = self.ask(METADATA, 7, listed + b"\0")
+        answer.integer(4)
+        brokers = {}
+        for _ in range(answer.count()):
+            node, host, port = answer.integer(4), answer.string(), answer.integer(4)
+            answer.string()
+            brokers[node] = host, port
+        cluster_id = answer.string()
+        answer.integer(4)
+        partitions, unknown = {}, []
+        for _ in range(answer.count()):
+            error, name, _ = answer.integer(2), answer.string(), answer.integer(1)
+            if error:
+                unknown.append(name)
+            for _ in range(answer.count()):
+                answer.integer(2)
+                number, leader, epoch = answer.integer(4), answer.integer(4), answer.integer(4)
+                replicas, isr, _ = answer.integers(), answer.integers(), answer.integers()
+                partitions[name, number] = PartitionState(leader, epoch, replicas, isr)
+        return ClusterState(cluster_id, brokers, partitions, unknown)
+
+    def earliest(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        """{(topic, partition): (error, log start)} of this replica, follower or leader."""
+        body = _by_topic(partitions, lambda _: struct.pack(">q", EARLIEST))
+        answer = self.ask(LIST_OFFSETS, 1, struct.pack(">i", DEBUGGING_CONSUMER) + body)
+        found = {}
+        for _ in range(answer.count()):
+            name = answer.string()
+            for _ in range(answer.count()):
+                number, error, _, offset = answer.integer(4), answer.integer(2), answer.integer(8), answer.integer(8)
+                found[name, number] = error, offset
+        return found
+
+    def compacted(self, topics: Iterable[str]) -> set[str]:
+        """Those of the topics whose cleanup.policy has `compact`."""
+        names = list(topics)
+        wanted = struct.pack(">i", 1) + _string("cleanup.policy")
+        body = struct.pack(">i", len(names)) + b"".join(b"\x02" + _string(name) + wanted for name in names) + b"\0"
+        answer = self.ask(DESCRIBE_CONFIGS, 1, body)
+        answer.integer(4)
+        found = set()
+        for _ in range(answer.count()):
+            answer.integer(2), answer.string(), answer.integer(1)
+            name = answer.string()
+            for _ in range(answer.count()):
+                option, value = answer.string(), answer.string()
+                answer.integer(1), answer.integer(1), answer.integer(1)
+                for _ in range(answer.count()):
+                    answer.string(), answer.string(), answer.integer(1)
+                if option == "cleanup.policy" and "compact" in value:
+                    found.add(name)
+        return found
+
+    def fetch(
+        self, wanted: dict[tuple[str, int], int], bytes_max: int, wait_ms: int = 0, partition_bytes_max: int = 0
+    ) -> dict[tuple[str, int], Fetched]:
+        """Raw batches from the given offsets, as a consumer that any replica may serve."""
+        each = partition_bytes_max or bytes_max
+        head = struct.pack(">iiiibii", CONSUMER, wait_ms, 1, bytes_max, 0, 0, -1)
+        body = _by_topic(wanted, lambda key: struct.pack(">iqqi", -1, wanted[key], -1, each))
+        answer = self.ask(FETCH, 11, head + body + struct.pack(">i", 0) + _string(""))
+        answer.integer(4)
+        error = answer.integer(2)
+        if error:
+            raise BrokerError(f"broker {self.place} refuses to be read: {name_of(error)}")
+        answer.integer(4)
+        found = {}
+        for _ in range(answer.count()):
+            name = answer.string()
+            for _ in range(answer.count()):
+                number, error, mark, _, start = (answer.integer(size) for size in (4, 2, 8, 8, 8))
+                for _ in range(answer.count()):
+                    answer.integer(8), answer.integer(8)
+                answer.integer(4)
+                found[name, number] = Fetched(error, mark, start, answer.raw(max(0, answer.integer(4))))
+        return found
+
+
+def _by_topic(partitions: Iterable[tuple[str, int]], fields: Any) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for name, number in partitions:
+        topics.setdefault(name, []).append(number)
+    pieces = [struct.pack(">i", len(topics))]
+    for name, numbers in topics.items():
+        pieces += [_string(name), struct.pack(">i", len(numbers))]
+        pieces += [struct.pack(">i", number) + fields((name, number)) for number in numbers]
+    return b"".join(pieces)
+
+
+def first_answer(bootstrap: str, security: Security, topics: Iterable[str] = ()) -> ClusterState:
+    """Metadata from the first bootstrap server that answers. Raises BrokerError, ValueError for text that is not host:port."""
+    failure = BrokerError("no bootstrap server given")
+    for part in filter(None, (piece.strip() for piece in bootstrap.split(","))):
+        host, _, port = part.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"{part!r} is not host:port")
+        try:
+            with Connection(host.strip("[]"), int(port), security) as connection:
+                return connection.metadata(topics)
+        except BrokerError as error:
+            failure = error
+    raise failure
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A replica on the wire."""
+
+    host: str
+    port: int
+    security: Security = Security()
+
+
+class FetchReader:
+    """Like logformat.SegmentReader, over a replica on the wire: offsets [begin, end). `position` counts bytes since `begin`.
+
+    `stopped`: "" or "shrunk", when records that were there are gone (retention) or the replica answers nothing more.
+    """
+
+    def __init__(self, place: Place, topic: str, partition: int, begin: int, end: int, window_bytes: int) -> None:
+        self.place, self.key, self.offset, self.end = place, (topic, partition), begin, end
+        self.window_bytes = window_bytes
+        self.position = 0
+        self.stopped = ""
+        self.size = 0
+
+    def __iter__(self) -> Iterator[Batches]:
+        if self.offset >= self.end:
+            return
+        with Connection(self.place.host, self.place.port, self.place.security) as connection:
+            empty = 0
+            while self.offset < self.end:
+                found = connection.fetch({self.key: self.offset}, self.window_bytes, wait_ms=500)[self.key]
+                if found.error == OUT_OF_RANGE and found.log_start != self.offset:
+                    self.stopped = "shrunk"
+                    return
+                if found.error and found.error != OFFSET_NOT_AVAILABLE:
+                    where = f"{self.place.host}:{self.place.port}"
+                    raise BrokerError(f"broker {where} refuses {self.key[0]}-{self.key[1]}: {name_of(found.error)}")
+                batches = self._below_end(found.records)
+                if batches is None:
+                    empty += 1
+                    if empty > 20:
+                        self.stopped = "shrunk"
+                        return
+                    continue
+                empty = 0
+                if len(batches) == 0:
+                    return
+                self.offset = int(batches.last_offset[-1]) + 1
+                self.position = self.size = int(batches.position[-1] + batches.size[-1])
+                yield batches
+
+    def _below_end(self, records: memoryview) -> Batches | None:
+        """The whole batches of an answer that begin below the end; None for an answer without any."""
+        batches, _, why = walk(records, self.position)
+        if len(batches) == 0:
+            if why == "length":
+                raise BrokerError(f"broker {self.place.host}:{self.place.port} sends bytes at offset {self.offset} that are no batch")
+            return None
+        keep = int((batches.base_offset < self.end).sum())
+        if keep == len(batches):
+            return batches
+        return Batches(
+            batches.position[:keep], batches.size[:keep], batches.crc[:keep], batches.header[:keep], batches.window, batches.window_start
+        )

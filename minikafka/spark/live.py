@@ -1,0 +1,126 @@
+"""Replicas on the wire as part of a plan: a running cluster is audited by fetching raw batches from each replica directly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from minikafka.spark.fetch_client import (
+    OUT_OF_RANGE,
+    BrokerError,
+    ClusterState,
+    Connection,
+    Fetched,
+    Place,
+    Security,
+    first_answer,
+    name_of,
+)
+from minikafka.spark.findings import Finding, FindingList
+from minikafka.spark.metadata_log import PartitionClaim
+from minikafka.spark.sources import LogDirectory, Plan, Replica, Segment
+
+PARTITIONS_A_REQUEST = 500
+
+
+def add_live_replicas(
+    plan: Plan, bootstrap: str, security: Security, topics: Iterable[str], partitions: Iterable[tuple[str, int]], each_max: int
+) -> None:
+    """Add every replica of the running cluster to the plan. Raises BrokerError when no broker answers, ValueError.
+
+    Each replica's claim is [its log start, its high watermark] at the plan's instant, as it says itself. A broker whose log
+    directory is in the plan already gets a second, live copy named `node/live`.
+    """
+    wanted_topics, wanted = list(topics), set(partitions)
+    state = first_answer(bootstrap, security, wanted_topics)
+    for name in state.unknown:
+        if name in wanted_topics:
+            raise BrokerError(f"topic {name} does not exist")
+    cluster_ids = {directory.cluster_id for directory in plan.directories if directory.cluster_id}
+    if cluster_ids and state.cluster_id and state.cluster_id not in cluster_ids:
+        text = f"the running cluster is {state.cluster_id}, the directories are of {', '.join(cluster_ids)}"
+        plan.findings.add(Finding("cluster-id", text))
+    known = {directory.broker for directory in plan.directories}
+    by_broker: dict[int, list[tuple[str, int]]] = {}
+    for key, partition in state.partitions.items():
+        if not wanted or key in wanted:
+            for node in partition.replicas:
+                by_broker.setdefault(node, []).append(key)
+    plan.instant_ms = time.time_ns() // 1_000_000
+    compacted = _compacted(state, security, {key[0] for keys in by_broker.values() for key in keys})
+    for node, keys in sorted(by_broker.items()):
+        name = f"{node}/live" if str(node) in known else str(node)
+        place = Place(*state.brokers[node], security) if node in state.brokers else None
+        path = f"kafka://{place.host}:{place.port}" if place else "kafka:// (down)"
+        plan.directories.append(LogDirectory(path, name, state.cluster_id, clean=False))
+        _probe(plan, state, node, name, place, sorted(keys), compacted, each_max)
+
+
+def _compacted(state: ClusterState, security: Security, topics: set[str]) -> set[str]:
+    for host, port in state.brokers.values():
+        try:
+            with Connection(host, port, security) as connection:
+                return connection.compacted(sorted(topics)) if topics else set()
+        except BrokerError:
+            continue
+    return set()
+
+
+def _probe(
+    plan: Plan, state: ClusterState, node: int, name: str, place: Place | None, keys: list[tuple[str, int]], compacted: set[str],
+    each_max: int,
+) -> None:  # fmt: skip
+    """Ask one broker for the bounds of its replicas; what does not answer becomes a finding."""
+    try:
+        if place is None:
+            raise BrokerError(f"broker {node} is not in the cluster")
+        with Connection(place.host, place.port, place.security) as connection:
+            for start in range(0, len(keys), PARTITIONS_A_REQUEST):
+                chosen = keys[start : start + PARTITIONS_A_REQUEST]
+                for key, found in _bounds(connection, chosen).items():
+                    if isinstance(found, int):
+                        _absent(plan, state, key, name, node, f"broker {node} does not serve it: {name_of(found)}")
+                    else:
+                        _add(plan, state, key, name, place, found, compacted, each_max)
+    except BrokerError as error:
+        for key in keys:
+            _absent(plan, state, key, name, node, error.text)
+
+
+def _bounds(connection: Connection, keys: list[tuple[str, int]]) -> dict[tuple[str, int], Fetched | int]:
+    """{partition: (bounds) or error code}. The log start comes first, so that the fetch lies inside the log."""
+    starts = connection.earliest(keys)
+    inside = {key: offset for key, (error, offset) in starts.items() if not error and offset >= 0}
+    result: dict[tuple[str, int], Fetched | int] = {key: error or OUT_OF_RANGE for key, (error, _) in starts.items() if key not in inside}
+    for key, found in (connection.fetch(inside, 1, partition_bytes_max=1) if inside else {}).items():
+        if found.error:
+            result[key] = found.error
+        else:
+            found.log_start = max(found.log_start, inside[key])
+            result[key] = found
+    return result
+
+
+def _claim(state: ClusterState, key: tuple[str, int]) -> PartitionClaim:
+    partition = state.partitions[key]
+    replicas, isr = tuple(map(str, partition.replicas)), tuple(map(str, partition.isr))
+    return PartitionClaim("", replicas, isr, str(partition.leader), partition.leader_epoch, -1)
+
+
+def _absent(plan: Plan, state: ClusterState, key: tuple[str, int], name: str, node: int, text: str) -> None:
+    in_sync = node in state.partitions[key].isr
+    finding = Finding("unreadable" if in_sync else "replica-offline", text, *key, brokers=(name,))
+    plan.missing.setdefault(key, []).append(finding)
+
+
+def _add(
+    plan: Plan, state: ClusterState, key: tuple[str, int], name: str, place: Place, found: Fetched, compacted: set[str], each_max: int
+) -> None:
+    begin, mark = found.log_start, max(found.high_watermark, found.log_start)
+    size = len(found.records) if mark > begin else 0
+    replica = Replica(
+        *key, name, f"kafka://{place.host}:{place.port}", [Segment(begin, max(size, (mark - begin) * 100), ())], [], False, mark, True,
+        begin, None, mark if key[0] in compacted else 0, findings=FindingList(each_max), place=place,
+    )  # fmt: skip
+    replica.claim = _claim(state, key)
+    plan.replicas.setdefault(key, []).append(replica)
