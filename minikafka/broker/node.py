@@ -77,6 +77,7 @@ class BrokerParts:
         )
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
         self.replicas.on_topic_configs = self.cleaner.wake
+        self.lifecycle.on_registered = self.replicas.registered
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
         self.dispatcher = Dispatcher("broker", environment.clock, node.features)

@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "dump-log": ("minikafka.cli.dump_log", "dump_log", "Show what is in log, index and snapshot files."),
     "load": ("minikafka.cli.load", "load", "Bulk-load a table into a topic."),
     "produce": ("minikafka.cli.produce", "produce", "Write records."),
+    "sim": ("minikafka.cli.sim", "sim", "Play seeds of the deterministic cluster simulator."),
     "start": ("minikafka.cli.start", "start", "Run a broker, a controller, or both."),
     "storage": ("minikafka.cli.storage", "storage", "Format log directories; make cluster ids."),
     "topics": ("minikafka.cli.topics", "topics", "Create, list, describe, alter and delete topics."),

@@ -13,6 +13,7 @@ from minikafka.client.cluster import BrokerInfo, Cluster, PartitionInfo
 from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.client.group import find_coordinator
 from minikafka.net.channel import UnsupportedVersion
+from minikafka.net.network import Network
 from wire.errors import ErrorCode, WireError
 from wire.messages.create_partitions import CreatePartitionsRequest
 from wire.messages.create_topics import CreateTopicsRequest
@@ -104,8 +105,10 @@ class GroupDescription:
 class Admin:
     """Asks and orders. Use as `async with Admin(bootstrap)`."""
 
-    def __init__(self, bootstrap: str, *, client_id: str = "minikafka-admin", timeout_ms: int = TIMEOUT_MS) -> None:
-        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=timeout_ms)
+    def __init__(
+        self, bootstrap: str, *, client_id: str = "minikafka-admin", timeout_ms: int = TIMEOUT_MS, network: Network | None = None
+    ) -> None:
+        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=timeout_ms, network=network)
         self._timeout_ms = timeout_ms
 
     async def __aenter__(self) -> Self:

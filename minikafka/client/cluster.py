@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from minikafka.client.errors import ClientError, NoBrokers, refusal
 from minikafka.net.channel import Channel, UnsupportedVersion
+from minikafka.net.network import Network
 from minikafka.net.server import SocketNetwork
 from wire.errors import ErrorCode, WireError
 from wire.message import Request, Response
@@ -77,11 +78,19 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 class Cluster:
     """Metadata and connections, shared by what a client does."""
 
-    def __init__(self, bootstrap: str, *, client_id: str = "minikafka-client", request_timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "minikafka-client",
+        request_timeout_ms: int = 30_000,
+        network: Network | None = None,
+    ) -> None:
+        """`network`: None is this machine's, of the loop that runs when it is first needed."""
         self._bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
-        self._network: SocketNetwork | None = None
+        self._network = network
         self._channels: dict[tuple[str, int], Channel] = {}
         self._opening: dict[tuple[str, int], asyncio.Task[Channel]] = {}
         self.brokers: dict[int, BrokerInfo] = {}

@@ -13,6 +13,7 @@ from minikafka.client.assignors import Assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.client.group import GroupMember, find_coordinator
+from minikafka.net.network import Network
 from wire.batch import iterate_batches
 from wire.control import ControlType, control_type
 from wire.errors import ErrorCode, WireError
@@ -79,13 +80,14 @@ class Consumer:
         client_rack: str = "",
         partition_assignors: tuple[str, ...] = ("range", "roundrobin"),
         client_id: str = "minikafka-consumer",
+        network: Network | None = None,
     ) -> None:
         """Kafka's settings under Kafka's names, but for units that stand last. `auto_offset_reset`: earliest, latest or none."""
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise ClientError(f"auto_offset_reset={auto_offset_reset}: must be earliest, latest or none")
         if isolation_level not in ("read_uncommitted", "read_committed"):
             raise ClientError(f"isolation_level={isolation_level}: must be read_uncommitted or read_committed")
-        self.cluster = Cluster(bootstrap, client_id=client_id)
+        self.cluster = Cluster(bootstrap, client_id=client_id, network=network)
         self.group_id = group_id
         self._reset = auto_offset_reset
         self._auto_commit_s = auto_commit_interval_ms / 1000 if enable_auto_commit and group_id is not None else None

@@ -177,7 +177,7 @@ class GroupMember:
     async def _assign(self, joined: JoinGroupResponse) -> dict[str, Assignment]:
         members = {member.member_id: decode_subscription(member.metadata) for member in joined.members}
         counts: dict[str, int] = {}
-        for topic in {topic for topics in members.values() for topic in topics}:
+        for topic in sorted({topic for topics in members.values() for topic in topics}):
             with contextlib.suppress(ClientError, TimeoutError):
                 counts[topic] = len((await self._cluster.fresh_topic(topic)).partitions)
         return ASSIGNORS[joined.protocol_name or self._assignors[0]](members, counts)

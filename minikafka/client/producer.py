@@ -13,6 +13,7 @@ from typing import Any, Self, cast
 from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN, TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import ClientError, DeliveryFailed, NoBrokers, refusal
 from minikafka.client.partitioner import StickyPartitioner
+from minikafka.net.network import Network
 from wire.batch import build_batch
 from wire.compression import CompressionType
 from wire.errors import ErrorCode
@@ -85,6 +86,7 @@ class Producer:
         request_timeout_ms: int = 30_000,
         buffer_memory: int = 64 << 20,
         client_id: str = "minikafka-producer",
+        network: Network | None = None,
     ) -> None:
         """Kafka's settings: times in milliseconds, sizes in bytes; `acks` 0, 1 or "all"."""
         self._acks = -1 if acks in ("all", -1, "-1") else int(acks)
@@ -95,10 +97,12 @@ class Producer:
         self._delivery_timeout_s = delivery_timeout_ms / 1000
         self._request_timeout_ms = request_timeout_ms
         self._buffer_memory = buffer_memory
-        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms)
+        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, network=network)
         self._partitioner = StickyPartitioner()
         self._queues: dict[tuple[str, int], _PartitionQueue] = {}
         self._producer: tuple[int, int] = (-1, -1)
+        self._has_producer_id = False
+        self._asking_producer_id = asyncio.Lock()
         self._buffered = 0
         self._drained = asyncio.Event()
         self._drained.set()
@@ -118,7 +122,14 @@ class Producer:
         """Connect, and get a producer id when idempotent. Raises ClientError."""
         await self.cluster.retry(lambda: self.cluster.refresh([]))
         if self._idempotent:
-            await self._init_producer_id()
+            await self._ensure_producer_id()
+
+    async def _ensure_producer_id(self) -> None:
+        """Get a producer id unless there is one that can be used. Raises as `Cluster.retry` and BrokerError."""
+        async with self._asking_producer_id:
+            if not self._has_producer_id:
+                await self._init_producer_id()
+                self._has_producer_id = True
 
     async def _init_producer_id(self) -> None:
         async def ask() -> tuple[int, int] | None:
@@ -250,7 +261,8 @@ class Producer:
                 failure, reason = code, answer.error_message or ""
                 if code in _SEQUENCE_LOST and self._idempotent:
                     self._fail(batch, code, reason)
-                    await self._init_producer_id()
+                    # A new id comes with the next batch, within that batch's time and with its retries.
+                    self._has_producer_id = False
                     return
                 if not code.retriable:
                     self._fail(batch, code, reason)
@@ -268,7 +280,7 @@ class Producer:
                 self._fail(batch, failure, reason)
                 if self._idempotent and batch.sequence >= 0:
                     # Whether the batch was stored is not known: its sequence numbers cannot be used again.
-                    await self._init_producer_id()
+                    self._has_producer_id = False
                 return
             self.cluster.forget(queue.topic)
             await asyncio.sleep(backoff)
@@ -277,6 +289,8 @@ class Producer:
     async def _attempt(self, queue: _PartitionQueue, batch: _Batch) -> ProduceResponse.PartitionProduceResponse | None:
         left_ms = max(int((batch.deadline_s - asyncio.get_running_loop().time()) * 1000), 1)
         timeout_ms = min(left_ms, self._request_timeout_ms)
+        if self._idempotent and batch.encoded is None:
+            await self._ensure_producer_id()
         leader = await self.cluster.leader(queue.topic, queue.index, timeout_ms=timeout_ms)
         channel = await self.cluster.channel_to(leader.leader)
         data = ProduceRequest.PartitionProduceData(index=queue.index, records=bytes(self._encode(queue, batch)))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.core.group.config import GroupConfig
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.core.group.effects import Append
+from storage.errors import StorageError
 from wire.batch import build_batch, iterate_batches
 from wire.errors import ApiError, ErrorCode
 from wire.messages.create_topics import CreateTopicsRequest
@@ -210,7 +211,8 @@ class GroupHost:
             offset = log.log_start_offset
             while offset < log.log_end_offset:
                 result = log.read(offset, LOAD_CHUNK_BYTES, end_offset=log.log_end_offset)
-                data = result.slice.read() if result is not None else b""
+                with log.disk("load the groups"):
+                    data = result.slice.read() if result is not None else b""
                 if not data:
                     break
                 for batch in iterate_batches(memoryview(data)):
@@ -220,6 +222,10 @@ class GroupHost:
                     for record in batch.records():
                         records += 1
                         self._replay(shard, record)
+        except StorageError as error:
+            # The directory is offline now; another broker will lead the partition and load its groups.
+            logger.error("%s-%d cannot be loaded: %s", OFFSETS_TOPIC, index, error)
+            return
         finally:
             self._loading.discard(index)
         shard.loaded(clock.now_ms())

@@ -74,6 +74,8 @@ class BrokerLifecycle:
         self.node_id: int = config.node_id
         self.incarnation_id: bytes = random_uuid(environment.random)
         self.broker_epoch = -1
+        #: Called when the controller has told the broker epoch.
+        self.on_registered: Callable[[], None] | None = None
         self.fenced = True
         self.ready = asyncio.Event()
         self.failed: asyncio.Future[None] = environment.loop.create_future()
@@ -213,6 +215,8 @@ class BrokerLifecycle:
         code = ErrorCode(response.error_code)
         if code is ErrorCode.NONE:
             self.broker_epoch = response.broker_epoch
+            if self.on_registered is not None:
+                self.on_registered()
             log.info("broker %d is registered with broker epoch %d", self.node_id, self.broker_epoch)
         return code
 

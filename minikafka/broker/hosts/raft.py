@@ -303,7 +303,8 @@ class RaftHost:
             return
         try:
             self._log.write_snapshot(snapshot, records, last_timestamp_ms, quorum.history)
-            start = self._log.clean(quorum.high_watermark, sorted([*quorum.log.snapshots, snapshot]))
+            # Whoever has not been handed the log up to the new snapshot yet still needs it.
+            start = self._log.clean(quorum.high_watermark, self._delivery.offset, sorted([*quorum.log.snapshots, snapshot]))
         except StorageError as error:
             self._fail(error)
             raise

@@ -215,7 +215,8 @@ class MetadataLog:
         """Whole batches in [offset, end_offset); with `bytes_max` only those of one read."""
         while offset < end_offset:
             piece = self.log.read(offset, bytes_max or READ_BYTES, end_offset=end_offset).slice
-            data = piece.read()
+            with self._disk("read"):
+                data = piece.read()
             piece.release()
             before = offset
             for batch in iterate_batches(data):
@@ -320,15 +321,15 @@ class MetadataLog:
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.unlink(self.path(snapshot))
 
-    def clean(self, high_watermark: int, snapshots: list[OffsetAndEpoch]) -> int:
+    def clean(self, high_watermark: int, delivered: int, snapshots: list[OffsetAndEpoch]) -> int:
         """Drop old snapshots and the log behind the next one while metadata.max.retention.bytes or .ms is exceeded
-        (KafkaRaftLog.maybeClean); the log start afterwards."""
+        (KafkaRaftLog.maybeClean), but nothing from the offset `delivered` on; the log start afterwards."""
         log, wall_ms = self.log, self._wall_ms()
         log.update_high_watermark(high_watermark)
         with self._disk("clean"):
             sizes = {entry: self._filesystem.size(self.path(entry)) for entry in snapshots}
             remaining = list(snapshots)
-            while len(remaining) > 1 and remaining[1].offset <= high_watermark:
+            while len(remaining) > 1 and remaining[1].offset <= min(high_watermark, delivered):
                 oldest, following = remaining[0], remaining[1]
                 total = log.size + sum(sizes[entry] for entry in remaining)
                 is_old = self._snapshot_times.get(oldest, wall_ms) + self._config.metadata_max_retention_ms < wall_ms

@@ -11,6 +11,9 @@ from minikafka.broker.hosts.alter_partition import AlterPartitionManager
 from minikafka.broker.hosts.fetcher import FetcherManager
 from minikafka.broker.hosts.partition import Partition
 from minikafka.broker.topic_config import log_config
+from minikafka.core.metadata.delta import MetadataDelta
+from minikafka.core.metadata.image import empty_image
+from minikafka.core.metadata.records import image_records
 from minikafka.core.partition.isr import AlterOutcome, IsrProposal
 from minikafka.core.purgatory import Purgatory
 from storage.errors import StorageError
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from minikafka.broker.controller_channel import ControllerChannel
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.metadata import MetadataHost
-    from minikafka.core.metadata.delta import MetadataDelta
     from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
     from storage.log import Log
     from storage.log_dir import LogDirectory
@@ -63,7 +65,8 @@ class _InternalProduce:
 class ReplicaManager:
     """Partitions by topic and index, and by topic id and index.
 
-    Invariants: a partition is here exactly while the metadata assigns a replica of it to this broker and its log directory is online;
+    Invariants: a partition is here exactly while the metadata assigns a replica of it to this broker and its log directory is online, once
+    the metadata has this incarnation's registration (what it says before is about an earlier one, which may have had a longer log);
     purgatories are woken after every change of leadership, so that nothing waits for a leader that is none.
     """
 
@@ -95,9 +98,10 @@ class ReplicaManager:
         self._purgatory_timers: dict[int, tuple[asyncio.TimerHandle, int]] = {}
         self._flushing: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._first_image = True
         #: Told when configurations of topics have changed.
         self.on_topic_configs: Callable[[], None] = lambda: None
+        self._is_registered = False
+        self._broker_epoch = broker_epoch
         self.isr_shrinks = 0
         self.isr_expands = 0
         metadata.subscribe(self.apply)
@@ -152,6 +156,14 @@ class ReplicaManager:
         """Follow one step of the metadata."""
         if self._stopping:
             return
+        if not self._is_registered:
+            own = image.brokers.get(self.broker_id)
+            if own is None or own.epoch != self._broker_epoch():
+                return
+            self._is_registered = True
+            delta = MetadataDelta.from_snapshot(empty_image(), image_records(image), image.offset, image.epoch)
+            image = delta.image(image.offset, image.epoch)
+            self._set_strays_aside(image)
         wall_ms = self._clock.wall_ms()
         for topic_id, gone in delta.deleted_topics.items():
             for index in gone.partitions:
@@ -169,13 +181,16 @@ class ReplicaManager:
                     partition = self.partitions_by_id.get((topic_id, index))
                     if partition is not None:
                         self._remove(partition, wall_ms, "it was reassigned to other brokers")
-        if self._first_image:
-            self._first_image = False
-            self._set_strays_aside(image)
         self._apply_configs(delta, image)
         if delta.changed_brokers:
             self.fetchers.brokers_changed(delta.changed_brokers)
         self.fetchers.follow(followers)
+
+    def registered(self) -> None:
+        """The controller has told the broker epoch; the metadata may have come before."""
+        image = self._metadata.image
+        if not self._is_registered:
+            self.apply(MetadataDelta(image), image)
 
     def _place(
         self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage
@@ -268,7 +283,10 @@ class ReplicaManager:
     def _set_strays_aside(self, image: MetadataImage) -> None:
         for directory in self.directories:
             for topic, index in list(directory.logs):
-                if (topic, index) not in self.partitions and not directory.is_offline:
+                known = image.topics_by_name.get(topic)
+                registration = None if known is None else known.partitions.get(index)
+                is_ours = registration is not None and self.broker_id in registration.replicas
+                if not is_ours and not directory.is_offline:
                     logger.warning("%s-%d is not a replica of this broker in the cluster: set aside as stray", topic, index)
                     directory.set_aside(topic, index)
 

@@ -1,0 +1,80 @@
+"""`minikafka sim`: play seeds of the deterministic cluster simulator."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+PROFILES = ("calm", "one", "crashes", "network", "disks", "mixed", "storm")
+
+
+@click.command("sim")
+@click.option("--seed", type=int, help="Play one seed and tell its story.")
+@click.option("--seeds", metavar="A..B", help="Play the seeds from A up to but not including B.")
+@click.option("--hours", type=float, help="Play seeds for so many hours of real time (from --seeds' first on, else from 0).")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes to play in.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Faults to draw; without it each seed draws its profile.")
+@click.option("--duration", type=float, help="Simulated seconds of load; without it each seed draws them.")
+@click.option("--save", "save_path", type=click.Path(dir_okay=False, path_type=Path), help="Add the totals to this JSON file.")
+@click.option("--no-shrink", is_flag=True, help="Do not look for the faults that a violation needs.")
+@click.option("-v", "--verbose", is_flag=True, help="A line for every seed; for one seed its whole story.")
+def sim(
+    seed: int | None,
+    seeds: str | None,
+    hours: float | None,
+    jobs: int,
+    profile: str | None,
+    duration: float | None,
+    save_path: Path | None,
+    no_shrink: bool,
+    verbose: bool,
+) -> None:
+    """Whole brokers, network, disks, clients and faults in one thread, all drawn from a seed. Exit status 1 when an invariant breaks."""
+    from minikafka.sim.runner import Totals, run_drawn, run_seeds, save, shrink
+
+    if seed is not None and (seeds is not None or hours is not None):
+        raise click.UsageError("--seed plays one seed: leave --seeds and --hours away")
+    totals = Totals()
+    for outcome in run_seeds(
+        [seed] if seed is not None else _numbers(seeds, hours), profile=profile, duration_s=duration, jobs=jobs, hours=hours
+    ):
+        totals.add(outcome)
+        if verbose or seed is not None or outcome.violation is not None:
+            click.echo(
+                f"seed {outcome.seed} ({outcome.options.profile}, {outcome.options.shape}): digest {outcome.digest},"
+                f" {outcome.simulated_s:.1f} s in {outcome.real_s:.2f} s, {outcome.acknowledged} records acknowledged"
+                + (f"; {outcome.violation}" if outcome.violation is not None else "")
+            )
+        if outcome.violation is None:
+            continue
+        click.echo(outcome.story)
+        if not no_shrink:
+            faults = shrink(outcome.options, outcome.faults, outcome.violation.rule)
+            click.echo(f"\n{len(faults)} of {len(outcome.faults)} faults are needed:")
+            for fault in faults:
+                click.echo(f"  {fault!r}")
+            click.echo("\nwith these alone:\n" + run_drawn(outcome.options, faults).story)
+    if save_path is not None:
+        save(save_path, totals)
+    for line in totals.lines():
+        click.echo(line)
+    sys.exit(1 if totals.failed else 0)
+
+
+def _numbers(seeds: str | None, hours: float | None) -> Iterable[int]:
+    if seeds is None:
+        if hours is None:
+            raise click.UsageError("give --seed N, --seeds A..B or --hours H")
+        return itertools.count()
+    first, dots, last = seeds.partition("..")
+    if not first.isdigit() or (dots and last and not last.isdigit()):
+        raise click.UsageError(f"--seeds {seeds}: must be A..B")
+    if hours is not None and not last:
+        return itertools.count(int(first))
+    if not last:
+        raise click.UsageError(f"--seeds {seeds}: must be A..B")
+    return range(int(first), int(last))

@@ -1,0 +1,370 @@
+"""Carries the drawn faults out, and undoes them. A fault that no protocol can survive is not done: see `Chaos.may_lose_power`."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from minikafka.client.admin import TOPIC as TOPIC_RESOURCE
+from minikafka.client.cluster import TRANSPORT_ERRORS
+from minikafka.client.errors import ClientError
+from minikafka.sim.workload import TOPIC
+from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+
+if TYPE_CHECKING:
+    from minikafka.sim.node import SimNode
+    from minikafka.sim.swarm import Fault
+    from minikafka.sim.world import World
+
+ROUGH = (ClientError, *TRANSPORT_ERRORS)
+ADMIN_TIMEOUT_MS = 3000
+#: Faults that can end a process without its mark of a clean shutdown.
+UNCLEAN = frozenset({"kill", "kill_all", "power", "disk_error", "disk_full", "min_isr"})
+
+
+class Chaos:
+    """Does what the list of faults says. `injected` counts what was done, by kind."""
+
+    def __init__(self, world: World, faults: list[Fault]) -> None:
+        self.world = world
+        self.faults = faults
+        self.injected: Counter[str] = Counter()
+        self._random = random.Random(f"{world.seed}/chaos")
+        self._tasks: list[Any] = []
+        self._grown = 0
+
+    def begin(self) -> None:
+        """Set the alarm for every fault."""
+        for fault in self.faults:
+            self.world.fabric.later(fault.at_s, self._inject, fault)
+
+    def _inject(self, fault: Fault) -> None:
+        if self.world.is_healed or self.world.violation is not None:
+            return
+        node = self._target(fault)
+        if fault.kind in UNCLEAN and any(self.world.invariants.has_lost(other) for other in self.world.nodes.values()):
+            return
+        done = getattr(self, f"_{fault.kind}")(fault, node)
+        if done is not False:
+            self.injected[fault.kind] += 1
+            self.world.tell("world", f"fault: {fault.kind} {node.host} for {fault.seconds:.1f} s" + (f" ({done})" if done else ""))
+
+    def _target(self, fault: Fault) -> SimNode:
+        world = self.world
+        image = world.invariants.image
+        chosen = None
+        if fault.target == "controller":
+            chosen = world.nodes.get(world.invariants.active_controller())
+        elif fault.target in ("leader", "coordinator") and image is not None:
+            topic = image.topics_by_name.get(TOPIC if fault.target == "leader" else "__consumer_offsets")
+            if topic is not None and topic.partitions:
+                chosen = world.nodes.get(topic.partitions[fault.pick % len(topic.partitions)].leader)
+        if chosen is None:
+            nodes = list(world.nodes.values())
+            chosen = nodes[fault.pick % len(nodes)]
+        return chosen
+
+    def _later(self, fault: Fault, undo: Callable[..., None], *arguments: Any) -> None:
+        self.world.fabric.later(fault.seconds, lambda: None if self.world.is_healed else undo(*arguments))
+
+    def heal(self) -> None:
+        """Undo everything that lasts, and start what is down."""
+        world = self.world
+        world.fabric.heal()
+        for link in world.fabric.links.values():
+            link.delay_min, link.delay_mean = world.fabric.default.delay_min, world.fabric.default.delay_mean
+        for node in world.nodes.values():
+            node.disk.heal()
+            node.set_disk_speed(0.0005, 0.0)
+            if node.loop is not None:
+                node.loop.paused_until = min(node.loop.paused_until, world.now)
+            node.is_wanted = True
+            if node.state == "down":
+                node.boot()
+        for client in world.workload.clients:
+            if client.loop is not None and client.loop.is_dead:
+                client.boot()
+        self._order(self._undo_admin())
+
+    # -- processes -------------------------------------------------------------------------------------------------
+
+    def _kill(self, fault: Fault, node: SimNode) -> Any:
+        if not node.is_alive:
+            return False
+        node.kill()
+        self._later(fault, node.boot)
+        return None
+
+    def _kill_all(self, fault: Fault, node: SimNode) -> Any:
+        for other in self.world.nodes.values():
+            self._kill(fault, other)
+
+    def _power(self, fault: Fault, node: SimNode) -> Any:
+        if not self.may_lose_power(node):
+            return self._kill(fault, node)
+        lost = node.power_cut(self._random)
+        self._later(fault, node.boot)
+        return f"{lost} files lost something"
+
+    def may_lose_power(self, node: SimNode) -> bool:
+        """Whether every record that this broker may hold as a member of an in-sync set is surely held by another member as well.
+
+        With acks=all and no fsync before the answer, as in Kafka, the loss of what one machine had not synced is survived by the others;
+        the loss of all members' is not, by any protocol that does not sync. The controller cannot tell SIGKILL from a power cut: it takes
+        either from those that may lead, so that while one broker has lost something no other may stop uncleanly. And with
+        min.insync.replicas 1 the in-sync set may come down to the one that lost, which Kafka then elects as the last known leader
+        (KIP-966): two are needed.
+        """
+        world = self.world
+        image = world.invariants.image
+        if image is None:
+            return not node.config.is_broker
+        for other in world.brokers:
+            broker = image.brokers.get(other.node_id)
+            if other is not node and (not other.is_running or broker is None or broker.epoch != other.broker_epoch()):
+                return False
+            if other.disk.failing or other.disk.space_left is not None:
+                return False
+        for topic in image.topics_by_name.values():
+            for index, registration in topic.partitions.items():
+                if node.node_id not in (*registration.isr, *registration.elr):
+                    continue
+                if world.invariants.min_isr(topic.name, registration) < 2:
+                    return False
+                others = [world.nodes[i] for i in registration.isr if i != node.node_id]
+                if not any(other.is_running and not other.is_paused for other in others):
+                    return False
+                for holder in world.nodes.values():
+                    partition = holder.partition(topic.name, index)
+                    if partition is not None and partition.leader is not None and partition.leader.isr.pending is not None:
+                        return False
+        return True
+
+    def _stop(self, fault: Fault, node: SimNode) -> Any:
+        if not node.is_running:
+            return False
+        node.stop()
+        self._later(fault, self._boot_when_down, node)
+        return None
+
+    def _boot_when_down(self, node: SimNode) -> None:
+        if self.world.is_healed:
+            return
+        if node.is_alive:
+            self.world.fabric.later(0.5, self._boot_when_down, node)
+        else:
+            node.boot()
+
+    def _pause(self, fault: Fault, node: SimNode) -> Any:
+        node.pause(fault.seconds)
+
+    def _client_crash(self, fault: Fault, node: SimNode) -> Any:
+        clients = [client for client in self.world.workload.clients if client.loop is not None and not client.loop.is_dead]
+        if not clients:
+            return False
+        client = clients[fault.pick % len(clients)]
+        client.kill()
+        self._later(fault, client.boot)
+        return client.name
+
+    # -- network ---------------------------------------------------------------------------------------------------
+
+    def _cut(self, fault: Fault, pairs: list[tuple[str, str]]) -> None:
+        fabric = self.world.fabric
+        for source, target in pairs:
+            fabric.cut(source, target)
+
+        def join() -> None:
+            for source, target in pairs:
+                fabric.join(source, target)
+
+        self._later(fault, join)
+
+    def _hosts(self, *, without: SimNode | None = None) -> list[str]:
+        clients = [client.name for client in self.world.workload.clients]
+        return [node.host for node in self.world.nodes.values() if node is not without] + clients
+
+    def _isolate(self, fault: Fault, node: SimNode) -> Any:
+        others = self._hosts(without=node)
+        self._cut(fault, [pair for other in others for pair in ((node.host, other), (other, node.host))])
+
+    def _isolate_out(self, fault: Fault, node: SimNode) -> Any:
+        self._cut(fault, [(node.host, other) for other in self._hosts(without=node)])
+
+    def _isolate_in(self, fault: Fault, node: SimNode) -> Any:
+        self._cut(fault, [(other, node.host) for other in self._hosts(without=node)])
+
+    def _split(self, fault: Fault, node: SimNode) -> Any:
+        hosts = self._hosts()
+        side = {host for position, host in enumerate(hosts) if fault.pick >> (position % 16) & 1}
+        self._cut(fault, [(a, b) for a in hosts for b in hosts if (a in side) != (b in side)])
+
+    def _ring(self, fault: Fault, node: SimNode) -> Any:
+        """Each node loses sight of one neighbour: every majority differs."""
+        hosts = [other.host for other in self.world.nodes.values()]
+        if len(hosts) < 3:
+            return False
+        turn = fault.pick % len(hosts)
+        first, second = hosts[turn], hosts[(turn + 1) % len(hosts)]
+        self._cut(fault, [(first, second), (second, first)])
+        return f"{first} and {second}"
+
+    def _from_controllers(self, fault: Fault, node: SimNode) -> Any:
+        others = [other.host for other in self.world.controllers if other is not node]
+        self._cut(fault, [pair for other in others for pair in ((node.host, other), (other, node.host))])
+
+    def _from_brokers(self, fault: Fault, node: SimNode) -> Any:
+        others = [other.host for other in self.world.brokers if other is not node and not other.config.is_controller]
+        others = others or [other.host for other in self.world.brokers if other is not node]
+        self._cut(fault, [pair for other in others for pair in ((node.host, other), (other, node.host))])
+
+    def _break_all(self, fault: Fault, node: SimNode) -> Any:
+        for connection in self.world.fabric.connections(node.host):
+            connection.break_off()
+
+    def _slow_link(self, fault: Fault, node: SimNode) -> Any:
+        others = self._hosts(without=node)
+        self._slow(fault, [(node.host, others[fault.pick % len(others)])])
+
+    def _slow_node(self, fault: Fault, node: SimNode) -> Any:
+        others = self._hosts(without=node)
+        self._slow(fault, [pair for other in others for pair in ((node.host, other), (other, node.host))])
+
+    def _slow(self, fault: Fault, pairs: list[tuple[str, str]]) -> None:
+        links = [self.world.fabric.link(*pair) for pair in pairs]
+        factor = (10, 50, 200)[fault.pick % 3]
+        for link in links:
+            link.delay_mean = self.world.options.delay_mean_s * factor
+
+        def restore() -> None:
+            for link in links:
+                link.delay_mean = self.world.options.delay_mean_s
+
+        self._later(fault, restore)
+
+    # -- disks and clocks ------------------------------------------------------------------------------------------
+
+    def _disk_slow(self, fault: Fault, node: SimNode) -> Any:
+        slow = (0.02, 0.1, 0.5)[fault.pick % 3]
+        node.set_disk_speed(slow, slow / 2)
+        options = self.world.options
+        self._later(fault, node.set_disk_speed, options.blocking_s, options.sync_s)
+
+    def _disk_full(self, fault: Fault, node: SimNode) -> Any:
+        node.disk.space_left = fault.pick % 5000
+        self._later(fault, node.disk.heal)
+
+    def _disk_error(self, fault: Fault, node: SimNode) -> Any:
+        operation = ("write", "fsync", "fsync_dir", "rename", "read", "open")[fault.pick % 6]
+        node.disk.failing[operation] = errno.EIO
+        self._later(fault, node.disk.heal)
+        return operation
+
+    def _clock(self, fault: Fault, node: SimNode) -> Any:
+        jump = (-3_600_000, -5_000, -200, 200, 5_000, 3_500_000)[fault.pick % 6]
+        node.jump_clock(jump)
+        return f"{jump} ms"
+
+    # -- administration --------------------------------------------------------------------------------------------
+
+    def _order(self, work: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except ROUGH:
+                return  # an order may fail, like everything
+
+        self.world.loop.call_soon(lambda: self._tasks.append(self.world.loop.create_task(run())))
+
+    def _elect(self, fault: Fault, node: SimNode) -> Any:
+        async def work() -> None:
+            async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
+                await admin.elect_leaders(None)
+
+        self._order(work())
+
+    def _reassign(self, fault: Fault, node: SimNode) -> Any:
+        brokers = [other.node_id for other in self.world.brokers]
+        shuffled = random.Random(fault.pick).sample(brokers, len(brokers))
+        factor = self.world.options.replication_factor if fault.pick % 3 else max(self.world.options.min_isr, 1)
+        replicas = shuffled[:factor]
+        index = fault.pick % self.world.options.partitions
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=ADMIN_TIMEOUT_MS,
+            topics=[
+                AlterPartitionReassignmentsRequest.ReassignableTopic(
+                    name=TOPIC,
+                    partitions=[AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=index, replicas=replicas)],
+                )
+            ],
+        )
+
+        async def work() -> None:
+            async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
+                await admin.cluster.request(request)
+
+        self._order(work())
+        return f"partition {index} to {replicas}"
+
+    def _grow(self, fault: Fault, node: SimNode) -> Any:
+        """A topic of no load gets more partitions."""
+
+        async def work() -> None:
+            async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
+                name = f"growing-{self._grown}"
+                self._grown += 1
+                await admin.create_topic(name, partitions=1, replication_factor=self.world.options.replication_factor, wait=False)
+                await admin.create_partitions(name, 3)
+
+        self._order(work())
+
+    def _topics(self, fault: Fault, node: SimNode) -> Any:
+        """A topic comes, goes, and comes again under the same name."""
+
+        async def work() -> None:
+            async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
+                for _ in range(2):
+                    await admin.create_topic("fleeting", partitions=2, replication_factor=self.world.options.replication_factor, wait=False)
+                    await asyncio.sleep(fault.seconds)
+                    await admin.delete_topic("fleeting")
+
+        self._order(work())
+
+    def _min_isr(self, fault: Fault, node: SimNode) -> Any:
+        options = self.world.options
+        wanted = 1 + fault.pick % options.replication_factor
+
+        async def work(value: int) -> None:
+            async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
+                await admin.alter_configs(TOPIC_RESOURCE, TOPIC, [("set", "min.insync.replicas", str(value))])
+
+        if not self._all_led():
+            return False
+        self._order(work(wanted))
+        return f"{wanted}"
+
+    def _all_led(self) -> bool:
+        """A change of min.insync.replicas clears who may lead (ClearElrRecord): whoever waits for its last leader would wait for ever."""
+        image = self.world.invariants.image
+        topic = None if image is None else image.topics_by_name.get(TOPIC)
+        return topic is not None and all(registration.leader >= 0 for registration in topic.partitions.values())
+
+    async def _undo_admin(self) -> None:
+        options = self.world.options
+        if not self.injected["min_isr"]:
+            return
+        value = str(min(options.min_isr, options.replication_factor))
+        while True:
+            if not self.world.invariants.is_quiet():
+                await asyncio.sleep(0.2)
+                continue
+            try:
+                async with self.world.workload.admin() as admin:
+                    await admin.alter_configs(TOPIC_RESOURCE, TOPIC, [("set", "min.insync.replicas", value)])
+                return
+            except ROUGH:
+                continue

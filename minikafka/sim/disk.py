@@ -1,0 +1,380 @@
+"""A disk in memory behind the FileSystem protocol: it loses what was not synced, tears writes, fills up and fails.
+
+`Disk` is the device; `DiskView` is what one process sees of it, and sees no longer when the process is dead. Every file remembers how to
+undo what was written since its last fsync, every directory its names as of the last fsync_dir. SIGKILL loses nothing; a power cut keeps of
+each file the synced bytes and none, some or all of the others, perhaps torn, and unsynced names or not.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from storage.filesystem import Buffer
+
+
+class Inode:
+    """A file: `data`, and zeros up to `size`. `undo`: (position, bytes before, length and size before) of each unsynced change.
+
+    `parsed` and `parsed_end` are for whoever reads the file from outside (minikafka.sim.replicas): what lies below `parsed_end` has not
+    changed since.
+    """
+
+    __slots__ = ("data", "parsed", "parsed_end", "size", "undo")
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)
+        self.size = len(data)
+        self.undo: list[tuple[int, bytes, int, int]] = []
+        self.parsed: list[Any] = []
+        self.parsed_end = 0
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Overwrite and extend."""
+        content = self.data
+        length, count = len(content), len(data)
+        self.undo.append((position, bytes(content[position : position + count]), length, self.size))
+        if length < position:
+            content.extend(bytes(position - length))
+        content[position : position + count] = data
+        self.size = max(self.size, position + count)
+        self.parsed_end = min(self.parsed_end, position)
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend with zeros that are not stored."""
+        content = self.data
+        length = len(content)
+        if size < length:
+            self.undo.append((size, bytes(content[size:]), length, self.size))
+            del content[size:]
+            self.parsed_end = min(self.parsed_end, size)
+        elif size != self.size:
+            self.undo.append((length, b"", length, self.size))
+        self.size = size
+
+    def durable(self) -> tuple[bytes, int]:
+        """(bytes, size) as of the last fsync."""
+        content, size = bytearray(self.data), self.size
+        for position, before, length, size_before in reversed(self.undo):
+            if len(content) < length:
+                content.extend(bytes(length - len(content)))
+            content[position : position + len(before)] = before
+            del content[length:]
+            size = size_before
+        return bytes(content), size
+
+    def after_power_cut(self, generator: random.Random) -> Inode:
+        """What the next process finds."""
+        kind = generator.randrange(5)
+        if not self.undo or kind == 0:
+            return _inode(bytes(self.data), self.size)
+        durable, size = self.durable()
+        current = bytes(self.data)
+        if kind <= 2 or not current:
+            return _inode(durable, size)
+        common = 0
+        limit = min(len(current), len(durable))
+        while common < limit and current[common] == durable[common]:
+            common += 1
+        cut = generator.randint(common, max(len(current), common))
+        if kind == 3:
+            return _inode(current[:cut] if cut >= len(durable) else current[:cut] + durable[cut:], max(cut, size))
+        # The length was written, the bytes were not.
+        return _inode(current[:cut] + bytes(len(current) - cut), self.size)
+
+
+def _inode(data: bytes, size: int) -> Inode:
+    inode = Inode(data)
+    inode.size = max(size, len(data))
+    return inode
+
+
+class Disk:
+    """Names, files, and how the device behaves.
+
+    `failing` maps an operation (write, fsync, open, rename, ...) to an errno; `space_left` bounds further writes (None = enough);
+    `stall` is called with each operation that a device can be slow at and may let the process wait.
+    """
+
+    def __init__(self) -> None:
+        self.files: dict[str, dict[str, Inode]] = {"/": {}}
+        self.durable: dict[str, dict[str, Inode]] = {"/": {}}
+        self.locks: set[str] = set()
+        self.failing: dict[str, int] = {}
+        self.space_left: int | None = None
+        self.stall: Callable[[str], None] | None = None
+        self.wall_ms: Callable[[], int] = lambda: 0
+        self.bytes_written = 0
+        self.syncs = 0
+
+    def heal(self) -> None:
+        """The device works again."""
+        self.failing.clear()
+        self.space_left = None
+
+    @contextmanager
+    def healthy(self) -> Iterator[None]:
+        """No faults, for whoever looks at the disk from outside."""
+        kept = self.failing, self.stall
+        self.failing, self.stall = {}, None
+        try:
+            yield
+        finally:
+            self.failing, self.stall = kept
+
+    def check(self, operation: str, path: str) -> None:
+        """Raises OSError if the operation is to fail; may make the process wait."""
+        if self.failing and operation in self.failing:
+            raise OSError(self.failing[operation], "injected", path)
+        if self.stall is not None:
+            self.stall(operation)
+
+    def room(self, size: int, path: str) -> int:
+        """How much of a write fits."""
+        left = self.space_left
+        if left is None:
+            return size
+        if left <= 0 and size:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        size = min(size, left)
+        self.space_left = left - size
+        return size
+
+    def find(self, path: str) -> Inode:
+        """Raises FileNotFoundError."""
+        directory, name = posixpath.split(path)
+        inode = self.files.get(directory, {}).get(name)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        return inode
+
+    def power_cut(self, generator: random.Random) -> int:
+        """Lose what was not synced; the number of files that changed by it. No view may be used any more."""
+        survivors: dict[str, dict[str, Inode]] = {directory: {} for directory in self.files}
+        fresh: dict[int, Inode] = {}
+        lost = 0
+        for directory in sorted({*self.files, *self.durable}):
+            names, synced = self.files.get(directory, {}), self.durable.get(directory, {})
+            for name in sorted({*names, *synced}):
+                volatile, durable = names.get(name), synced.get(name)
+                inode = volatile if volatile is durable or generator.random() < 0.5 else durable
+                if inode is None:
+                    lost += 1
+                    continue
+                if id(inode) not in fresh:
+                    fresh[id(inode)] = inode.after_power_cut(generator)
+                    lost += fresh[id(inode)].data != inode.data
+                survivors.setdefault(directory, {})[name] = fresh[id(inode)]
+        self.files = survivors
+        self.durable = {directory: dict(names) for directory, names in survivors.items()}
+        self.locks.clear()
+        return lost
+
+    def wipe(self) -> None:
+        """An empty disk."""
+        self.files, self.durable = {"/": {}}, {"/": {}}
+        self.locks.clear()
+
+
+class DiskFile:
+    """An open file."""
+
+    __slots__ = ("_disk", "_view", "inode", "path", "pread", "pwrite")
+
+    def __init__(self, view: DiskView, path: str, inode: Inode) -> None:
+        self.path = path
+        self.inode = inode
+        self._view: DiskView | None = view
+        self._disk = view.disk
+        self.pwrite: Callable[[Buffer, int], int] = self._pwrite
+        self.pread: Callable[[int, int], bytes] = self._pread
+
+    def _check(self, operation: str) -> None:
+        if self._view is None or self._view.is_dead:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        self._disk.check(operation, self.path)
+
+    def _pwrite(self, data: Buffer, position: int) -> int:
+        self._check("write")
+        disk = self._disk
+        if disk.space_left is not None:
+            data = bytes(data)[: disk.room(len(data), self.path)]
+        self.inode.write(data, position)
+        disk.bytes_written += len(data)
+        return len(data)
+
+    def _pread(self, count: int, position: int) -> bytes:
+        self._check("read")
+        inode = self.inode
+        data = bytes(inode.data[position : position + count])
+        missing = min(count, max(inode.size - position, 0)) - len(data)
+        return data + bytes(missing) if missing > 0 else data
+
+    def size(self) -> int:
+        """Bytes, with those that are not stored."""
+        return self.inode.size
+
+    def truncate(self, size: int) -> None:
+        """See File."""
+        self._check("truncate")
+        self.inode.truncate(size)
+
+    def preallocate(self, size: int) -> None:
+        """See File."""
+        if size > self.inode.size:
+            self.truncate(size)
+
+    def fsync(self) -> None:
+        """What was written is durable."""
+        self._check("fsync")
+        self._disk.syncs += 1
+        self.inode.undo.clear()
+
+    def fileno(self) -> int:
+        """There is none."""
+        raise OSError(errno.ENOTSUP, "a file in memory has no descriptor", self.path)
+
+    @contextmanager
+    def map(self) -> Iterator[memoryview]:
+        """A copy, which is as good for what only its owner may cut."""
+        self._check("read")
+        inode = self.inode
+        yield memoryview(bytes(inode.data) + bytes(inode.size - len(inode.data)))
+
+    def close(self) -> None:
+        """See File."""
+        self._view = None
+
+
+class DiskLock:
+    """A held lock."""
+
+    def __init__(self, view: DiskView, path: str) -> None:
+        self._view, self._path = view, path
+
+    def release(self) -> None:
+        """Let go of it; a dead process holds none."""
+        if not self._view.is_dead:
+            self._view.disk.locks.discard(self._path)
+
+
+class DiskView:
+    """The disk as one process sees it: a `storage.filesystem.FileSystem`."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self.is_dead = False
+
+    def kill(self) -> None:
+        """The process is gone: its open files are closed, its locks free."""
+        self.is_dead = True
+        self.disk.locks.clear()
+
+    def _check(self, operation: str, path: str) -> None:
+        if self.is_dead:
+            raise OSError(errno.EIO, "the process is gone", path)
+        self.disk.check(operation, path)
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> DiskFile:
+        """See FileSystem."""
+        self._check("open", path)
+        directory, name = posixpath.split(path)
+        names = self.disk.files.get(directory)
+        inode = None if names is None else names.get(name)
+        if inode is None:
+            if names is None or not create:
+                raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+            inode = names[name] = Inode()
+        return DiskFile(self, path, inode)
+
+    def read(self, path: str) -> bytes:
+        """See FileSystem."""
+        self._check("read", path)
+        inode = self.disk.find(path)
+        return bytes(inode.data) + bytes(inode.size - len(inode.data))
+
+    def rename(self, source: str, target: str) -> None:
+        """See FileSystem."""
+        self._check("rename", source)
+        disk = self.disk
+        if source in disk.files:
+            for tree in (disk.files, disk.durable):
+                for path in [path for path in tree if path == source or path.startswith(source + "/")]:
+                    tree[target + path[len(source) :]] = tree.pop(path)
+            return
+        inode = disk.find(source)
+        directory, name = posixpath.split(source)
+        del disk.files[directory][name]
+        directory, name = posixpath.split(target)
+        disk.files[directory][name] = inode
+
+    def unlink(self, path: str) -> None:
+        """See FileSystem."""
+        self._check("unlink", path)
+        self.disk.find(path)
+        directory, name = posixpath.split(path)
+        del self.disk.files[directory][name]
+
+    def rmdir(self, path: str) -> None:
+        """See FileSystem."""
+        self._check("rmdir", path)
+        self.disk.files.pop(path, None)
+        self.disk.durable.pop(path, None)
+
+    def mkdir(self, path: str) -> None:
+        """See FileSystem."""
+        self._check("mkdir", path)
+        while path not in self.disk.files:
+            self.disk.files[path] = {}
+            path = posixpath.dirname(path)
+
+    def list(self, path: str) -> list[str]:
+        """See FileSystem."""
+        self._check("read", path)
+        prefix = path.rstrip("/") + "/"
+        if path not in self.disk.files:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        below = [name[len(prefix) :] for name in self.disk.files if name.startswith(prefix)]
+        return sorted([*self.disk.files[path], *(name for name in below if name and "/" not in name)])
+
+    def exists(self, path: str) -> bool:
+        """See FileSystem."""
+        directory, name = posixpath.split(path)
+        return path in self.disk.files or name in self.disk.files.get(directory, ())
+
+    def is_dir(self, path: str) -> bool:
+        """See FileSystem."""
+        return path in self.disk.files
+
+    def size(self, path: str) -> int:
+        """See FileSystem."""
+        return self.disk.find(path).size
+
+    def modified_ms(self, path: str) -> int:
+        """See FileSystem; every file is as young as can be."""
+        self.disk.find(path)
+        return self.disk.wall_ms()
+
+    def fsync_dir(self, path: str) -> None:
+        """See FileSystem."""
+        self._check("fsync_dir", path)
+        self.disk.syncs += 1
+        if path in self.disk.files:
+            self.disk.durable[path] = dict(self.disk.files[path])
+
+    def lock(self, path: str) -> DiskLock:
+        """See FileSystem."""
+        self._check("open", path)
+        if path in self.disk.locks:
+            raise BlockingIOError(errno.EWOULDBLOCK, "locked", path)
+        self.disk.locks.add(path)
+        return DiskLock(self, path)
+
+    def space(self, path: str) -> tuple[int, int]:
+        """See FileSystem."""
+        left = self.disk.space_left
+        return 1 << 40, 1 << 39 if left is None else left

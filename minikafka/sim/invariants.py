@@ -1,0 +1,383 @@
+"""The invariants S1-S24 and L1-L8 (README.md has the table), checked at the calls that can break them and by a watch ten times a second.
+
+The truth is kept here, out of every broker's reach: what has ever been committed of each log, who led in which epoch, who voted for whom.
+A log's committed prefix grows when a high watermark first covers it, on any replica; from then on everybody has to agree.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any
+
+from minikafka.sim import probes, rest
+from minikafka.sim.replicas import Batch, batch_at, durable_log, from_offset, is_durable, log_of
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from minikafka.sim.node import SimNode
+    from minikafka.sim.world import World
+
+METADATA_DIRECTORY = "/data/__cluster_metadata-0"
+WATCH_S = 0.1
+WATCH_LOGS_EVERY = 10
+Key = tuple[bytes, int]
+METADATA_KEY: Key = (b"metadata", 0)
+
+
+class Truth:
+    """The committed batches of one log."""
+
+    __slots__ = ("bases", "batches", "sequences")
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.bases: list[int] = []
+        #: (producer id, producer epoch) -> last sequence number.
+        self.sequences: dict[tuple[int, int], int] = {}
+
+    @property
+    def end(self) -> int:
+        """Exclusive."""
+        return self.batches[-1].last + 1 if self.batches else 0
+
+    def at(self, offset: int) -> Batch | None:
+        """The batch that holds `offset`."""
+        position = bisect_right(self.bases, offset) - 1
+        return self.batches[position] if position >= 0 and self.batches[position].last >= offset else None
+
+
+class Invariants:
+    """Checks. `image` is the newest metadata that any node has published."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.image: Any = None
+        self.truths: dict[Key, Truth] = {}
+        self.states: set[int] = set()
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        self._quorum_leaders: dict[int, int] = {}
+        self._votes: dict[tuple[int, int], int] = {}
+        self._epochs: dict[int, int] = {}
+        self._images: dict[int, Any] = {}
+        self._before_crash: dict[int, dict[str, tuple[list[Batch], list[Batch], bool]]] = {}
+        self._leader_high_watermarks: dict[tuple[int, bytes, int, int], int] = {}
+        self._watches = 0
+
+    def installed(self) -> AbstractContextManager[None]:
+        """Look into the brokers within this context."""
+        return probes.installed(self)
+
+    def _fail(self, rule: str, text: str) -> None:
+        self.world.violate(rule, text)
+
+    # -- high watermarks -------------------------------------------------------------------------------------------
+
+    def high_watermark_moved(self, node: SimNode, log: Any, before: int) -> None:
+        """S1, S4, S11, S15, S16, S19: everybody agrees on what is below a high watermark."""
+        is_metadata = log.directory == METADATA_DIRECTORY
+        key = METADATA_KEY if is_metadata else (log.topic_id, log.partition)
+        high_watermark = log.high_watermark
+        if high_watermark > log.log_end_offset:
+            self._fail("S1", f"{node} {log.name}: high watermark {high_watermark} is beyond the end {log.log_end_offset}")
+        if high_watermark <= before or key[0] == bytes(16):
+            return
+        truth = self.truths.get(key)
+        if truth is None:
+            truth = self.truths[key] = Truth()
+        for batch in from_offset(node.disk, log.directory, max(before, log.log_start_offset)):
+            if batch.base >= high_watermark:
+                break
+            if batch.last >= high_watermark:
+                self._fail("S1", f"{node} {log.name}: high watermark {high_watermark} is inside of the batch {batch.base}-{batch.last}")
+            known = truth.at(batch.base)
+            if known is not None:
+                if known.key != batch.key:
+                    self._fail("S4", f"{node} {log.name}: {batch.key} is below high watermark {high_watermark}, {known.key} is committed")
+            elif batch.base == truth.end or not truth.batches:
+                self._commit(node, log, truth, batch)
+            elif batch.base > truth.end:
+                self._fail("S4", f"{node} {log.name}: {batch.base} is committed, the truth ends at {truth.end}")
+        if is_metadata:
+            self._metadata_committed(node, high_watermark)
+        else:
+            self._data_committed(node, log, key, high_watermark)
+
+    def _commit(self, node: SimNode, log: Any, truth: Truth, batch: Batch) -> None:
+        truth.batches.append(batch)
+        truth.bases.append(batch.base)
+        if batch.producer_id >= 0 and not batch.attributes & 0x20:
+            producer = (batch.producer_id, batch.producer_epoch)
+            last = truth.sequences.get(producer)
+            expected = 0 if last is None else (last + 1) & 0x7FFFFFFF
+            if batch.sequence != expected:
+                self._fail("S16", f"{node} {log.name}: producer {producer} has sequence {batch.sequence} after {last} at {batch.base}")
+            truth.sequences[producer] = (batch.sequence + batch.last - batch.base) & 0x7FFFFFFF
+
+    def _metadata_committed(self, node: SimNode, high_watermark: int) -> None:
+        process = node.node
+        if process is None or not hasattr(process, "raft") or not process.raft.is_leader:
+            return
+        epoch = process.raft.leader_epoch
+        if self._quorum_leaders.setdefault(epoch, node.node_id) != node.node_id:
+            self._fail("S19", f"epoch {epoch} of the quorum has leaders {self._quorum_leaders[epoch]} and {node.node_id}")
+        voters = process.raft.quorum.voters.node_ids
+        holders = [
+            i for i in voters if (i in self.world.nodes and is_durable(self.world.nodes[i].disk, METADATA_DIRECTORY, high_watermark - 1))
+            or (i in self.world.nodes and self._has_snapshot(self.world.nodes[i], high_watermark))
+        ]  # fmt: skip
+        if 2 * len(holders) <= len(voters):
+            self._fail("S19", f"{node} commits metadata up to {high_watermark}, which only {holders} of {list(voters)} have on disk")
+
+    @staticmethod
+    def _has_snapshot(node: SimNode, offset: int) -> bool:
+        names = node.disk.files.get(METADATA_DIRECTORY, {})
+        return any(name.endswith(".checkpoint") and int(name[:20]) >= offset for name in names)
+
+    def _data_committed(self, node: SimNode, log: Any, key: Key, high_watermark: int) -> None:
+        partition = node.partition(log.topic, log.partition)
+        if partition is None or partition.leader is None or partition.log is not log:
+            return
+        leader = partition.leader
+        if leader.min_isr > len(leader.isr.committed):
+            self._fail("S15", f"{node} {log.name}: high watermark {high_watermark} moves with in-sync replicas {leader.isr.committed} only")
+        mark = (node.node_id, *key, partition.leader_epoch)
+        if self._leader_high_watermarks.get(mark, -1) > high_watermark:
+            self._fail("S11", f"{node} {log.name}: the high watermark goes back to {high_watermark} in epoch {partition.leader_epoch}")
+        self._leader_high_watermarks[mark] = high_watermark
+        self._check_holders(log.topic, key)
+
+    def _check_holders(self, topic: str, key: Key) -> None:
+        """S7, S9, S10: whoever may be elected holds everything that is committed."""
+        truth, registration = self.truths.get(key), self._registration(key)
+        if truth is None or not truth.batches or registration is None:
+            return
+        last = truth.batches[-1]
+        for node_id in (*registration.isr, *registration.elr):
+            node = self.world.nodes[node_id]
+            if self.has_lost(node):
+                continue
+            partition = node.partition(topic, key[1])
+            if partition is not None and partition.log.failure is not None:
+                continue
+            found = batch_at(node.disk, f"/data/{topic}-{key[1]}", last.base)
+            if found is None or found.key != last.key:
+                what = "nothing" if found is None else str(found.key)
+                self._fail(
+                    "S9",
+                    f"{node} is in the in-sync set {registration.isr} (eligible {registration.elr}, leader {registration.leader} in epoch"
+                    f" {registration.leader_epoch}) of {topic}-{key[1]} and has {what} where {last.key} is committed",
+                )
+
+    def has_lost(self, node: SimNode) -> bool:
+        """Whether the node lost power and the controller has not heard of it yet."""
+        if node.has_lost_power:
+            broker = None if self.image is None else self.image.brokers.get(node.node_id)
+            if broker is not None and broker.incarnation_id not in node.old_incarnations:
+                node.has_lost_power = False
+        return node.has_lost_power
+
+    def _registration(self, key: Key) -> Any:
+        topic = None if self.image is None else self.image.topics_by_id.get(key[0])
+        return None if topic is None else topic.partitions.get(key[1])
+
+    # -- other calls -----------------------------------------------------------------------------------------------
+
+    def truncating(self, node: SimNode, log: Any, offset: int) -> None:
+        """S12: nothing committed is cut."""
+        key = METADATA_KEY if log.directory == METADATA_DIRECTORY else (log.topic_id, log.partition)
+        truth = self.truths.get(key)
+        if truth is None or offset >= min(truth.end, log.log_end_offset):
+            return
+        found, known = batch_at(node.disk, log.directory, offset), truth.at(offset)
+        if found is not None and known is not None and found.key == known.key:
+            self._fail("S12", f"{node} {log.name} is cut to {offset}, below what is committed ({truth.end}); its high watermark is"
+                              f" {log.high_watermark}")  # fmt: skip
+
+    def voted(self, node: SimNode, state: Any) -> None:
+        """S19: epochs of the quorum never go back, one vote an epoch."""
+        if state.epoch < self._epochs.get(node.node_id, 0):
+            self._fail("S19", f"{node} writes epoch {state.epoch} after {self._epochs[node.node_id]}")
+        self._epochs[node.node_id] = state.epoch
+        if state.voted is not None:
+            before = self._votes.setdefault((node.node_id, state.epoch), state.voted.node_id)
+            if before != state.voted.node_id:
+                self._fail("S19", f"{node} voted for {before} and {state.voted.node_id} in epoch {state.epoch}")
+
+    def acknowledging(self, node: SimNode, response: Any) -> None:
+        """S14: whatever is acknowledged with acks=all is committed. (The load knows no other acks.)"""
+        for topic in response.responses:
+            for answer in topic.partition_responses:
+                if answer.error_code or answer.base_offset < 0:
+                    continue
+                partition = node.partition(topic.name, answer.index)
+                if partition is None:
+                    continue
+                truth = self.truths.get((partition.topic_id, answer.index))
+                if truth is None or truth.at(answer.base_offset) is None:
+                    self._fail("S14", f"{node} acknowledges {topic.name}-{answer.index}/{answer.base_offset}, which is not committed")
+
+    def ending(self, node: SimNode) -> None:
+        """A process ends: remember its logs, for the next one has to find them again (S23)."""
+        if node.config.is_broker:
+            self._before_crash[node.node_id] = {
+                directory: (log_of(node.disk, directory)[:], durable_log(node.disk, directory), True)
+                for directory in node.disk.files
+                if directory.startswith("/data/") and not directory.endswith(("-delete", "-stray"))
+            }
+
+    def recovered(self, node: SimNode, directory: Any) -> None:
+        """S23: a recovered log is a prefix of what was written, and holds all that was synced; after SIGKILL it is whole."""
+        before = self._before_crash.get(node.node_id, {})
+        for log in directory.logs.values():
+            found = [batch.key for batch in log_of(node.disk, log.directory)]
+            written, durable, _ = before.get(log.directory, ([], [], True))
+            if found != [batch.key for batch in written][: len(found)]:
+                self._fail("S23", f"{node} {log.name}: the recovered log is no prefix of the log before")
+            must = len(durable) if self.has_lost(node) else len(written)
+            if len(found) < must:
+                self._fail("S23", f"{node} {log.name}: {len(found)} batches are recovered, {must} must be there")
+            end = found[-1][1] + 1 if found else log.log_start_offset
+            if log.log_end_offset != end:
+                self._fail("S23", f"{node} {log.name}: the log says that it ends at {log.log_end_offset}, its file ends at {end}")
+
+    # -- metadata --------------------------------------------------------------------------------------------------
+
+    def image_published(self, node: SimNode, image: Any) -> None:
+        """S6, S8, S9 on every step of the metadata."""
+        known = self._images.get(image.offset)
+        if known is None:
+            self._images[image.offset] = image
+            if len(self._images) > 200:
+                self._images.pop(next(iter(self._images)))
+        elif known is not image and known.brokers.keys() != image.brokers.keys():
+            self._fail("S19", f"{node} has another image at offset {image.offset} than others")
+        if self.image is not None and image.offset <= self.image.offset:
+            return
+        before, self.image = self.image, image
+        for topic in image.topics_by_id.values():
+            old = None if before is None else before.topics_by_id.get(topic.topic_id)
+            if old is topic:
+                continue
+            for index, registration in topic.partitions.items():
+                if old is None or old.partitions.get(index) is not registration:
+                    self._check_registration(topic, index, registration)
+        if before is None or before.brokers is not image.brokers:
+            self._check_fenced(image)
+
+    def _check_registration(self, topic: Any, index: int, registration: Any) -> None:
+        name, leader = f"{topic.name}-{index}", registration.leader
+        isr, elr, replicas = registration.isr, registration.elr, registration.replicas
+        if leader >= 0:
+            known = self._leaders.setdefault((topic.topic_id, index, registration.leader_epoch), leader)
+            if known != leader:
+                self._fail("S6", f"{name}: epoch {registration.leader_epoch} has leaders {known} and {leader}")
+            if leader not in isr:
+                self._fail("S8", f"{name}: leader {leader} is not in the in-sync set {isr}")
+        if not set(isr) <= set(replicas) or not set(elr) <= set(replicas) or set(isr) & set(elr) or len(set(isr)) < len(isr):
+            self._fail("S8", f"{name}: replicas {replicas}, in sync {isr}, eligible {elr}")
+        if not isr and not elr and not registration.last_known_elr and not self.world.chaos.injected["min_isr"]:
+            self._fail("S8", f"{name}: nobody is in sync or eligible in epoch {registration.leader_epoch}")
+        self._check_holders(topic.name, (topic.topic_id, index))
+
+    def _check_fenced(self, image: Any) -> None:
+        for topic in image.topics_by_id.values():
+            for index, registration in topic.partitions.items():
+                if len(registration.isr) < 2:
+                    continue
+                for node_id in registration.isr:
+                    broker = image.brokers.get(node_id)
+                    if broker is None or broker.fenced:
+                        self._fail("S8", f"{topic.name}-{index}: broker {node_id} is fenced and in the in-sync set {registration.isr}")
+
+    def min_isr(self, topic: str, registration: Any) -> int:
+        """What acks=all needs, in the newest metadata."""
+        options = self.world.options
+        text = self.image.config(2, topic).get("min.insync.replicas")
+        return min(int(text) if text else options.min_isr, len(registration.replicas))
+
+    def active_controller(self) -> int:
+        """Node id, -1 without."""
+        best, epoch = -1, -1
+        for node in self.world.nodes.values():
+            controller = None if node.node is None else node.node.controller
+            if controller is not None and controller.is_active and node.node is not None and node.node.raft.leader_epoch > epoch:
+                best, epoch = node.node_id, node.node.raft.leader_epoch
+        return best
+
+    # -- the watch -------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Look at everything that lives, now and then."""
+        self._watches += 1
+        with_logs = self._watches % WATCH_LOGS_EVERY == 0
+        shape: list[Any] = []
+        for node in self.world.nodes.values():
+            for partition in node.partitions():
+                self._watch_partition(node, partition, with_logs)
+                if partition.topic == "records":
+                    log, leader = partition.log, partition.leader
+                    shape.append(
+                        (node.node_id, partition.index, leader is not None, log.high_watermark == log.log_end_offset, len(partition.isr),
+                         leader is not None and leader.isr.pending is not None)
+                    )  # fmt: skip
+            shape.append((node.node_id, node.state, node.is_paused))
+        if self.image is not None:
+            topic = self.image.topics_by_name.get("records")
+            for index, registration in topic.partitions.items() if topic is not None else ():
+                shape.append((index, registration.leader, registration.isr, registration.elr))
+        self.states.add(zlib.crc32(repr(shape).encode()))
+        if self.world.violation is None:
+            self.world.fabric.later(WATCH_S, self.watch)
+
+    def _watch_partition(self, node: SimNode, partition: Any, with_logs: bool) -> None:
+        log, leader = partition.log, partition.leader
+        if log.failure is not None:
+            return
+        if not 0 <= log.log_start_offset <= log.high_watermark <= log.log_end_offset or log.recovery_point > log.log_end_offset:
+            self._fail(
+                "S1",
+                f"{node} {partition}: start {log.log_start_offset}, high watermark {log.high_watermark}, end {log.log_end_offset}, recovery"
+                f" point {log.recovery_point}",
+            )
+        if log.topic_id != partition.topic_id:
+            self._fail("S20", f"{node} {partition}: the log is of another topic")
+        assert node.node is not None and node.node.broker is not None
+        fetchers = [f for f in node.node.broker.replicas.fetchers.fetchers if (partition.topic_id, partition.index) in f.states]
+        if len(fetchers) > (0 if leader is not None else 1):
+            self._fail("S18", f"{node} {partition}: {len(fetchers)} fetchers, {'leader' if leader else 'follower'}")
+        if leader is not None:
+            self._watch_leader(node, partition, leader)
+        if with_logs:
+            rest.check_log(self, node, partition)
+
+    def _watch_leader(self, node: SimNode, partition: Any, leader: Any) -> None:
+        registration = self._registration((partition.topic_id, partition.index))
+        known = self._leaders.get((partition.topic_id, partition.index, partition.leader_epoch))
+        if known is not None and known != node.node_id:
+            self._fail("S6", f"{node} leads {partition} in epoch {partition.leader_epoch}, which is {known}'s")
+        if leader.high_watermark > partition.log.log_end_offset or leader.log_end_offset != partition.log.log_end_offset:
+            end = partition.log.log_end_offset
+            self._fail("S1", f"{node} {partition}: the core believes in end {leader.log_end_offset}, the log ends at {end}")
+        if (
+            registration is not None
+            and registration.leader_epoch == partition.leader_epoch
+            and registration.partition_epoch == leader.isr.partition_epoch
+            and not set(registration.isr) <= set(leader.isr.maximal)
+        ):
+            self._fail("S8", f"{node} {partition}: waits for {leader.isr.maximal}, the controller may elect {registration.isr}")
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def is_quiet(self) -> bool:
+        """L1-L6: whether everything works again."""
+        return rest.unrest(self) is None
+
+    def why_not_quiet(self) -> tuple[str, str]:
+        """The rule that does not hold yet."""
+        return rest.unrest(self) or ("L1", "it has just become quiet")
+
+    def at_rest(self) -> None:
+        """S3-S5, S19, S21, L4: everything of everybody is equal."""
+        rest.check_all(self)

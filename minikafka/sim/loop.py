@@ -1,0 +1,217 @@
+"""Virtual time: one scheduler for everybody, and for each process of the simulated world an asyncio event loop of its own.
+
+The scheduler runs one callback at a time, in the order (due time, number), and jumps to the next due time when nothing is ready. A process
+that is paused keeps its callbacks for later, one that is dead loses them. What runs on a `ProcessLoop` is ordinary asyncio: tasks, futures,
+`sleep`, `wait_for`. The idea is FoundationDB's Flow and Rust's turmoil and madsim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+_set_running_loop = events._set_running_loop
+
+
+class Handle:
+    """A callback on its way; what asyncio calls Handle and TimerHandle."""
+
+    __slots__ = ("__weakref__", "_args", "_callback", "_context", "_is_cancelled", "_when", "loop")
+
+    def __init__(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], loop: ProcessLoop, context: contextvars.Context | None, when: float
+    ) -> None:
+        self._callback: Callable[..., Any] | None = callback
+        self._args = args
+        self._context = context
+        self._is_cancelled = False
+        self._when = when
+        self.loop = loop
+
+    def cancel(self) -> None:
+        """The callback will not run."""
+        self._is_cancelled = True
+        self._callback = None
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._is_cancelled
+
+    def when(self) -> float:
+        """Due time in seconds of the loop's clock."""
+        return self._when
+
+
+class Scheduler:
+    """Runs the callbacks of every process. `now` is in seconds since the world began and never goes back."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self._order = 0
+        self._ready: deque[Handle] = deque()
+        self._timers: list[tuple[float, int, Handle]] = []
+        self._stop_wanted = False
+
+    def ready(self, handle: Handle) -> None:
+        """Run as soon as everything that became ready before has run."""
+        self._ready.append(handle)
+
+    def at(self, when: float, handle: Handle) -> None:
+        """Run at `when`, after everything else that was put there before."""
+        self._order += 1
+        heapq.heappush(self._timers, (when, self._order, handle))
+
+    def stop(self) -> None:
+        """Let `run` return after the callback that is running."""
+        self._stop_wanted = True
+
+    def run(self, until: float) -> None:
+        """Run until the time `until` (everything due before it has run) or until `stop`."""
+        ready, timers, pop = self._ready, self._timers, heapq.heappop
+        self._stop_wanted = False
+        current: ProcessLoop | None = None
+        before = events._get_running_loop()
+        try:
+            while True:
+                while ready:
+                    handle = ready.popleft()
+                    callback = handle._callback
+                    loop = handle.loop
+                    if callback is None or loop.is_dead:
+                        continue
+                    if loop.paused_until > self.now:
+                        loop.hold(handle)
+                        continue
+                    if loop is not current:
+                        current = loop
+                        _set_running_loop(loop)
+                    self.steps += 1
+                    try:
+                        if handle._context is None:
+                            callback(*handle._args)
+                        else:
+                            handle._context.run(callback, *handle._args)
+                    except Exception as error:
+                        loop.call_exception_handler({"message": f"exception in callback {callback}", "exception": error})
+                    if self._stop_wanted:
+                        return
+                if not timers or timers[0][0] > until:
+                    break
+                when, _, handle = pop(timers)
+                self.now = max(self.now, when)
+                ready.append(handle)
+                while timers and timers[0][0] == when:
+                    ready.append(pop(timers)[2])
+            self.now = max(self.now, until)
+        finally:
+            _set_running_loop(before)
+
+
+class ProcessLoop(asyncio.AbstractEventLoop):
+    """The event loop of one simulated process. `rate`: seconds of its monotonic clock in a second of the world."""
+
+    def __init__(self, scheduler: Scheduler, name: str, *, rate: float = 1.0, on_error: Callable[[str, dict[str, Any]], None]) -> None:
+        self.name = name
+        self.scheduler = scheduler
+        self.is_dead = False
+        self.paused_until = -1.0
+        self._rate = rate
+        self._on_error = on_error
+        self._held: list[Handle] = []
+
+    def __repr__(self) -> str:
+        return f"ProcessLoop({self.name})"
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def pause(self, until: float) -> None:
+        """Run nothing until the world's time `until`; then everything that is due at once."""
+        if until > self.paused_until and until > self.scheduler.now:
+            self.paused_until = until
+
+    def hold(self, handle: Handle) -> None:
+        """Keep a callback until the pause ends."""
+        if not self._held:
+            self.scheduler.at(self.paused_until, Handle(self._release, (), _ALWAYS, None, 0.0))
+        self._held.append(handle)
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for handle in held:
+            self.scheduler.ready(handle)
+
+    def kill(self) -> None:
+        """The process is gone: nothing of it runs any more."""
+        self.is_dead = True
+        self._held.clear()
+
+    # -- asyncio ---------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Seconds of this process's monotonic clock."""
+        rate = self._rate
+        return self.scheduler.now if rate == 1.0 else self.scheduler.now * rate
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None) -> Handle:  # type: ignore[override]
+        """See asyncio."""
+        handle = Handle(callback, args, self, context, 0.0)
+        self.scheduler._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> Handle:
+        """See asyncio."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> Handle:
+        """See asyncio."""
+        handle = Handle(callback, args, self, context, when)
+        # Rounding must not let a timer find that it came too early: with another rate it comes a microsecond late.
+        due = when if self._rate == 1.0 else when / self._rate + 1e-6
+        self.scheduler.at(max(due, self.scheduler.now), handle)
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """See asyncio."""
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None) -> asyncio.Task[Any]:  # type: ignore[override]
+        """See asyncio."""
+        # Named, because asyncio's own names count over the whole interpreter.
+        return asyncio.Task(coro, loop=self, name=name or self.name, context=context)
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def is_running(self) -> bool:
+        """Whether it is this loop's turn."""
+        return events._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        """Whether the process is gone."""
+        return self.is_dead
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """An exception that nobody took: the world is told, unless the process is gone."""
+        if not self.is_dead:
+            self._on_error(self.name, context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """As `call_exception_handler`."""
+        self.call_exception_handler(context)
+
+
+_ALWAYS = ProcessLoop(Scheduler(), "scheduler", on_error=lambda name, context: None)

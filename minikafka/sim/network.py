@@ -1,0 +1,502 @@
+"""The simulated network behind the `Network` protocol: connections as TCP gives them, with delays, cuts and breaks.
+
+Within a connection bytes come in order or not at all: a break loses what is under way, and the side that asked cannot know what was carried
+out. A cut (in one direction, perhaps) holds frames back until it heals, as retransmission would. A killed process closes its connections,
+and the news travels like a frame; a machine that loses power says nothing, and whoever sends to it later is told by its next life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import zlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits
+from minikafka.sim.loop import Handle, ProcessLoop
+
+if TYPE_CHECKING:
+    from minikafka.sim.loop import Scheduler
+
+RETRANSMIT_S = 0.2
+RESET_REASON = "connection reset by peer"
+#: Received buffers are overwritten when the handler returns, as a real receive buffer is by the next bytes.
+POISON = b"\xee"
+
+
+@dataclass(slots=True)
+class Link:
+    """How one direction between two hosts behaves; times in seconds."""
+
+    delay_min: float = 0.0002
+    delay_mean: float = 0.0008
+    break_probability: float = 0.0
+    is_cut: bool = False
+
+
+class Fabric:
+    """Hosts, links and connections of one world. `digest` changes with everything that is delivered."""
+
+    def __init__(self, scheduler: Scheduler, generator: random.Random) -> None:
+        self.scheduler = scheduler
+        self._generator = generator
+        self.default = Link()
+        self.links: dict[tuple[str, str], Link] = {}
+        self._listeners: dict[tuple[str, int], SimListener] = {}
+        self._next_port: dict[str, int] = {}
+        self._ends: dict[str, dict[int, SimConnection]] = {}
+        #: Closed ends whose last frames a cut still holds back.
+        self._orphans: list[SimConnection] = []
+        #: Hosts without power: nobody there refuses a connection.
+        self.silent_hosts: set[str] = set()
+        self._count = 0
+        self.digest = 0
+        self.frames = 0
+        self.bytes = 0
+        self.breaks = 0
+        #: Told of each frame that is delivered: (sender, receiver, frame). For stories.
+        self.on_frame: Callable[[str, str, bytearray], None] | None = None
+        self._kick = ProcessLoop(scheduler, "network", on_error=_raise)
+
+    def link(self, source: str, target: str) -> Link:
+        """The link from one host to another, made when it is first asked for."""
+        key = (source, target)
+        found = self.links.get(key)
+        if found is None:
+            found = self.links[key] = Link(self.default.delay_min, self.default.delay_mean, self.default.break_probability)
+        return found
+
+    def set_all(self, **changes: Any) -> None:
+        """Change every link, and those to come."""
+        for link in (self.default, *self.links.values()):
+            for name, value in changes.items():
+                setattr(link, name, value)
+
+    def cut(self, source: str, target: str) -> None:
+        """Hold back what goes from `source` to `target`."""
+        self.link(source, target).is_cut = True
+
+    def join(self, source: str, target: str) -> None:
+        """Undo a cut; what was held back arrives."""
+        self.link(source, target).is_cut = False
+        for connection in self.connections(source):
+            connection.flush()
+        orphans, self._orphans = self._orphans, []
+        for connection in orphans:
+            connection.flush()
+            if connection.holds_back:
+                self._orphans.append(connection)
+
+    def heal(self) -> None:
+        """Undo every cut."""
+        for source, target in [key for key, link in self.links.items() if link.is_cut]:
+            self.join(source, target)
+
+    def delay(self, link: Link) -> float:
+        """Seconds for one frame."""
+        return link.delay_min + self._generator.expovariate(1.0) * link.delay_mean
+
+    def later(self, delay: float, callback: Callable[..., None], *arguments: Any) -> None:
+        """Call back when the world is `delay` seconds older."""
+        self.scheduler.at(self.scheduler.now + delay, Handle(callback, arguments, self._kick, None, 0.0))
+
+    def network(self, host: str, loop: ProcessLoop) -> SimNetwork:
+        """The network as a process on `host` sees it."""
+        return SimNetwork(self, host, loop)
+
+    # -- hosts -----------------------------------------------------------------------------------------------------
+
+    def bind(self, listener: SimListener) -> None:
+        """Take a port; 0 = any free one. Raises OSError."""
+        if listener.port == 0:
+            listener.port = self._next_port.get(listener.host, 30_000)
+            self._next_port[listener.host] = listener.port + 1
+        key = (listener.host, listener.port)
+        if key in self._listeners:
+            raise OSError(errno.EADDRINUSE, f"{listener.host}:{listener.port} is in use")
+        self._listeners[key] = listener
+
+    def unbind(self, listener: SimListener) -> None:
+        """Free the port."""
+        if self._listeners.get((listener.host, listener.port)) is listener:
+            del self._listeners[(listener.host, listener.port)]
+
+    def find(self, host: str, port: int) -> SimListener | None:
+        """Who listens there."""
+        return self._listeners.get((host, port))
+
+    def add(self, connection: SimConnection) -> int:
+        """Keep a connection under a number."""
+        self._count += 1
+        self._ends.setdefault(connection.host, {})[self._count] = connection
+        return self._count
+
+    def remove(self, connection: SimConnection) -> None:
+        """The end is gone."""
+        self._ends.get(connection.host, {}).pop(connection.number, None)
+        if connection.holds_back:
+            self._orphans.append(connection)
+
+    def connections(self, host: str) -> list[SimConnection]:
+        """Open ends on a host."""
+        return list(self._ends.get(host, {}).values())
+
+    def kill(self, host: str, *, silently: bool) -> None:
+        """The process on `host` is gone; its peers hear of it, or, `silently`, only when they ask its next life."""
+        for key in [key for key in self._listeners if key[0] == host]:
+            del self._listeners[key]
+        if silently:
+            self.silent_hosts.add(host)
+        for connection in self.connections(host):
+            connection.die(silently)
+
+    def record(self, source: str, target: str, frame: bytearray) -> None:
+        """Count a delivery."""
+        self.frames += 1
+        self.bytes += len(frame)
+        self.digest = zlib.crc32(frame, zlib.crc32(repr((source, target, self.scheduler.now)).encode(), self.digest))
+        if self.on_frame is not None:
+            self.on_frame(source, target, frame)
+
+    def breaks_now(self, link: Link) -> bool:
+        """Whether the connection breaks at this frame."""
+        return link.break_probability > 0.0 and self._generator.random() < link.break_probability
+
+
+class SimListener:
+    """A listening port; see `minikafka.net.network.Listener`."""
+
+    def __init__(
+        self, fabric: Fabric, loop: ProcessLoop, host: str, port: int, handler: Callable[[Connection], ConnectionHandler]
+    ) -> None:
+        self._fabric = fabric
+        self.loop = loop
+        self.host = host
+        self.port = port
+        self._handler = handler
+        self._accepting = False
+        self._backlog: list[SimConnection] = []
+        self.connections: list[SimConnection] = []
+
+    def accept(self) -> None:
+        """Begin to accept."""
+        self._accepting = True
+        backlog, self._backlog = self._backlog, []
+        for connection in backlog:
+            if not connection.closed:
+                self.accepted(connection)
+
+    def arrived(self, connection: SimConnection) -> None:
+        """A connection has been made."""
+        if self._accepting:
+            self.accepted(connection)
+        else:
+            self._backlog.append(connection)
+
+    def accepted(self, connection: SimConnection) -> None:
+        """Hand it to the broker, and what it has received meanwhile."""
+        self.connections = [other for other in self.connections if not other.closed]
+        self.connections.append(connection)
+        connection.start(self._handler(connection))
+
+    def close(self) -> None:
+        """Stop accepting and drop the connections."""
+        self._fabric.unbind(self)
+        for connection in [*self.connections, *self._backlog]:
+            connection.close("the broker is stopping")
+
+
+class SimConnection:
+    """One end of a connection; see `minikafka.net.network.Connection`."""
+
+    __slots__ = (
+        "_clear_at",
+        "_early",
+        "_fabric",
+        "_handler",
+        "_head_ticket",
+        "_link",
+        "_next_ticket",
+        "_out",
+        "_ready",
+        "closed",
+        "host",
+        "is_silent",
+        "loop",
+        "number",
+        "peer",
+        "peer_host",
+        "peer_port",
+    )
+
+    def __init__(self, fabric: Fabric, loop: ProcessLoop, host: str, peer_host: str, peer_port: int) -> None:
+        self._fabric = fabric
+        self.loop = loop
+        self._link = fabric.link(host, peer_host)
+        self.host = host
+        self.peer_host = peer_host
+        self.peer_port = peer_port
+        self.peer: SimConnection | None = None
+        self.closed = False
+        self.number = fabric.add(self)
+        self._handler: ConnectionHandler | None = None
+        self._next_ticket = 0
+        self._head_ticket = 0
+        self._ready: dict[int, list[Any]] = {}
+        #: Frames that a cut holds back; None = the end of the connection.
+        self._out: deque[bytearray | None] = deque()
+        #: What came before the other side had a handler.
+        self._early: list[bytearray | None] = []
+        self._clear_at = 0.0
+        self.is_silent = False
+
+    def __repr__(self) -> str:
+        return f"{self.peer_host}:{self.peer_port}"
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether a cut keeps frames from leaving."""
+        return bool(self._out)
+
+    def start(self, handler: ConnectionHandler) -> None:
+        """Hand frames to `handler` from now on."""
+        self._handler = handler
+        early, self._early = self._early, []
+        for frame in early:
+            if self.peer is not None:
+                self.deliver(frame, self.peer)
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def send(self, pieces: list[Any]) -> None:
+        """See Connection."""
+        if self.closed or self.loop.is_dead:
+            _release(pieces)
+            return
+        try:
+            frame = _join(pieces)
+        except OSError as error:  # the disk fails under a region of a file
+            self.close(str(error))
+            return
+        if frame is not None:
+            self._put(frame)
+
+    def begin(self) -> int:
+        """See Connection."""
+        ticket = self._next_ticket
+        self._next_ticket = ticket + 1
+        return ticket
+
+    def finish(self, ticket: int, pieces: list[Any]) -> None:
+        """See Connection."""
+        if self.closed:
+            _release(pieces)
+            return
+        self._ready[ticket] = pieces
+        while self._head_ticket in self._ready:
+            following = self._ready.pop(self._head_ticket)
+            self._head_ticket += 1
+            self.send(following)
+
+    def _put(self, frame: bytearray | None) -> None:
+        if self._out or self._link.is_cut:
+            self._out.append(frame)
+            return
+        self._transmit(frame)
+
+    def flush(self) -> None:
+        """The link is whole again."""
+        while self._out and not self._link.is_cut:
+            self._transmit(self._out.popleft())
+
+    def _transmit(self, frame: bytearray | None) -> None:
+        fabric = self._fabric
+        if frame is not None and fabric.breaks_now(self._link):
+            self.break_off()
+            return
+        scheduler = fabric.scheduler
+        # In order: not before what was sent before.
+        at = self._clear_at = max(self._clear_at, scheduler.now + fabric.delay(self._link))
+        peer = self.peer
+        if peer is None:
+            return
+        if peer.is_silent:
+            # The machine has lost power. Its next life knows nothing of this connection and says so.
+            fabric.later(at - scheduler.now, self._ask_the_dead)
+            return
+        scheduler.at(at, Handle(peer.deliver, (frame, self), peer.loop, None, 0.0))
+
+    def _ask_the_dead(self) -> None:
+        fabric = self._fabric
+        if self.closed or self.loop.is_dead:
+            return
+        if self.peer_host in fabric.silent_hosts:
+            fabric.later(RETRANSMIT_S, self._ask_the_dead)
+        else:
+            fabric.later(fabric.delay(self._link), self._reset)
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    def deliver(self, frame: bytearray | None, sender: SimConnection) -> None:
+        """A frame has come, or (None) the end."""
+        if self.closed or sender.peer is not self:
+            return
+        if self._handler is None:
+            self._early.append(frame)
+            return
+        if frame is None:
+            self._end("closed by the peer")
+            return
+        fabric = self._fabric
+        fabric.record(self.peer_host, self.host, frame)
+        view = memoryview(frame)
+        self._handler.on_frame(self, view[4:])
+        frame[:] = POISON * len(frame) if len(frame) < 4096 else frame
+
+    # -- end -------------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str = "") -> None:
+        """See Connection."""
+        if self.closed:
+            return
+        self._put(None)
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._fabric.remove(self)
+        for pieces in self._ready.values():
+            _release(pieces)
+        self._ready.clear()
+        if self._handler is not None:
+            self._handler.on_closed(self, reason)
+
+    def _reset(self) -> None:
+        if not self.closed and not self.loop.is_dead:
+            self._fabric.scheduler.ready(Handle(self._end, (RESET_REASON,), self.loop, None, 0.0))
+
+    def break_off(self) -> None:
+        """The connection breaks: what is under way, in both directions, is lost, and both sides are told some time later."""
+        fabric = self._fabric
+        fabric.breaks += 1
+        for end in (self, self.peer):
+            if end is not None:
+                end.peer = None
+                end._out.clear()
+                fabric.later(fabric.delay(end._link), end._reset)
+
+    def die(self, silently: bool) -> None:
+        """The process that held this end is gone."""
+        if self.closed:
+            return
+        self._handler = None
+        if silently:
+            self.is_silent = True
+            self._out.clear()
+            self._fabric.remove(self)
+            return
+        self._put(None)
+        self.closed = True
+        self._fabric.remove(self)
+
+
+class SimNetwork:
+    """See `minikafka.net.network.Network`: what one process sees."""
+
+    def __init__(self, fabric: Fabric, host: str, loop: ProcessLoop) -> None:
+        self._fabric = fabric
+        self._host = host
+        self._loop = loop
+        self._ports = 40_000
+
+    async def listen(
+        self, host: str, port: int, handler: Callable[[Connection], ConnectionHandler], limits: ConnectionLimits
+    ) -> SimListener:
+        """Bind; `host` is ignored, for a process listens on its own host."""
+        listener = SimListener(self._fabric, self._loop, self._host, port, handler)
+        self._fabric.bind(listener)
+        return listener
+
+    async def connect(self, host: str, port: int, handler: ConnectionHandler) -> Connection:
+        """Connect, or hang, or be refused. Raises OSError."""
+        fabric, loop = self._fabric, self._loop
+        future: Any = loop.create_future()
+        self._ports += 1
+        there, back = fabric.link(self._host, host), fabric.link(host, self._host)
+        local_port = self._ports
+
+        def settle(connection: SimConnection | None) -> None:
+            if loop.is_dead or future.done():
+                if connection is not None:
+                    connection.close("nobody waits for it")
+                return
+            if connection is None:
+                future.set_exception(ConnectionRefusedError(errno.ECONNREFUSED, f"connect to {host}:{port}: refused"))
+            else:
+                future.set_result(connection)
+
+        def answer(connection: SimConnection | None) -> None:
+            if back.is_cut:
+                fabric.later(RETRANSMIT_S, answer, connection)
+                return
+            fabric.later(fabric.delay(back), lambda: fabric.scheduler.ready(Handle(settle, (connection,), loop, None, 0.0)))
+
+        def ask() -> None:
+            if loop.is_dead or future.done():
+                return
+            if there.is_cut:
+                # The kernel tries again.
+                fabric.later(RETRANSMIT_S, ask)
+                return
+            listener = fabric.find(host, port)
+            if listener is None:
+                if host in fabric.silent_hosts:
+                    fabric.later(RETRANSMIT_S, ask)
+                    return
+                answer(None)
+                return
+            near = SimConnection(fabric, loop, self._host, host, port)
+            far = SimConnection(fabric, listener.loop, host, self._host, local_port)
+            near.peer, far.peer = far, near
+            fabric.scheduler.ready(Handle(listener.arrived, (far,), listener.loop, None, 0.0))
+            answer(near)
+
+        fabric.later(fabric.delay(there), ask)
+        try:
+            connection: SimConnection = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result().close("nobody waits for it")
+            raise
+        connection.start(handler)
+        return connection
+
+
+def _raise(name: str, context: dict[str, Any]) -> None:
+    raise context.get("exception") or RuntimeError(context.get("message"))
+
+
+def _join(pieces: list[Any]) -> bytearray | None:
+    """One buffer of its own, which the receiver may change; None for a place that is given up."""
+    frame = bytearray()
+    for piece in pieces:
+        if isinstance(piece, (bytes, bytearray, memoryview)):
+            frame += piece
+        else:
+            if piece.size:
+                frame += piece.read()
+            piece.release()
+    return frame or None
+
+
+def _release(pieces: Any) -> None:
+    for piece in pieces:
+        release = getattr(piece, "release", None)
+        if release is not None and not isinstance(piece, memoryview):
+            release()

@@ -1,0 +1,254 @@
+"""A broker or controller of the simulated world: one disk, one host name, and one process after the other on it.
+
+The process is what `minikafka start` runs: a `minikafka.broker.node.Node` with an `Environment`, started, watched for failure, stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.config import BrokerConfig
+from minikafka.broker.environment import Environment
+from minikafka.broker.format import format_storage
+from minikafka.broker.node import Node
+from minikafka.sim.disk import Disk, DiskView
+from minikafka.sim.loop import ProcessLoop
+
+if TYPE_CHECKING:
+    from minikafka.sim.world import World
+
+WALL_MS = 1_700_000_000_000
+LOG_DIR = "/data"
+
+
+class SimClock:
+    """Monotonic milliseconds of the process, and a wall clock that can be set."""
+
+    __slots__ = ("_loop", "offset_ms")
+
+    def __init__(self, loop: ProcessLoop, offset_ms: int = 0) -> None:
+        self._loop = loop
+        self.offset_ms = offset_ms
+
+    def now_ms(self) -> int:
+        """See Clock."""
+        return int(self._loop.time() * 1000 + 1e-6)
+
+    def wall_ms(self) -> int:
+        """See Clock."""
+        return WALL_MS + int(self._loop.scheduler.now * 1000) + self.offset_ms
+
+
+class SimNode:
+    """One node through all its lives.
+
+    `state`: down, starting, running, stopping. `is_wanted`: whoever watches over processes starts it again when it ended by itself.
+    `has_lost_power`: it lost unsynced bytes, and the metadata does not know the process that found the rest yet.
+    """
+
+    def __init__(self, world: World, node_id: int, properties: Mapping[str, str]) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.host = f"n{node_id}"
+        self.config = BrokerConfig.from_properties(properties)
+        self.disk = Disk()
+        self.disk.wall_ms = lambda: WALL_MS + int(world.now * 1000)
+        self.rate = 1.0
+        self.wall_offset_ms = 0
+        #: Mean seconds of a blocking call, and of each sync that the event loop itself waits for.
+        self.blocking_s = 0.0005
+        self.sync_s = 0.0
+        self.state = "down"
+        self.is_wanted = True
+        self.lives = 0
+        self.node: Node | None = None
+        self.loop: ProcessLoop | None = None
+        self.view: DiskView | None = None
+        self.clock: SimClock | None = None
+        self.has_lost_power = False
+        #: Of processes that ended before the last power cut.
+        self.old_incarnations: set[bytes] = set()
+        self.exit_reason = ""
+        self._stop_wanted: asyncio.Event | None = None
+        self._random = random.Random(f"{world.seed}/disk/{node_id}")
+
+    def __repr__(self) -> str:
+        return self.host
+
+    @property
+    def is_running(self) -> bool:
+        """In service, as far as the process knows."""
+        return self.state == "running"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a process."""
+        return self.state != "down"
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the process stands still."""
+        return self.loop is not None and self.loop.paused_until > self.world.now
+
+    def format(self) -> None:
+        """A new disk."""
+        self.disk.wipe()
+        generator = random.Random(f"{self.world.seed}/format/{self.node_id}/{self.lives}")
+        format_storage(
+            DiskView(self.disk),
+            self.config,
+            cluster_id=self.world.cluster_id,
+            wall_ms=WALL_MS,
+            random_bytes=generator.randbytes,
+        )
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        """Start a process."""
+        if self.state != "down":
+            return
+        world = self.world
+        self.lives += 1
+        self.state = "starting"
+        self.is_wanted = True
+        self.exit_reason = ""
+        world.fabric.silent_hosts.discard(self.host)
+        loop = self.loop = ProcessLoop(world.scheduler, self.host, rate=self.rate, on_error=world.on_error)
+        self.view = DiskView(self.disk)
+        self.clock = SimClock(loop, self.wall_offset_ms)
+        environment = Environment(
+            network=world.fabric.network(self.host, loop),
+            filesystem=self.view,
+            clock=self.clock,
+            random=random.Random(f"{world.seed}/node/{self.node_id}/{self.lives}"),
+            loop=loop,
+            run_blocking=self._run_blocking,
+        )
+        self._slow_disk()
+        loop.call_soon(self._begin, environment)
+
+    def _begin(self, environment: Environment) -> None:
+        assert self.loop is not None
+        self._stop_wanted = asyncio.Event()
+        self.node = Node(self.config, environment)
+        self.loop.create_task(self._main(self.node, self.loop))
+
+    async def _main(self, node: Node, loop: ProcessLoop) -> None:
+        """As minikafka.cli.start does."""
+        assert self._stop_wanted is not None
+        try:
+            await node.start()
+        except Exception as error:  # whatever keeps a node from starting ends its process
+            self._ended(loop, f"cannot run: {type(error).__name__}: {error}")
+            return
+        self.state = "running"
+        self.world.started(self)
+        stop_wanted = loop.create_task(self._stop_wanted.wait())
+        await asyncio.wait([stop_wanted, node.failed], return_when=asyncio.FIRST_COMPLETED)
+        reason = f"failed: {node.failed.result()}" if node.failed.done() else "stopped"
+        self.state = "stopping"
+        try:
+            await node.stop()
+        except Exception as error:  # the process ends all the same, with another status
+            reason = f"{reason}; cannot stop in order: {type(error).__name__}: {error}"
+        self._ended(loop, reason)
+
+    def _ended(self, loop: ProcessLoop, reason: str) -> None:
+        if self.loop is not loop or loop.is_dead:
+            return
+        self.world.tell(self.host, f"process ends: {reason}")
+        self.exit_reason = reason
+        self._gone(silently=False)
+        if self.is_wanted:
+            self.world.died(self)
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self.is_wanted = False
+        if self._stop_wanted is not None and self.state in ("running", "starting"):
+            self._stop_wanted.set()
+
+    def kill(self) -> None:
+        """SIGKILL: what was written is in the page cache, and stays."""
+        self.is_wanted = False
+        if self.state != "down":
+            self._gone(silently=False)
+
+    def power_cut(self, generator: random.Random) -> int:
+        """The machine loses power; the number of files that lost something."""
+        self.is_wanted = False
+        if self.state != "down":
+            self._gone(silently=True)
+        self.has_lost_power = self.config.is_broker
+        return self.disk.power_cut(generator)
+
+    def _gone(self, *, silently: bool) -> None:
+        assert self.loop is not None and self.view is not None
+        self.world.ending(self)
+        if self.node is not None and self.node.broker is not None:
+            self.old_incarnations.add(self.node.broker.lifecycle.incarnation_id)
+        self.loop.kill()
+        self.view.kill()
+        self.state = "down"
+        self.node = None
+        self.world.fabric.kill(self.host, silently=silently)
+
+    def pause(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        if self.loop is not None:
+            self.loop.pause(self.world.now + seconds)
+
+    # -- disk and clock --------------------------------------------------------------------------------------------
+
+    def set_disk_speed(self, blocking_s: float, sync_s: float) -> None:
+        """Mean seconds of calls that run elsewhere, and of syncs that the event loop waits for."""
+        self.blocking_s, self.sync_s = blocking_s, sync_s
+        self._slow_disk()
+
+    def _slow_disk(self) -> None:
+        def stall(operation: str) -> None:
+            if operation == "fsync" and self.loop is not None:
+                self.loop.pause(self.world.now + self._random.expovariate(1.0) * self.sync_s)
+
+        self.disk.stall = stall if self.sync_s > 0 else None
+
+    async def _run_blocking(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The work is done at some moment within the time that it takes."""
+        seconds = self._random.expovariate(1.0) * self.blocking_s
+        share = self._random.random()
+        await asyncio.sleep(seconds * share)
+        # The threads of a pool do not hold up the event loop.
+        stall, self.disk.stall = self.disk.stall, None
+        try:
+            result = function(*arguments)
+        finally:
+            self.disk.stall = stall
+        await asyncio.sleep(seconds * (1 - share))
+        return result
+
+    def jump_clock(self, milliseconds: int) -> None:
+        """Set the wall clock forward or back."""
+        self.wall_offset_ms += milliseconds
+        if self.clock is not None:
+            self.clock.offset_ms = self.wall_offset_ms
+
+    # -- facts -----------------------------------------------------------------------------------------------------
+
+    def broker_epoch(self) -> int:
+        """As the process knows it, -1 without."""
+        broker = None if self.node is None else self.node.broker
+        return -1 if broker is None else broker.lifecycle.broker_epoch
+
+    def partitions(self) -> list[Any]:
+        """The partitions that the process holds."""
+        broker = None if self.node is None else self.node.broker
+        return [] if broker is None else list(broker.replicas.partitions.values())
+
+    def partition(self, topic: str, index: int) -> Any:
+        """The process's replica, or None."""
+        broker = None if self.node is None else self.node.broker
+        return None if broker is None else broker.replicas.partition(topic, index)

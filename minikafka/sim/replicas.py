@@ -1,0 +1,115 @@
+"""Logs as they lie on the simulated disks, read from outside, with a reader that shares nothing with the broker's."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from minikafka.sim.disk import Disk, Inode
+
+#: Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, two timestamps, producer, epoch, sequence, count.
+_HEADER = Struct(">qiibIhiqqqhii")
+_LENGTH_FROM = 12
+
+
+class Batch(NamedTuple):
+    """One batch: where it is, and all that identifies its bytes. `last` is inclusive, `end` a position in the file."""
+
+    base: int
+    last: int
+    epoch: int
+    crc: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+    attributes: int
+    position: int
+    end: int
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """What must be equal on every replica."""
+        return (self.base, self.last, self.epoch, self.crc)
+
+
+def batches_of(inode: Inode) -> list[Batch]:
+    """The batches of a segment file. Only what was written since the last call is looked at."""
+    data, parsed = inode.data, inode.parsed
+    while parsed and parsed[-1].end > inode.parsed_end:
+        parsed.pop()
+    position = parsed[-1].end if parsed else 0
+    while position + _HEADER.size <= len(data):
+        fields = _HEADER.unpack_from(data, position)
+        base, length, epoch, magic, crc, attributes, delta, _, _, producer_id, producer_epoch, sequence, _ = fields
+        end = position + _LENGTH_FROM + length
+        if magic != 2 or length < _HEADER.size - _LENGTH_FROM or end > len(data):
+            break
+        parsed.append(Batch(base, base + delta, epoch, crc, producer_id, producer_epoch, sequence, attributes, position, end))
+        position = end
+    inode.parsed_end = position
+    return parsed
+
+
+def segments_of(disk: Disk, directory: str) -> list[tuple[int, Inode]]:
+    """(base offset, file) of each segment, in order."""
+    names = disk.files.get(directory)
+    if names is None:
+        return []
+    return sorted((int(name[:-4]), inode) for name, inode in names.items() if name.endswith(".log"))
+
+
+def log_of(disk: Disk, directory: str) -> list[Batch]:
+    """Every batch of a log, in order of the files."""
+    found: list[Batch] = []
+    for _, inode in segments_of(disk, directory):
+        found.extend(batches_of(inode))
+    return found
+
+
+def from_offset(disk: Disk, directory: str, offset: int) -> Iterator[Batch]:
+    """The batches that end at or after `offset`."""
+    segments = segments_of(disk, directory)
+    start = max(bisect_right([base for base, _ in segments], offset) - 1, 0)
+    for _, inode in segments[start:]:
+        found = batches_of(inode)
+        position = bisect_right(found, offset, key=lambda batch: batch.base)
+        yield from found[max(position - 1, 0) :] if position and found[position - 1].last >= offset else found[position:]
+
+
+def batch_at(disk: Disk, directory: str, offset: int) -> Batch | None:
+    """The batch that holds `offset`."""
+    for base, inode in reversed(segments_of(disk, directory)):
+        if base > offset:
+            continue
+        found = batches_of(inode)
+        position = bisect_right(found, offset, key=lambda batch: batch.base)
+        if position and found[position - 1].last >= offset:
+            return found[position - 1]
+        return None
+    return None
+
+
+def is_durable(disk: Disk, directory: str, offset: int) -> bool:
+    """Whether the batch that holds `offset` would survive a power cut."""
+    for base, inode in reversed(segments_of(disk, directory)):
+        if base > offset:
+            continue
+        for batch in batches_of(inode):
+            if batch.base <= offset <= batch.last:
+                return all(position >= batch.end for position, _, _, _ in inode.undo)
+        return False
+    return False
+
+
+def durable_log(disk: Disk, directory: str) -> list[Batch]:
+    """The batches that would survive a power cut in any case."""
+    found: list[Batch] = []
+    for _, inode in segments_of(disk, directory):
+        synced = min((position for position, _, _, _ in inode.undo), default=len(inode.data))
+        for batch in batches_of(inode):
+            if batch.end > synced:
+                return found
+            found.append(batch)
+    return found

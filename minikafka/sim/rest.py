@@ -1,0 +1,136 @@
+"""Checks that read whole logs: of one replica now and then, of all against each other when everything is at rest; and what rest is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.metadata.records import image_records
+from minikafka.sim.replicas import log_of
+
+if TYPE_CHECKING:
+    from minikafka.sim.invariants import Invariants
+    from minikafka.sim.node import SimNode
+
+LOOKUPS = 5
+
+
+def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
+    """S2, S3, S21: the file of a log, its epochs and its index against each other."""
+    log = partition.log
+    batches = log_of(node.disk, log.directory)
+    where = f"{node} {partition}"
+    fail = invariants.world.violate
+    expected: list[tuple[int, int]] = []
+    before = None
+    for batch in batches:
+        if before is not None and (batch.base != before.last + 1 or batch.epoch < before.epoch):
+            fail("S2", f"{where}: {batch.key} follows {before.key}")
+        if batch.epoch > partition.leader_epoch:
+            fail("S2", f"{where}: {batch.key} is of a later epoch than {partition.leader_epoch}")
+        if before is None or batch.epoch != before.epoch:
+            expected.append((batch.epoch, batch.base))
+        before = batch
+    end = before.last + 1 if before is not None else log.log_start_offset
+    if end != log.log_end_offset:
+        fail("S2", f"{where}: the file ends at {end}, the log believes in {log.log_end_offset}")
+    expected = [(epoch, max(start, log.log_start_offset)) for epoch, start in expected if start >= log.log_start_offset or not expected]
+    entries = list(log.epochs.entries)
+    while entries and entries[-1][1] >= end:
+        entries.pop()  # an epoch that has no record yet
+    if log.log_start_offset == 0 and [entry for entry in expected if entry[0] >= 0] != entries:
+        fail("S3", f"{where}: leader-epoch-checkpoint has {log.epochs.entries}, the log {expected}")
+    if not batches:
+        return
+    step = max(len(batches) // LOOKUPS, 1)
+    for batch in batches[invariants.world.scheduler.steps % step :: step]:
+        if batch.last < log.log_start_offset:
+            continue
+        with node.disk.healthy():
+            piece = log.read(batch.last, 1, end_offset=log.log_end_offset).slice
+            data = piece.read()
+            piece.release()
+        if int.from_bytes(data[:8], "big") != batch.base:
+            fail("S21", f"{where}: offset {batch.last} is looked up in the batch {int.from_bytes(data[:8], 'big')}, it is in {batch.base}")
+
+
+def unrest(invariants: Invariants) -> tuple[str, str] | None:
+    """The first rule that does not hold yet, None when all is well (L1-L6)."""
+    world = invariants.world
+    image = invariants.image
+    for node in world.nodes.values():
+        if not node.is_running or node.node is None:
+            return "L1", f"{node} is {node.state} ({node.exit_reason})"
+    for node in world.brokers:
+        broker = image.brokers.get(node.node_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown or broker.epoch != node.broker_epoch():
+            return "L1", f"{node} is not in service: {broker}"
+    for node in world.nodes.values():
+        assert node.node is not None
+        if node.node.metadata.image.offset < image.offset:
+            return "L1", f"{node} knows the metadata up to {node.node.metadata.image.offset} of {image.offset}"
+    for topic in image.topics_by_id.values():
+        for index, registration in topic.partitions.items():
+            problem = _partition_unrest(invariants, topic, index, registration)
+            if problem is not None:
+                return problem
+    return None
+
+
+def _partition_unrest(invariants: Invariants, topic: Any, index: int, registration: Any) -> tuple[str, str] | None:
+    world, name = invariants.world, f"{topic.name}-{index}"
+    if registration.leader < 0:
+        return "L2", f"{name} has no leader: in sync {registration.isr}, eligible {registration.elr}"
+    if set(registration.isr) != set(registration.replicas) or registration.adding_replicas or registration.removing_replicas:
+        ends = {
+            node.host: (partition.log.log_end_offset, partition.log.high_watermark, partition.leader_epoch)
+            for node in world.brokers
+            if (partition := node.partition(topic.name, index)) is not None
+        }
+        return "L3", f"{name}: in sync {registration.isr} of {registration.replicas}; (end, high watermark, epoch) {ends}"
+    ends = {}
+    for node_id in registration.replicas:
+        partition = world.nodes[node_id].partition(topic.name, index)
+        if partition is None or partition.topic_id != topic.topic_id:
+            return "L3", f"n{node_id} holds no replica of {name}"
+        if partition.leader_epoch != registration.leader_epoch:
+            return "L3", f"n{node_id} is in epoch {partition.leader_epoch} of {name}, not {registration.leader_epoch}"
+        if partition.leader is not None and partition.leader.isr.pending is not None:
+            return "L6", f"n{node_id} waits for the controller about {name}"
+        ends[node_id] = (partition.log.log_end_offset, partition.log.high_watermark)
+    if world.workload.is_over and len({end for pair in ends.values() for end in pair}) > 1:
+        return "L4", f"{name}: (end, high watermark) {ends}"
+    return None
+
+
+def check_all(invariants: Invariants) -> None:
+    """Everything of everybody, compared."""
+    world, image = invariants.world, invariants.image
+    fail = world.violate
+    for topic in image.topics_by_id.values():
+        for index, registration in topic.partitions.items():
+            logs = {}
+            for node_id in registration.replicas:
+                node = world.nodes[node_id]
+                partition = node.partition(topic.name, index)
+                check_log(invariants, node, partition)
+                start = partition.log.log_start_offset
+                logs[node_id] = [batch.key for batch in log_of(node.disk, partition.log.directory) if batch.base >= start]
+            first = logs[registration.leader]
+            for node_id, other in logs.items():
+                if other != first:
+                    parting = next((i for i, (a, b) in enumerate(zip(first, other, strict=False)) if a != b), min(len(first), len(other)))
+                    fail("S4", f"{topic.name}-{index}: n{registration.leader} and n{node_id} part at batch {parting}:"
+                               f" {first[parting : parting + 2]} and {other[parting : parting + 2]}")  # fmt: skip
+    texts: dict[int, dict[int, str]] = {}
+    for node in world.nodes.values():
+        assert node.node is not None
+        found = node.node.metadata.image
+        texts.setdefault(found.offset, {})[node.node_id] = repr(list(image_records(found)))
+    for offset, by_node in texts.items():
+        if len(set(by_node.values())) > 1:
+            fail("S19", f"the images of {sorted(by_node)} at offset {offset} differ")
+    for node in world.brokers:
+        assert node.node is not None and node.node.broker is not None
+        left = len(node.node.broker.replicas.produces)
+        if left:
+            fail("L6", f"{node} still holds {left} produce requests")

@@ -1,0 +1,158 @@
+"""Many seeds: one after the other or in processes, totals of what they did, and shrinking of those that fail."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minikafka.sim.swarm import Fault, Options, draw
+from minikafka.sim.world import Outcome, World
+
+SHRINK_RUNS_MAX = 200
+
+
+def run_seed(seed: int, *, profile: str | None = None, duration_s: float | None = None) -> Outcome:
+    """Play one seed. `profile` and `duration_s` overrule what it draws."""
+    return run_drawn(*draw(seed, profile=profile, duration_s=duration_s))
+
+
+def run_drawn(options: Options, faults: list[Fault]) -> Outcome:
+    """Play given options and faults."""
+    with warnings.catch_warnings():
+        # Coroutines of processes that were killed before these began.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        outcome = World(options, list(faults)).run()
+        # Worlds are full of cycles; between two of them nobody waits.
+        gc.collect()
+    return outcome
+
+
+def shrink(options: Options, faults: list[Fault], rule: str, *, runs_max: int = SHRINK_RUNS_MAX) -> list[Fault]:
+    """The faults that are needed to break `rule`: each is left out in turn, in halves first, as long as the run still breaks it."""
+    runs = 0
+
+    def fails(candidate: list[Fault]) -> bool:
+        nonlocal runs
+        runs += 1
+        violation = run_drawn(options, candidate).violation
+        return violation is not None and violation.rule == rule
+
+    size = max(len(faults) // 2, 1)
+    while faults and runs < runs_max:
+        start, shorter = 0, False
+        while start < len(faults) and runs < runs_max:
+            candidate = faults[:start] + faults[start + size :]
+            if fails(candidate):
+                faults, shorter = candidate, True
+            else:
+                start += size
+        if size == 1 and not shorter:
+            break
+        size = max(size // 2, 1)
+    return faults
+
+
+@dataclass(slots=True)
+class Totals:
+    """What many seeds came to. `states`: hashes of the abstract states that were seen."""
+
+    seeds: int = 0
+    simulated_s: float = 0.0
+    real_s: float = 0.0
+    steps: int = 0
+    frames: int = 0
+    acknowledged: int = 0
+    consumed: int = 0
+    injected: Counter[str] = field(default_factory=Counter)
+    profiles: Counter[str] = field(default_factory=Counter)
+    states: set[int] = field(default_factory=set)
+    failed: list[int] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a run."""
+        self.seeds += 1
+        self.simulated_s += outcome.simulated_s
+        self.real_s += outcome.real_s
+        self.steps += outcome.steps
+        self.frames += outcome.frames
+        self.acknowledged += outcome.acknowledged
+        self.consumed += outcome.consumed
+        self.injected += outcome.injected
+        self.profiles[outcome.options.profile] += 1
+        self.states |= outcome.states
+        if outcome.violation is not None:
+            self.failed.append(outcome.seed)
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file; states as their number."""
+        return {
+            "seeds": self.seeds, "simulated_hours": round(self.simulated_s / 3600, 3), "real_s": round(self.real_s, 1),
+            "events": self.steps, "frames": self.frames, "acknowledged_records": self.acknowledged, "consumed_records": self.consumed,
+            "faults": dict(sorted(self.injected.items())), "profiles": dict(sorted(self.profiles.items())), "states": len(self.states),
+            "failed_seeds": self.failed,
+        }  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        speed = self.simulated_s / self.real_s if self.real_s else 0.0
+        faults = ", ".join(f"{kind} {count}" for kind, count in self.injected.most_common()) or "none"
+        return [
+            f"{self.seeds} seeds, {self.simulated_s / 3600:.2f} simulated hours in {self.real_s:.0f} s of a core (×{speed:.0f})",
+            f"{self.steps} events, {self.frames} frames, {self.acknowledged} acknowledged records, {self.consumed} consumed,"
+            f" {len(self.states)} distinct states",
+            f"faults: {faults}",
+            f"violations: {len(self.failed)}" + (f" (seeds {', '.join(map(str, self.failed))})" if self.failed else ""),
+        ]
+
+
+def save(path: Path, totals: Totals) -> None:
+    """Add the totals to those in the file."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    fresh = totals.as_json()
+    for name, value in fresh.items():
+        if isinstance(value, dict):
+            before = known.get(name, {})
+            known[name] = {key: before.get(key, 0) + value.get(key, 0) for key in sorted({*before, *value})}
+        elif isinstance(value, list):
+            known[name] = [*known.get(name, []), *value]
+        else:
+            known[name] = round(known.get(name, 0) + value, 3)
+    path.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def _run_one(arguments: tuple[int, str | None, float | None]) -> Outcome:
+    seed, profile, duration_s = arguments
+    return run_seed(seed, profile=profile, duration_s=duration_s)
+
+
+def run_seeds(
+    seeds: Iterable[int], *, profile: str | None = None, duration_s: float | None = None, jobs: int = 1, hours: float | None = None
+) -> Iterator[Outcome]:
+    """Outcomes in order of the seeds. `hours` of real time end it."""
+    began = time.monotonic()
+    work = ((seed, profile, duration_s) for seed in seeds)
+    gc.collect()
+    gc.freeze()
+
+    def is_over() -> bool:
+        return hours is not None and time.monotonic() - began > hours * 3600
+
+    if jobs == 1:
+        for arguments in work:
+            yield _run_one(arguments)
+            if is_over():
+                return
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        for outcome in pool.imap(_run_one, work):
+            yield outcome
+            if is_over():
+                return

@@ -1,0 +1,57 @@
+"""A failed run as a text that a person can read: the options, the faults, the last decisions of each node, the logs side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minikafka.sim.replicas import log_of
+
+if TYPE_CHECKING:
+    from minikafka.sim.world import World
+
+LAST_LINES = 60
+BATCHES_SHOWN = 6
+
+
+def tell(world: World) -> str:
+    """The story of a world that has ended."""
+    options = world.options
+    lines = [
+        f"seed {world.seed} ({options.profile}, {options.shape}, {options.partitions} partitions, min.insync.replicas {options.min_isr})",
+        f"violation: {world.violation}",
+        "",
+        "faults:",
+        *(f"  {fault}" for fault in world.faults),
+        "",
+        f"the last {LAST_LINES} events:",
+        *(f"  {at_s:10.4f}  {who:<11} {text}" for at_s, who, text in list(world.lines)[-LAST_LINES:]),
+        "",
+        *_logs(world),
+    ]
+    return "\n".join(lines)
+
+
+def _logs(world: World) -> list[str]:
+    image = world.invariants.image
+    if image is None:
+        return ["no metadata yet"]
+    lines = []
+    for topic in image.topics_by_id.values():
+        for index, registration in topic.partitions.items():
+            logs = {i: log_of(world.nodes[i].disk, f"/data/{topic.name}-{index}") for i in registration.replicas}
+            keys = {i: [batch.key for batch in found] for i, found in logs.items()}
+            longest = max((len(found) for found in keys.values()), default=0)
+            parting = next((n for n in range(longest) if len({tuple(found[n : n + 1]) for found in keys.values()}) > 1), longest)
+            if parting == longest:
+                continue
+            lines.append(
+                f"{topic.name}-{index}: leader {registration.leader} in epoch {registration.leader_epoch}, in sync {registration.isr},"
+                f" eligible {registration.elr}; the logs part at batch {parting} (base-last @ epoch, crc)"
+            )
+            for i, found in keys.items():
+                shown = found[max(parting - 1, 0) : parting + BATCHES_SHOWN]
+                partition = world.nodes[i].partition(topic.name, index)
+                marks = "down" if partition is None else f"hw {partition.log.high_watermark}, end {partition.log.log_end_offset}"
+                text = "  ".join(f"{base}-{last} @{epoch} {crc & 0xFFFF:04x}" for base, last, epoch, crc in shown)
+                lines.append(f"  n{i} ({marks}): {text}")
+    return lines or ["all logs are equal"]

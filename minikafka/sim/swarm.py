@@ -1,0 +1,208 @@
+"""What a seed draws: cluster, network, disks, clients, and a list of faults with their times.
+
+Swarm testing: each seed leaves most faults out and stresses some, so that some seeds are calm and some hellish (a quarter are calm, a tenth
+have one fault only). Faults are drawn before the run, with times and targets in symbols ("the leader of partition 2"), so that one can be
+left out without changing the others: that is how a failing seed is shrunk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+NEVER = "9223372036854775807"
+SHAPES = {
+    # name: (controllers apart, brokers or combined nodes)
+    "combined": (0, 3),
+    "separate": (1, 3),
+    "quorum": (3, 3),
+    "five": (0, 5),
+    "single": (0, 1),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. `at_s` from the start of the load; `seconds`: how long it lasts or the node stays away; `pick`: a number to choose
+    targets with; `target`: any, leader, controller, coordinator."""
+
+    at_s: float
+    kind: str
+    target: str = "any"
+    seconds: float = 1.0
+    pick: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.at_s:7.2f} s  {self.kind} {self.target} ({self.seconds:.1f} s, pick {self.pick})"
+
+
+@dataclass(slots=True)
+class Options:
+    """Everything about a run but its faults. Times in seconds unless named otherwise."""
+
+    seed: int
+    shape: str = "combined"
+    partitions: int = 2
+    min_isr: int = 2
+    duration_s: float = 20.0
+    producers: int = 2
+    readers: int = 1
+    group_members: int = 2
+    pace_s: float = 0.2
+    batch_records_max: int = 3
+    value_bytes: int = 20
+    delay_min_s: float = 0.0002
+    delay_mean_s: float = 0.001
+    break_probability: float = 0.0
+    clock_spread: float = 0.0
+    blocking_s: float = 0.0005
+    sync_s: float = 0.0
+    delivery_timeout_ms: int = 15_000
+    properties: dict[str, str] = field(default_factory=dict)
+    topic: dict[str, str] = field(default_factory=dict)
+    profile: str = "calm"
+
+    @property
+    def brokers(self) -> int:
+        """Nodes that are brokers."""
+        return SHAPES[self.shape][1]
+
+    @property
+    def replication_factor(self) -> int:
+        """Of every topic."""
+        return min(3, self.brokers)
+
+
+#: kind -> (weight, targets, least and most seconds).
+KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
+    "kill": (3.0, ("any", "leader", "controller", "coordinator"), 0.1, 6.0),
+    "power": (2.0, ("any", "leader", "controller"), 0.1, 6.0),
+    "stop": (1.5, ("any", "leader", "controller"), 0.5, 4.0),
+    "pause": (2.0, ("any", "leader", "controller"), 0.2, 8.0),
+    "isolate": (2.0, ("any", "leader", "controller"), 0.5, 8.0),
+    "isolate_out": (1.0, ("any", "leader", "controller"), 0.5, 8.0),
+    "isolate_in": (1.0, ("any", "leader", "controller"), 0.5, 8.0),
+    "split": (1.0, ("any",), 0.5, 8.0),
+    "ring": (0.5, ("any",), 0.5, 8.0),
+    "from_controllers": (1.0, ("any", "leader"), 0.5, 8.0),
+    "from_brokers": (1.0, ("any", "leader"), 0.5, 8.0),
+    "break_all": (1.0, ("any", "leader", "controller"), 0.1, 0.2),
+    "slow_link": (1.0, ("any", "leader"), 0.5, 6.0),
+    "slow_node": (1.0, ("any", "leader", "controller"), 0.5, 6.0),
+    "disk_slow": (1.0, ("any", "leader", "controller"), 0.5, 6.0),
+    "disk_full": (0.7, ("any", "leader"), 0.5, 4.0),
+    "disk_error": (0.7, ("any", "leader", "controller"), 0.2, 3.0),
+    "clock": (0.7, ("any", "leader", "controller"), 0.5, 3.0),
+    "kill_all": (0.3, ("any",), 0.1, 2.0),
+    "client_crash": (1.0, ("any",), 0.1, 2.0),
+    "elect": (0.7, ("any",), 0.1, 0.2),
+    "reassign": (0.7, ("any",), 0.1, 0.2),
+    "grow": (0.4, ("any",), 0.1, 0.2),
+    "topics": (0.5, ("any",), 0.5, 2.0),
+    "min_isr": (0.3, ("any",), 0.5, 3.0),
+}
+
+
+def draw(seed: int, *, profile: str | None = None, duration_s: float | None = None) -> tuple[Options, list[Fault]]:
+    """Options and faults of a seed. `profile`: calm, one, crashes, network, disks, mixed, storm; None = drawn."""
+    generator = random.Random(f"swarm/{seed}")
+    pick = generator.random()
+    drawn = (
+        "calm" if pick < 0.12 else "one" if pick < 0.25 else "crashes" if pick < 0.43 else "network" if pick < 0.61
+        else "disks" if pick < 0.7 else "mixed" if pick < 0.92 else "storm"
+    )  # fmt: skip
+    profile = profile or drawn
+    options = _options(seed, generator, profile)
+    if duration_s is not None:
+        options.duration_s = duration_s
+    return options, _faults(generator, options)
+
+
+def _options(seed: int, generator: random.Random, profile: str) -> Options:
+    def one(*values: object) -> object:
+        return values[generator.randrange(len(values))]
+
+    shape = str(one("combined", "combined", "combined", "separate", "separate", "quorum", "five"))
+    segment_ms = str(one("604800000", "604800000", "1500", "6000"))
+    options = Options(
+        seed,
+        shape=shape,
+        partitions=int(str(one(1, 2, 2, 3))),
+        min_isr=int(str(one(1, 2, 2, 2))),
+        duration_s=float(str(one(8, 12, 20))),
+        producers=int(str(one(1, 2, 2, 3))),
+        readers=int(str(one(0, 1, 1))),
+        group_members=int(str(one(0, 1, 2))),
+        pace_s=float(str(one(0.05, 0.15, 0.3))),
+        batch_records_max=int(str(one(1, 3, 8))),
+        value_bytes=int(str(one(16, 16, 200, 2000))),
+        delay_mean_s=float(str(one(0.0005, 0.002, 0.01, 0.05))) if profile != "calm" else 0.001,
+        delivery_timeout_ms=int(str(one(4_000, 15_000, 30_000))),
+        profile=profile,
+    )
+    if profile in ("network", "mixed", "storm"):
+        options.break_probability = float(str(one(0, 0, 0.002, 0.01)))
+        options.clock_spread = float(str(one(0, 0, 0.02, 0.1)))
+    if profile in ("disks", "mixed", "storm"):
+        options.blocking_s = float(str(one(0.0005, 0.01, 0.1)))
+        options.sync_s = float(str(one(0, 0, 0.005, 0.05)))
+    options.topic = {
+        "segment.ms": segment_ms,
+        "index.interval.bytes": str(one("4096", "1")),
+        "flush.messages": str(one(NEVER, NEVER, "1", "5")),
+    }
+    options.properties = {
+        "broker.session.timeout.ms": str(one("1500", "3000", "6000")),
+        "broker.heartbeat.interval.ms": str(one("250", "500")),
+        "replica.lag.time.max.ms": str(one("1000", "2000", "5000")),
+        "replica.fetch.wait.max.ms": str(one("100", "500", "500")),
+        "replica.fetch.backoff.ms": str(one("200", "1000")),
+        "replica.fetch.max.bytes": str(one("1", "1048576", "1048576")),
+        "replica.high.watermark.checkpoint.interval.ms": str(one("500", "5000")),
+        "replica.socket.timeout.ms": str(one("2000", "5000", "30000")),
+        "num.replica.fetchers": str(one("1", "1", "2")),
+        "log.flush.offset.checkpoint.interval.ms": str(one("1000", "60000")),
+        "log.index.size.max.bytes": str(one("48", "4096")),
+        "log.segment.delete.delay.ms": str(one("500", "60000")),
+        "log.retention.check.interval.ms": "5000",
+        "metadata.max.idle.interval.ms": str(one("500", "2000")),
+        "metadata.log.max.record.bytes.between.snapshots": str(one("1000", "4000", "20971520")),
+        "metadata.log.max.snapshot.interval.ms": str(one("0", "3000")),
+        "metadata.max.retention.bytes": str(one("1000", "104857600")),
+        "max.incremental.fetch.session.cache.slots": str(one("1", "1000", "1000")),
+        "leader.imbalance.check.interval.seconds": str(one("1", "5", "300")),
+    }
+    return options
+
+
+def _faults(generator: random.Random, options: Options) -> list[Fault]:
+    profile = options.profile
+    if profile == "calm":
+        return []
+    groups: dict[str, Callable[[str], bool]] = {
+        "crashes": lambda kind: kind in ("kill", "power", "stop", "pause", "kill_all", "client_crash", "elect"),
+        "network": lambda kind: kind
+        in (
+            "isolate", "isolate_in", "isolate_out", "split", "ring", "from_controllers", "from_brokers", "break_all", "slow_link",
+            "slow_node", "pause",
+        ),
+        "disks": lambda kind: kind in ("disk_slow", "disk_full", "disk_error", "power", "kill", "clock"),
+    }  # fmt: skip
+    allowed = [kind for kind in KINDS if groups.get(profile, lambda kind: True)(kind)]
+    if profile in ("mixed", "storm"):
+        # Swarm: leave half of the kinds out.
+        allowed = [kind for kind in allowed if generator.random() < 0.5] or allowed
+    if profile == "one":
+        allowed = [allowed[generator.randrange(len(allowed))]]
+    gap_s = {"one": options.duration_s / 2, "storm": 0.7}.get(profile, float([1.0, 2.0, 4.0][generator.randrange(3)]))
+    faults = []
+    at_s = generator.expovariate(1.0) * gap_s
+    while at_s < options.duration_s and not (profile == "one" and faults):
+        kind = generator.choices(allowed, [KINDS[kind][0] for kind in allowed])[0]
+        _, targets, least, most = KINDS[kind]
+        seconds = min(least + generator.expovariate(1.0) * (most - least) / 2, most * 1.5)
+        target = targets[generator.randrange(len(targets))]
+        faults.append(Fault(round(at_s, 3), kind, target, round(seconds, 3), generator.randrange(1 << 16)))
+        at_s += generator.expovariate(1.0) * gap_s
+    return faults

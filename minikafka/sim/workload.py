@@ -1,0 +1,305 @@
+"""Clients of the simulated cluster: our own producer and consumer, each a process on a host of its own, and the history they leave.
+
+Producers write unique values with acks=all and idempotence; readers read every partition from its beginning; members of a group share the
+partitions, commit, and are killed now and then. The checks are those of Jepsen's Kafka workload (see `history`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from minikafka.client.admin import Admin
+from minikafka.client.cluster import TRANSPORT_ERRORS
+from minikafka.client.consumer import LATEST, Consumer
+from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed
+from minikafka.client.producer import Producer
+from minikafka.sim.history import History, Write
+from minikafka.sim.loop import ProcessLoop
+from minikafka.sim.network import SimNetwork
+from minikafka.sim.node import WALL_MS
+
+if TYPE_CHECKING:
+    from minikafka.sim.world import World
+
+TOPIC = "records"
+GROUP = "members"
+ROUGH = (ClientError, *TRANSPORT_ERRORS)
+LAST_WRITE_TIMEOUT_MS = 15_000
+
+
+class Client:
+    """A client process through its lives: `main(client)` is what each of them runs."""
+
+    def __init__(self, world: World, name: str, main: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
+        self.world = world
+        self.name = name
+        self.lives = 0
+        self.loop: ProcessLoop | None = None
+        self.network: SimNetwork | None = None
+        self.random = random.Random()
+        self.task: asyncio.Task[None] | None = None
+        self._main = main
+
+    @property
+    def life(self) -> str:
+        """The process that runs now."""
+        return f"{self.name}/{self.lives}"
+
+    def boot(self) -> None:
+        """Start a process."""
+        world = self.world
+        self.lives += 1
+        loop = self.loop = ProcessLoop(world.scheduler, self.name, on_error=world.on_error)
+        self.network = world.fabric.network(self.name, loop)
+        self.random = random.Random(f"{world.seed}/{self.name}/{self.lives}")
+        loop.call_soon(self._begin, loop)
+
+    def _begin(self, loop: ProcessLoop) -> None:
+        self.task = loop.create_task(self._main(self))
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.loop is not None and not self.loop.is_dead:
+            self.loop.kill()
+            self.world.fabric.kill(self.name, silently=False)
+
+
+class Workload:
+    """Runs the clients; `history` is what they saw."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.history = History(world)
+        self.is_over = False
+        self.clients: list[Client] = []
+        self.consumed = 0
+        self._values = 0
+        self._admin = Client(world, "admin", self._nothing)
+        self._last = Client(world, "last", self._nothing)
+
+    @property
+    def acknowledged(self) -> int:
+        """Records that a broker acknowledged."""
+        return self.history.acknowledged
+
+    def loops(self) -> list[ProcessLoop | None]:
+        """Of every client."""
+        return [client.loop for client in (self._admin, self._last, *self.clients)]
+
+    async def _nothing(self, client: Client) -> None:
+        """An administrator's process only lends its place on the network."""
+
+    async def prepare(self) -> None:
+        """Create the topic."""
+        options = self.world.options
+        self._admin.boot()
+        configs = {"min.insync.replicas": str(min(options.min_isr, options.replication_factor)), **options.topic}
+        async with self.admin() as admin:
+            await admin.create_topic(
+                TOPIC, partitions=options.partitions, replication_factor=options.replication_factor, configs=configs
+            )
+
+    def admin(self, timeout_ms: int = 10_000) -> Admin:
+        """An administrator; use it on the world's own loop."""
+        network = self.world.fabric.network("admin", self.world.loop)
+        return Admin(self.world.bootstrap, network=network, timeout_ms=timeout_ms)
+
+    def start(self) -> None:
+        """Begin the load."""
+        options = self.world.options
+        mains = [("producer", self._produce, options.producers), ("reader", self._read, options.readers),
+                 ("member", self._join, options.group_members)]  # fmt: skip
+        for name, main, count in mains:
+            for number in range(count):
+                client = Client(self.world, f"{name}-{number}", main)
+                self.clients.append(client)
+                client.boot()
+
+    # -- producers -------------------------------------------------------------------------------------------------
+
+    def _producer(self, client: Client, delivery_timeout_ms: int) -> Producer:
+        return Producer(
+            self.world.bootstrap, linger_ms=1, delivery_timeout_ms=delivery_timeout_ms, request_timeout_ms=min(delivery_timeout_ms, 5000),
+            client_id=client.name, network=client.network,
+        )  # fmt: skip
+
+    async def _produce(self, client: Client) -> None:
+        options = self.world.options
+        producer = self._producer(client, options.delivery_timeout_ms)
+        while not self.is_over:
+            try:
+                await producer.start()
+                break
+            except ROUGH:
+                await asyncio.sleep(0.2)
+        while not self.is_over:
+            partition = client.random.randrange(options.partitions)
+            for _ in range(1 + client.random.randrange(options.batch_records_max)):
+                await self._send(client, producer, partition)
+            await asyncio.sleep(client.random.expovariate(1.0) * options.pace_s)
+        await producer.flush()
+        await producer.close()
+
+    async def _send(self, client: Client, producer: Producer, partition: int) -> Write:
+        self._values += 1
+        text = f"{client.life}/{self._values}"
+        value = text.encode().ljust(self.world.options.value_bytes, b".")
+        write = self.history.invoked(client.life, partition, value)
+        now_ms = WALL_MS + int(self.world.now * 1000)
+        future = await producer.send(TOPIC, value, partition=partition, timestamp_ms=now_ms)
+
+        def settled(future: asyncio.Future[Any]) -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is None:
+                self.history.acked(write, future.result().offset)
+            else:
+                self.history.failed(write, error.code.name if isinstance(error, DeliveryFailed) else type(error).__name__)
+
+        future.add_done_callback(settled)
+        return write
+
+    # -- consumers -------------------------------------------------------------------------------------------------
+
+    def _consumer(self, client: Client, **options: Any) -> Consumer:
+        return Consumer(self.world.bootstrap, client_id=client.name, network=client.network, **options)
+
+    async def _read(self, client: Client) -> None:
+        consumer = self._consumer(client, auto_offset_reset="none")
+        await self._persist(consumer.start)
+        keys = [(TOPIC, index) for index in range(self.world.options.partitions)]
+        await consumer.assign(keys, dict.fromkeys(keys, 0))
+        expected = dict.fromkeys(range(self.world.options.partitions), 0)
+        while True:
+            try:
+                records = await consumer.poll(timeout_ms=500)
+            except BrokerError as error:
+                if not error.code.retriable:
+                    self.world.violate("S13", f"{client.name} is refused: {error}")
+                await asyncio.sleep(0.05)
+                continue
+            except ClientError as error:
+                self.world.violate("S13", f"{client.name}: {error}")
+                return
+            for record in records:
+                self.consumed += 1
+                if record.offset != expected[record.partition]:
+                    self.world.violate(
+                        "L8", f"{client.name} polled offset {record.offset} of {record.partition} after {expected[record.partition] - 1}"
+                    )
+                expected[record.partition] = record.offset + 1
+                self.history.read(client.name, record.partition, record.offset, record.value or b"", record.leader_epoch)
+
+    async def _join(self, client: Client) -> None:
+        consumer = self._consumer(
+            client, group_id=GROUP, auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=2000,
+            heartbeat_interval_ms=500, rebalance_timeout_ms=3000,
+        )  # fmt: skip
+        await self._persist(consumer.start)
+        await consumer.subscribe([TOPIC])
+        commit_at = self.world.now + 1.0
+        while True:
+            try:
+                records = await consumer.poll(timeout_ms=500)
+                for record in records:
+                    self.consumed += 1
+                    self.history.read(client.name, record.partition, record.offset, record.value or b"", record.leader_epoch)
+                    self.history.member_read(record.partition, record.offset)
+                if self.world.now >= commit_at:
+                    commit_at = self.world.now + 1.0
+                    await self._commit(consumer)
+            except ROUGH:
+                await asyncio.sleep(0.05)
+
+    async def _commit(self, consumer: Consumer) -> None:
+        offsets = {key: position for key in consumer.assignment if (position := consumer.position(key)) is not None}
+        if not offsets:
+            return
+        attempts = [self.history.committing(index, offset) for (_, index), offset in offsets.items()]
+        try:
+            await consumer.commit(offsets)
+        except BrokerError:
+            return  # refused by the coordinator, or not known
+        for attempt in attempts:
+            self.history.committed(attempt)
+
+    async def _persist(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        while True:
+            try:
+                await work()
+                return
+            except ROUGH:
+                await asyncio.sleep(0.2)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """After everything healed: every pending write is settled, each partition takes a new one, everything is read again."""
+        world = self.world
+        self.is_over = True
+        while self.history.pending(self._living()):
+            await asyncio.sleep(0.1)
+        self._last.boot()
+        await asyncio.sleep(0)
+        results: list[BaseException | None] = []
+
+        async def guarded() -> None:
+            try:
+                await self._finish_there()
+                results.append(None)
+            except Exception as error:
+                results.append(error)
+
+        loop = self._last.loop
+        assert loop is not None
+        loop.call_soon(lambda: setattr(self, "_finishing", loop.create_task(guarded())))
+        while not results and world.violation is None:
+            await asyncio.sleep(0.05)
+        if results and results[0] is not None:
+            raise results[0]
+        while self._unread_by_members():
+            await asyncio.sleep(0.1)
+
+    def _living(self) -> set[str]:
+        return {client.life for client in self.clients if client.loop is not None and not client.loop.is_dead}
+
+    def _unread_by_members(self) -> bool:
+        members = [client for client in self.clients if client.name.startswith("member")]
+        return bool(members) and not self.history.members_have_read_all()
+
+    async def _finish_there(self) -> None:
+        client, history = self._last, self.history
+        producer = self._producer(client, LAST_WRITE_TIMEOUT_MS)
+        await producer.start()
+        for index in range(self.world.options.partitions):
+            write = await self._send(client, producer, index)
+            await producer.flush()
+            if write.offset is None:
+                self.world.violate("L7", f"partition {index} takes no record after everything healed: {write.error}")
+        await producer.close()
+        consumer = self._consumer(client, auto_offset_reset="none")
+        await consumer.start()
+        keys = [(TOPIC, index) for index in range(self.world.options.partitions)]
+        ends = await consumer.offsets_for(dict.fromkeys(keys, LATEST))
+        await consumer.assign(keys, dict.fromkeys(keys, 0))
+        while any((consumer.position(key) or 0) < ends[key] for key in keys):
+            for record in await consumer.poll(timeout_ms=1000):
+                history.read(client.name, record.partition, record.offset, record.value or b"", record.leader_epoch)
+                history.finally_read(record.partition, record.offset, record.value or b"")
+        history.ends = {key[1]: end for key, end in ends.items()}
+        await consumer.close()
+        if self.world.options.group_members:
+            group = self._consumer(client, group_id=GROUP, enable_auto_commit=False)
+            await group.start()
+            asked = history.clock
+            history.group_offsets = {key[1]: offset for key, offset in (await group.committed(keys)).items()}
+            history.group_asked = (asked, history.clock)
+            await group.close()
+
+    def judge(self) -> None:
+        """Compare the history with the logs."""
+        self.history.judge()
