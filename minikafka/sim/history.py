@@ -64,6 +64,7 @@ class History:
         self._pending.pop(write.value, None)
         write.offset = offset
         self.acknowledged += 1
+        self.world.invariants.acknowledged(write.partition, offset)
         before = self._acked_at.setdefault((write.partition, offset), write)
         if before is not write:
             self.world.violate("L8", f"offset {offset} of {write.partition} was acknowledged for {before.value!r} and {write.value!r}")

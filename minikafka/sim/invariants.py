@@ -218,6 +218,13 @@ class Invariants:
                 if truth is None or truth.at(answer.base_offset) is None:
                     self._fail("S14", f"{node} acknowledges {topic.name}-{answer.index}/{answer.base_offset}, which is not committed")
 
+    def acknowledged(self, partition: int, offset: int) -> None:
+        """S14, when a producer hears of it."""
+        topic = self.image.topics_by_name.get("records")
+        truth = None if topic is None else self.truths.get((topic.topic_id, partition))
+        if truth is None or truth.at(offset) is None:
+            self._fail("S14", f"records-{partition}/{offset} is acknowledged and not committed")
+
     def ending(self, node: SimNode) -> None:
         """A process ends: remember its logs, for the next one has to find them again (S23)."""
         if node.config.is_broker:
