@@ -105,7 +105,7 @@ class Totals:
         speed = self.simulated_s / self.real_s if self.real_s else 0.0
         faults = ", ".join(f"{kind} {count}" for kind, count in self.injected.most_common()) or "none"
         return [
-            f"{self.seeds} seeds, {self.simulated_s / 3600:.2f} simulated hours in {self.real_s:.0f} s of a core (×{speed:.0f})",
+            f"{self.seeds} seeds, {self.simulated_s / 3600:.2f} simulated hours in {self.real_s:.0f} s ({speed:.0f} times as fast)",
             f"{self.steps} events, {self.frames} frames, {self.acknowledged} acknowledged records, {self.consumed} consumed,"
             f" {len(self.states)} distinct states",
             f"faults: {faults}",
