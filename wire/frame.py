@@ -34,26 +34,24 @@ def encode_response(response: Response, version: int, correlation_id: int) -> li
     else:
         encoder(response, pieces)
     flexible = response_header_version(response.API_KEY, version) == 1
-    try:
-        body = b"".join(pieces)
-    except TypeError:  # it holds regions of files
-        return _with_regions(pieces, correlation_id, flexible)
+    regions = [at for at, piece in enumerate(pieces) if type(piece) is not bytes]
+    if regions:
+        return _with_regions(pieces, regions, correlation_id, flexible)
+    body = b"".join(pieces)
     if flexible:
         return [_SIZE_CORRELATION_TAGS.pack(len(body) + 5, correlation_id, 0) + body]
     return [_SIZE_AND_CORRELATION.pack(len(body) + 4, correlation_id) + body]
 
 
-def _with_regions(pieces: list[Any], correlation_id: int, flexible: bool) -> list[Piece]:
-    size, out, run = 0, [], []
-    for piece in pieces:
-        if type(piece) is bytes:
-            run.append(piece)
-            continue
-        joined = b"".join(run)
-        run = []
+def _with_regions(pieces: list[Any], regions: list[int], correlation_id: int, flexible: bool) -> list[Piece]:
+    """The frame with what is no `bytes` left as it is, and what stands between joined."""
+    size, out, start = 0, [], 0
+    for at in regions:
+        joined, piece = b"".join(pieces[start:at]), pieces[at]
         size += len(joined) + (len(piece) if isinstance(piece, (bytearray, memoryview)) else piece.size)
         out += [joined, piece]
-    joined = b"".join(run)
+        start = at + 1
+    joined = b"".join(pieces[start:])
     size += len(joined)
     if joined:
         out.append(joined)

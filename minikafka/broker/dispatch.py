@@ -155,8 +155,8 @@ class Dispatcher:
         self._table: list[_Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Makes the short way of a new connection; None = every request goes the ordinary way.
-        self.lane: Callable[[], Lane] | None = None
+        #: By API key, what makes a short way for a new connection.
+        self.lanes: dict[int, Callable[[], Lane]] = {}
         self.register(ApiVersionsRequest, self._api_versions)
 
     def register(self, request: type[Request], handler: Handler) -> _Entry:
@@ -295,17 +295,18 @@ class Dispatcher:
 class Session:
     """Hands the frames of one connection to the dispatcher; what goes wrong ends this connection and no other."""
 
-    __slots__ = ("_dispatch", "_listener", "_serve")
+    __slots__ = ("_dispatch", "_lanes", "_listener")
 
     def __init__(self, dispatcher: Dispatcher, listener: str) -> None:
         self._dispatch = dispatcher.dispatch
         self._listener = listener
-        self._serve = None if dispatcher.lane is None else dispatcher.lane().serve
+        self._lanes = {api_key.to_bytes(2, "big"): lane().serve for api_key, lane in dispatcher.lanes.items()}
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """A request."""
         try:
-            if self._serve is None or not self._serve(connection, frame):
+            serve = self._lanes.get(bytes(frame[:2]))
+            if serve is None or not serve(connection, frame):
                 self._dispatch(connection, self._listener, frame)
         except WireError as error:
             connection.close(str(error))

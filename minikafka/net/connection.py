@@ -324,7 +324,15 @@ class SocketConnection:
                 return self._write_joined()
             while out:
                 piece = out[0]
-                if isinstance(piece, (bytes, memoryview, bytearray)) or piece.size < SENDFILE_BYTES_MIN:
+                if isinstance(piece, (bytes, memoryview, bytearray)):
+                    following = out[1] if len(out) > 1 else None
+                    if following is None or (
+                        not isinstance(following, (bytes, memoryview, bytearray)) and following.size >= SENDFILE_BYTES_MIN
+                    ):
+                        self._write_head(piece, MSG_MORE if following is not None else 0)
+                    else:
+                        self._write_bytes()
+                elif piece.size < SENDFILE_BYTES_MIN:
                     self._write_bytes()
                 else:
                     self._write_region(piece)
@@ -346,6 +354,16 @@ class SocketConnection:
             out.append(memoryview(data)[sent:])
             return False
         return True
+
+    def _write_head(self, piece: Any, more: int) -> None:
+        """Send one byte string: what stands before a region of a file, or the last of all."""
+        sent = self._socket.send(piece, more)
+        self.sent_bytes += sent
+        self._out_bytes -= sent
+        if sent == len(piece):
+            self._out.popleft()
+        else:
+            self._out[0] = memoryview(piece)[sent:]
 
     def _write_bytes(self) -> None:
         """Send the byte strings at the head of the queue, the small ones joined."""

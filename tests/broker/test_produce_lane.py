@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import struct
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.lanes import Side
 from helpers.live_node import broker_port, live_node
 
-from minikafka.broker.dispatch import Dispatcher, Session
-from minikafka.broker.handlers.produce_lane import MISSES_MAX, ProduceLane
+from minikafka.broker.handlers.produce_lane import MISSES_MAX
 from minikafka.broker.node import Node
 from minikafka.client.admin import Admin
 from wire.batch import build_batch
@@ -22,52 +21,6 @@ from wire.messages.produce import ProduceRequest, ProduceResponse
 
 TOPICS = ("shortway", "ordinary")
 VERSIONS = [9, 10, 11, 12, 13]
-
-
-class Answers:
-    """A connection that keeps what it is told to send."""
-
-    peer_host, peer_port, closed = "127.0.0.1", 0, False
-
-    def __init__(self) -> None:
-        self.frames: dict[int, bytes] = {}
-        self.tickets = itertools.count()
-        self.reason: str | None = None
-        self.arrived = asyncio.Event()
-
-    def begin(self) -> int:
-        return next(self.tickets)
-
-    def finish(self, ticket: int, pieces: list[Any]) -> None:
-        self.frames[ticket] = b"".join(bytes(piece) for piece in pieces)
-        self.arrived.set()
-
-    def send(self, pieces: list[Any]) -> None:
-        raise AssertionError("a broker does not ask")
-
-    def close(self, reason: str = "") -> None:
-        self.reason = reason
-
-
-class Side:
-    """One connection, with the short way or without it."""
-
-    def __init__(self, dispatcher: Dispatcher, *, short: bool) -> None:
-        lane, dispatcher.lane = dispatcher.lane, dispatcher.lane if short else None
-        self.session = Session(dispatcher, "PLAINTEXT")
-        dispatcher.lane = lane
-        self.connection = Answers()
-
-    @property
-    def lane(self) -> ProduceLane:
-        serve: Any = self.session._serve
-        return serve.__self__
-
-    def ask(self, frame: bytes) -> bytes | None:
-        known = set(self.connection.frames)
-        self.session.on_frame(self.connection, memoryview(bytearray(frame)))
-        new = set(self.connection.frames) - known
-        return self.connection.frames[new.pop()] if new else None
 
 
 async def prepare(node: Node, **configs: str) -> dict[str, bytes]:
@@ -140,7 +93,7 @@ async def test_answers_and_logs_are_those_of_the_ordinary_way(tmp_path: Path, ve
             assert short.replace(b"shortway", b"ordinary").replace(ids["shortway"], ids["ordinary"]) == ordinary, f"payload {number}"
         assert log_bytes(node, "shortway") == log_bytes(node, "ordinary")
         assert log_bytes(node, "shortway", 1) == log_bytes(node, "ordinary", 1)
-        assert len(sides["shortway"].lane._shapes) == 3
+        assert len(sides["shortway"].lane(0)._shapes) == 3
         served = [entry.count for entry in node.broker.dispatcher.entries if entry.api_key == 0]
         assert served == [2 * len(payloads)]
 
@@ -159,11 +112,11 @@ async def test_a_shape_is_served_the_second_time(tmp_path: Path) -> None:
         assert node.broker is not None
         side = Side(node.broker.dispatcher, short=True)
         frame = produce("shortway", ids["shortway"], 9, batch(b"one"))
-        assert not side.lane.serve(side.connection, memoryview(bytearray(frame)))
-        assert side.lane.serve(side.connection, memoryview(bytearray(frame)))
-        assert not side.lane.serve(side.connection, memoryview(bytearray(frame[:-1] + b"\1")))
-        assert not side.lane.serve(side.connection, memoryview(bytearray(frame[:30])))
-        assert not side.lane.serve(side.connection, memoryview(bytearray(frame[:5])))
+        assert not side.lane(0).serve(side.connection, memoryview(bytearray(frame)))
+        assert side.lane(0).serve(side.connection, memoryview(bytearray(frame)))
+        assert not side.lane(0).serve(side.connection, memoryview(bytearray(frame[:-1] + b"\1")))
+        assert not side.lane(0).serve(side.connection, memoryview(bytearray(frame[:30])))
+        assert not side.lane(0).serve(side.connection, memoryview(bytearray(frame[:5])))
 
 
 async def test_a_shape_outlives_neither_its_topic_nor_its_leader(tmp_path: Path) -> None:
@@ -226,4 +179,4 @@ async def test_a_connection_that_never_repeats_itself_stops_learning(tmp_path: P
         for _ in range(MISSES_MAX + 5):
             assert side.ask(frame) is not None
         assert side.ask(produce("shortway", ids["shortway"], 9, batch(b"one"))) is not None
-        assert not side.lane._shapes
+        assert not side.lane(0)._shapes

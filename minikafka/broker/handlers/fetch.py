@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from minikafka.broker.handlers.fetch_lane import FetchLane
 from minikafka.broker.handlers.fetch_read import CONSUMER, FetchWants, PartitionRead, PartitionReader, end_offset_of
 from minikafka.core.fetch_session import FetchContext, FetchSessionCache
 from storage.errors import StorageError
@@ -184,7 +185,10 @@ class FetchHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Fetch."""
-        dispatcher.register(FetchRequest, self.fetch)
+        entry = dispatcher.register(FetchRequest, self.fetch)
+        dispatcher.lanes[FetchRequest.API_KEY] = lambda: FetchLane(
+            self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware, entry
+        )
 
     def _name_of(self, topic_id: bytes) -> str | None:
         topic = self.metadata.image.topics_by_id.get(topic_id)

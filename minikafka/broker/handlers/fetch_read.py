@@ -109,7 +109,7 @@ class PartitionReader:
 
     def __init__(self, replicas: ReplicaManager, is_rack_aware: bool) -> None:
         self._replicas = replicas
-        self._is_rack_aware = is_rack_aware
+        self.is_rack_aware = is_rack_aware
 
     def read(
         self, wanted: FetchPartition, wants: FetchWants, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
@@ -150,7 +150,7 @@ class PartitionReader:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         elif wants.replica_id >= 0:
             partition.follower_fetched(wants.replica_id, offset, wanted.log_start_offset, wants.broker_epoch, now_ms)
-        elif wants.rack and self._is_rack_aware and partition.leader is not None:
+        elif wants.rack and self.is_rack_aware and partition.leader is not None:
             result.preferred = self._preferred_replica(partition, wants, offset, image)
         result.high_watermark = log.high_watermark
         result.last_stable_offset = log.last_stable_offset

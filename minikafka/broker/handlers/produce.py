@@ -94,7 +94,7 @@ class ProduceHandlers:
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
         entry = dispatcher.register(ProduceRequest, self.produce)
-        dispatcher.lane = lambda: ProduceLane(self._replicas, self._clock, entry)
+        dispatcher.lanes[ProduceRequest.API_KEY] = lambda: ProduceLane(self._replicas, self._clock, entry)
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         """Append the records of every partition. The records are views of the receive buffer: offsets are patched there in place."""

@@ -140,12 +140,10 @@ class ProduceLane:
         self._misses = 0
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve the request if it is a Produce of a known shape; False leaves everything as it was."""
+        """Serve a Produce of a known shape; False leaves everything as it was."""
         if len(frame) < _HEAD.size:
             return False
-        api_key, version, correlation_id = _HEAD.unpack_from(frame)
-        if api_key != 0:
-            return False
+        _, version, correlation_id = _HEAD.unpack_from(frame)
         shapes = self._shapes
         for length in self._lengths:
             shape = shapes.get(bytes(frame[8:length]))

@@ -1,0 +1,135 @@
+"""The short way of Fetch says what the ordinary way says, to the byte, and leaves to it what it cannot say."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.lanes import Side
+from helpers.live_node import broker_port, live_node
+
+from minikafka.broker.handlers.fetch_lane import MISSES_MAX
+from minikafka.broker.node import Node
+from minikafka.client.admin import Admin
+from storage.slice import SharedFile
+from wire.batch import build_batch
+from wire.frame import encode_request
+from wire.messages.fetch import FetchRequest
+
+VERSIONS = range(11, 19)
+FETCH = 1
+
+
+async def prepare(node: Node) -> bytes:
+    """A topic with an empty, a small and a large partition of several segments; its id."""
+    async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+        await admin.create_topic("t", partitions=3, replication_factor=1, configs={"segment.bytes": "1048576"})
+    assert node.broker is not None
+    replicas = node.broker.replicas
+    now_ms = time.time_ns() // 1_000_000
+    for index, batches, size in ((1, 3, 10), (2, 60, 40_000)):
+        for number in range(batches):
+            data = build_batch([(n, now_ms, None, b"%d" % number * size, ()) for n in range(2)])
+            replicas.partitions[("t", index)].append(memoryview(bytearray(data)), 1, now_ms, 0)
+    replicas.partitions[("t", 1)].log.increment_log_start_offset(2)
+    topic_id: bytes = replicas.partitions[("t", 1)].topic_id
+    return topic_id
+
+
+def fetch(version: int, topic_id: bytes, wanted: list[dict[str, Any]], *, correlation_id: int = 1, **options: Any) -> bytes:
+    topic = FetchRequest.FetchTopic(partitions=[FetchRequest.FetchPartition(**entry) for entry in wanted])
+    if version >= 13:
+        topic.topic_id = topic_id
+    else:
+        topic.topic = "t"
+    options = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1, **options}
+    request = FetchRequest(topics=[topic], **options)
+    return b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, "lane"))[4:]
+
+
+def one(partition: int, offset: int, bytes_max: int = 1 << 20, **options: Any) -> list[dict[str, Any]]:
+    return [{"partition": partition, "fetch_offset": offset, "partition_max_bytes": bytes_max, **options}]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_answers_are_those_of_the_ordinary_way(tmp_path: Path, version: int) -> None:
+    async with live_node(tmp_path) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        short, ordinary = (Side(node.broker.dispatcher, short=is_short) for is_short in (True, False))
+        generator = random.Random(version)
+        cases: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
+            (one(1, 0), {}), (one(1, 2), {}), (one(1, 3), {}), (one(1, 6), {}), (one(1, 7), {}), (one(0, 0), {}), (one(0, 1), {}),
+            (one(9, 0), {}), (one(2, 5, current_leader_epoch=0), {}), (one(2, 5, current_leader_epoch=3), {}),
+            (one(2, 5, last_fetched_epoch=0) if version >= 12 else one(2, 5), {}),
+        ]  # fmt: skip
+        for _ in range(60):
+            offsets = [one(index, generator.randrange(0, (2, 8, 124)[index]), generator.choice((0, 1, 70, 90_000))) for index in range(3)]
+            generator.shuffle(offsets)
+            wanted = [entry for offset in offsets[: generator.randrange(1, 4)] for entry in offset]
+            options = {"isolation_level": generator.randrange(2), "max_bytes": generator.choice((0, 100, 100_000, 1 << 30))}
+            cases.append((wanted, options))
+        for number, (wanted, options) in enumerate(cases):
+            for repeat in range(3):
+                frame = fetch(version, topic_id, wanted, correlation_id=number * 3 + repeat, **options)
+                assert short.ask(frame) == ordinary.ask(frame), (number, repeat, wanted, options)
+        assert short.lane(FETCH)._shapes
+        served = next(entry.count for entry in node.broker.dispatcher.entries if entry.api_key == FETCH)
+        assert served == 2 * 3 * len(cases)
+
+
+async def test_a_shape_is_served_the_second_time_at_any_offset(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, short=True)
+        serve = side.lane(FETCH).serve
+        assert not serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0))))
+        assert serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0))))
+        assert serve(side.connection, memoryview(fetch(12, topic_id, one(2, 100))))
+        assert not serve(side.connection, memoryview(fetch(12, topic_id, one(2, 200)))), "beyond the end: an error"
+        assert not serve(side.connection, memoryview(fetch(12, topic_id, one(1, 100)))), "another partition"
+        assert not serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0)))[:-1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"session_epoch": 0}, {"replica_id": 2}, {"max_wait_ms": 50, "min_bytes": 1 << 30}],
+    ids=["session", "follower", "waits"],
+)
+async def test_what_goes_the_ordinary_way(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Sessions and followers always, a fetch that must wait until it need not; no slice stays pinned."""
+    async with live_node(tmp_path) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, short=True)
+        frame = fetch(12, topic_id, one(2, 0), **options)
+        for _ in range(3):
+            assert not side.lane(FETCH).serve(side.connection, memoryview(frame))
+        log = node.broker.replicas.partitions[("t", 2)].log
+        shared: list[SharedFile | None] = [segment._shared for segment in log.segments]
+        assert [file.pins for file in shared if file is not None] == [0] * len([file for file in shared if file is not None])
+
+
+async def test_no_shape_for_a_reader_of_another_rack(tmp_path: Path) -> None:
+    properties = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector", "broker.rack": "a"}
+    async with live_node(tmp_path, properties) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, short=True)
+        for _ in range(2):
+            assert not side.lane(FETCH).serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0), rack_id="b")))
+
+
+async def test_a_connection_that_never_repeats_itself_stops_learning(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, short=True)
+        for _ in range(MISSES_MAX + 5):
+            assert side.ask(fetch(12, topic_id, one(2, 0), session_epoch=0)) is not None
+        assert side.ask(fetch(12, topic_id, one(2, 0))) is not None
+        assert not side.lane(FETCH)._shapes

@@ -1,0 +1,60 @@
+"""Two connections to one dispatcher, without sockets: one has the short ways, the other has not."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+from minikafka.broker.dispatch import Dispatcher, Session
+
+
+class Answers:
+    """A connection that keeps what it is told to send."""
+
+    peer_host, peer_port, closed = "127.0.0.1", 0, False
+
+    def __init__(self) -> None:
+        self.frames: dict[int, bytes] = {}
+        self.tickets = itertools.count()
+        self.reason: str | None = None
+        self.arrived = asyncio.Event()
+
+    def begin(self) -> int:
+        return next(self.tickets)
+
+    def finish(self, ticket: int, pieces: list[Any]) -> None:
+        self.frames[ticket] = b"".join(piece.read() if hasattr(piece, "fileno") else bytes(piece) for piece in pieces)
+        for piece in pieces:
+            if hasattr(piece, "fileno"):
+                piece.release()
+        self.arrived.set()
+
+    def send(self, pieces: list[Any]) -> None:
+        raise AssertionError("a broker does not ask")
+
+    def close(self, reason: str = "") -> None:
+        self.reason = reason
+
+
+class Side:
+    """One connection, with the short way or without it."""
+
+    def __init__(self, dispatcher: Dispatcher, *, short: bool) -> None:
+        lanes = dispatcher.lanes
+        dispatcher.lanes = lanes if short else {}
+        self.session = Session(dispatcher, "PLAINTEXT")
+        dispatcher.lanes = lanes
+        self.connection = Answers()
+
+    def lane(self, api_key: int) -> Any:
+        """The lane of an API."""
+        serve: Any = self.session._lanes[api_key.to_bytes(2, "big")]
+        return serve.__self__
+
+    def ask(self, frame: bytes) -> bytes | None:
+        """The answer, None if there is none yet."""
+        known = set(self.connection.frames)
+        self.session.on_frame(self.connection, memoryview(bytearray(frame)))
+        new = set(self.connection.frames) - known
+        return self.connection.frames[new.pop()] if new else None
