@@ -29,6 +29,8 @@ OFFSET_FETCH_VERSION_MAX = 7
 OFFSET_COMMIT_VERSION_MAX = 9
 PREFETCH_RECORDS_MAX = 20_000
 IDLE_S = 0.02
+#: Longest time after which leaders and partitions are looked at again though nobody told of news.
+LOOK_S_MAX = 0.25
 TopicPartition = tuple[str, int]
 
 
@@ -102,6 +104,10 @@ class Consumer:
         self._supervisor: asyncio.Task[None] | None = None
         self._committer: asyncio.Task[None] | None = None
         self._arrived = asyncio.Event()
+        #: Set when leaders have to be looked up again, and when there may be something to fetch.
+        self._look = asyncio.Event()
+        self._readable = asyncio.Event()
+        self._leaders: dict[TopicPartition, int] = {}
         self._generation = 0
         self._failure: ClientError | None = None
         self._member: GroupMember | None = None
@@ -171,6 +177,7 @@ class Consumer:
         for key, offset in known.items():
             if key in self._positions:
                 self._positions[key].offset = self._positions[key].fetch_offset = offset
+        self._news()
 
     async def _assigned(self, assignment: Assignment) -> None:
         await self.assign([(topic, index) for topic, indexes in assignment.items() for index in indexes])
@@ -206,6 +213,11 @@ class Consumer:
             raise ClientError(f"{partition[0]}-{partition[1]} is not assigned")
         self._generation += 1
         self._positions[partition] = _Position(offset=offset, fetch_offset=offset, generation=self._generation)
+        self._news()
+
+    def _news(self) -> None:
+        self._look.set()
+        self._readable.set()
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
@@ -349,6 +361,8 @@ class Consumer:
     def _take(self, records_max: int) -> list[ConsumedRecord]:
         records: list[ConsumedRecord] = []
         for position in self._positions.values():
+            if len(position.buffered) > PREFETCH_RECORDS_MAX:
+                self._readable.set()
             while position.buffered and len(records) < records_max:
                 record = position.buffered.popleft()
                 position.offset = record.offset + 1
@@ -361,19 +375,36 @@ class Consumer:
         """Keep one fetcher for every broker that leads something assigned."""
         while True:
             wanted: set[int] = set()
+            leaders: dict[TopicPartition, int] = {}
+            is_sure = True
             for (topic, index), position in list(self._positions.items()):
                 try:
                     leader = await self.cluster.leader(topic, index, timeout_ms=5000)
-                    wanted.add(position.preferred if position.preferred in self.cluster.brokers else leader.leader)
+                    source = position.preferred if position.preferred in self.cluster.brokers else leader.leader
+                    leaders[(topic, index)] = source
+                    wanted.add(source)
                 except BrokerError as error:
-                    self._failure = error
+                    self._failure, is_sure = error, False
                 except (ClientError, *TRANSPORT_ERRORS):
-                    continue
+                    is_sure = False
             for node_id in wanted:
                 task = self._fetchers.get(node_id)
                 if task is None or task.done():
                     self._fetchers[node_id] = asyncio.ensure_future(self._fetch_from(node_id))
-            await asyncio.sleep(IDLE_S)
+            if leaders != self._leaders:
+                self._leaders = leaders
+                self._readable.set()
+            await self._wait(self._look, LOOK_S_MAX if is_sure else IDLE_S)
+
+    @staticmethod
+    async def _wait(event: asyncio.Event, seconds: float) -> None:
+        """For the event, but no longer than that."""
+        alarm = asyncio.get_running_loop().call_later(seconds, event.set)
+        try:
+            await event.wait()
+        finally:
+            alarm.cancel()
+        event.clear()
 
     def _readable_at(self, node_id: int) -> list[tuple[TopicPartition, _Position, int]]:
         now = asyncio.get_running_loop().time()
@@ -394,7 +425,9 @@ class Consumer:
         while True:
             readable = self._readable_at(node_id)
             if not readable:
-                await asyncio.sleep(IDLE_S)
+                now = asyncio.get_running_loop().time()
+                is_paused = any(now < position.paused_until_s <= now + IDLE_S for position in self._positions.values())
+                await self._wait(self._readable, IDLE_S if is_paused else LOOK_S_MAX)
                 continue
             try:
                 await self._fetch_once(node_id, readable)
@@ -402,6 +435,7 @@ class Consumer:
                 for (topic, _), position, _ in readable:
                     position.preferred = -1
                     self.cluster.forget(topic)
+                self._look.set()
                 await asyncio.sleep(IDLE_S)
 
     async def _fetch_once(self, node_id: int, readable: list[tuple[TopicPartition, _Position, int]]) -> None:
@@ -444,6 +478,7 @@ class Consumer:
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             if position.preferred >= 0:
                 position.preferred = -1
+                self._news()
                 return
             await self._out_of_range(topic, data.partition_index, position)
             return
@@ -454,10 +489,12 @@ class Consumer:
                 self._failure = refusal(code, f"fetching {topic}-{data.partition_index}")
                 self._arrived.set()
             self.cluster.forget(topic)
+            self._look.set()
             return
         position.high_watermark = data.high_watermark
         if data.preferred_read_replica >= 0:
             position.preferred = data.preferred_read_replica
+            self._news()
             return
         if data.records:
             try:

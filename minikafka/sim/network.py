@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-import zlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from struct import Struct
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits
 from minikafka.sim.loop import Handle, ProcessLoop
@@ -22,6 +23,7 @@ from minikafka.sim.loop import Handle, ProcessLoop
 if TYPE_CHECKING:
     from minikafka.sim.loop import Scheduler
 
+_STAMP = Struct("<dI")
 RETRANSMIT_S = 0.2
 RESET_REASON = "connection reset by peer"
 #: Received buffers are overwritten when the handler returns, as a real receive buffer is by the next bytes.
@@ -58,8 +60,6 @@ class Fabric:
         self.frames = 0
         self.bytes = 0
         self.breaks = 0
-        #: Told of each frame that is delivered: (sender, receiver, frame). For stories.
-        self.on_frame: Callable[[str, str, bytearray], None] | None = None
         self._kick = ProcessLoop(scheduler, "network", on_error=_raise)
 
     def link(self, source: str, target: str) -> Link:
@@ -154,13 +154,11 @@ class Fabric:
         for connection in self.connections(host):
             connection.die(silently)
 
-    def record(self, source: str, target: str, frame: bytearray) -> None:
+    def record(self, receiver: SimConnection, frame: bytearray) -> None:
         """Count a delivery."""
         self.frames += 1
         self.bytes += len(frame)
-        self.digest = zlib.crc32(frame, zlib.crc32(repr((source, target, self.scheduler.now)).encode(), self.digest))
-        if self.on_frame is not None:
-            self.on_frame(source, target, frame)
+        self.digest = crc32(frame, crc32(_STAMP.pack(self.scheduler.now, receiver.number), self.digest))
 
     def breaks_now(self, link: Link) -> bool:
         """Whether the connection breaks at this frame."""
@@ -351,8 +349,7 @@ class SimConnection:
         if frame is None:
             self._end("closed by the peer")
             return
-        fabric = self._fabric
-        fabric.record(self.peer_host, self.host, frame)
+        self._fabric.record(self, frame)
         view = memoryview(frame)
         self._handler.on_frame(self, view[4:])
         frame[:] = POISON * len(frame) if len(frame) < 4096 else frame
