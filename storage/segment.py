@@ -19,7 +19,8 @@ from storage.slice import FileSlice, SharedFile
 from storage.sparse_index import OffsetIndex, TimeIndex
 from storage.txn_index import TransactionIndex
 from storage.types import AbortedTransaction, TimestampOffset
-from wire.batch import LOG_OVERHEAD, RecordBatch
+from wire.batch import LOG_OVERHEAD, OVERHEAD, RecordBatch
+from wire.compression import CorruptRecord
 from wire.errors import ApiError, ErrorCode
 
 _RECENT_MAX = 1024
@@ -474,8 +475,15 @@ class Segment:
             if not ascends or relative < 0 or self.size == 0:
                 raise CorruptFile(f"{times.path}: the entries do not ascend")
             found = self.translate(times.last_offset)
-            if found is None or RecordBatch(self.file.pread(61, found[0])).max_timestamp != timestamp:
+            if found is None or self._max_timestamp_at(found[0]) != timestamp:
                 raise CorruptFile(f"{times.path}: the last entry does not fit its batch")
-        elif self.size > 0 and self.load_first_timestamp() >= 0:
+        elif self.size > 0 and self._max_timestamp_at(0) >= 0:
             # A cleanly closed segment has an entry unless no record has a timestamp.
             raise CorruptFile(f"{times.path}: the entries are missing")
+
+    def _max_timestamp_at(self, position: int) -> int:
+        """Of the batch there. Raises CorruptFile if a power cut left less than a header."""
+        try:
+            return RecordBatch(self.file.pread(OVERHEAD, position)).max_timestamp
+        except CorruptRecord as error:
+            raise CorruptFile(f"{self.log_path}: no batch at {position}: {error}") from error

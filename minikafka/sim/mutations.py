@@ -1,0 +1,541 @@
+"""The rules that mutants break: what is replaced, by what, and under which conditions to look (minikafka.sim.mutants)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from minikafka.core.controller.brokers import FENCE, BrokerRegistrationChangeRecord
+from minikafka.core.partition.follower import Truncation
+from minikafka.core.partition.isr import AlterOutcome
+from minikafka.core.raft.types import OffsetAndEpoch
+from storage.types import EpochEnd
+from wire.errors import ErrorCode
+
+LEADER = "minikafka.core.partition.leader:PartitionLeader"
+ISR = "minikafka.core.partition.isr:IsrState"
+PARTITION = "minikafka.broker.hosts.partition:Partition"
+FETCHER = "minikafka.broker.hosts.fetcher"
+LOG = "storage.log:Log"
+LOG_STATE = "storage.log_state:LogState"
+EPOCHS = "storage.epoch_cache:EpochCache"
+PRODUCERS = "storage.producer_state:ProducerStateManager"
+QUORUM = "minikafka.core.raft.quorum:Quorum"
+PARTITIONS = "minikafka.core.controller.partitions:PartitionControl"
+BROKERS = "minikafka.core.controller.brokers:BrokerControl"
+CHANGE = "minikafka.core.controller.change:PartitionChange"
+RAFT_LOG = "minikafka.broker.hosts.raft_log"
+
+
+def _constant(value: Any) -> Any:
+    return lambda original: lambda *_, **__: value
+
+
+def _advance_alone(original: Any) -> Any:
+    def advance(self: Any, now_ms: int) -> bool:
+        moved = self.high_watermark < self.log_end_offset
+        self.high_watermark = self.log_end_offset
+        return moved
+
+    return advance
+
+
+def _advance_any_isr(original: Any) -> Any:
+    def advance(self: Any, now_ms: int) -> bool:
+        kept, self.min_isr = self.min_isr, 1
+        try:
+            return bool(original(self, now_ms))
+        finally:
+            self.min_isr = kept
+
+    return advance
+
+
+def _advance_ignoring_pending(original: Any) -> Any:
+    def propose(self: Any, proposal: Any) -> None:
+        original(self, proposal)
+        self.maximal = tuple(b for b in self.committed if b in proposal.isr)
+
+    return propose
+
+
+def _propose_counts_at_once(original: Any) -> Any:
+    def propose(self: Any, proposal: Any) -> None:
+        original(self, proposal)
+        self.committed = self.maximal = proposal.isr
+
+    return propose
+
+
+def _expand_without(*, high_watermark: bool = False, eligibility: bool = False) -> Any:
+    def make(original: Any) -> Any:
+        def expansion(self: Any, broker_id: int) -> Any:
+            follower = self.followers.get(broker_id)
+            if follower is None or self.isr.pending is not None or broker_id in self.isr.maximal:
+                return None
+            end = follower.log_end_offset
+            if not high_watermark and (end < self.high_watermark or end < self.epoch_start_offset):
+                return None
+            if end < 0 or (not eligibility and not self._eligible(broker_id, follower.broker_epoch)):
+                return None
+            return self._propose((*self.isr.committed, broker_id), is_expansion=True)
+
+        return expansion
+
+    return make
+
+
+def _fetched_everything(original: Any) -> Any:
+    def fetched(self: Any, offset: int, log_start_offset: int, leader_end_offset: int, broker_epoch: int, now_ms: int) -> None:
+        original(self, offset, log_start_offset, leader_end_offset, broker_epoch, now_ms)
+        self.log_end_offset = leader_end_offset
+
+    return fetched
+
+
+def _lead_from_own_end(original: Any) -> Any:
+    def make_leader(self: Any, registration: Any, min_isr: int, now_ms: int) -> bool:
+        self.log.update_high_watermark(self.log.log_end_offset)
+        return bool(original(self, registration, min_isr, now_ms))
+
+    return make_leader
+
+
+def _follow_and_lead(original: Any) -> Any:
+    def make_follower(self: Any, registration: Any) -> bool:
+        kept = self.leader
+        changed = bool(original(self, registration))
+        self.leader = kept
+        return changed
+
+    return make_follower
+
+
+def _truncate_to_high_watermark(original: Any) -> Any:
+    return lambda leader_epoch, leader_end_offset, **known: Truncation(known["high_watermark"], True)
+
+
+def _truncate_not(original: Any) -> Any:
+    return lambda leader_epoch, leader_end_offset, **known: Truncation(known["log_end_offset"], True)
+
+
+def _truncate_one_more(original: Any) -> Any:
+    def truncation_for(leader_epoch: int, leader_end_offset: int, **known: Any) -> Truncation:
+        found = original(leader_epoch, leader_end_offset, **known)
+        return Truncation(max(found.offset - 1, 0), found.is_complete)
+
+    return truncation_for
+
+
+def _end_of_next_epoch(original: Any) -> Any:
+    """KAFKA-7128's relative: the answer is the end of the epoch after the one asked for."""
+
+    def end_offset_for(self: Any, epoch: int, log_end_offset: int) -> EpochEnd:
+        found = original(self, epoch, log_end_offset)
+        if found.epoch < 0 or found.epoch == self.latest:
+            return EpochEnd(*found)
+        return EpochEnd(found.epoch, log_end_offset)
+
+    return end_offset_for
+
+
+def _produce_from_any_epoch(original: Any) -> Any:
+    def try_complete(self: Any) -> bool:
+        if self._partition.leader is not None:
+            self._leader = self._partition.leader
+        return bool(original(self))
+
+    return try_complete
+
+
+def _recover_nothing(original: Any) -> Any:
+    def recover(self: Any, producers: Any, epochs: Any) -> int:
+        size, end = self.size, self.file.size()
+        data = self.file.pread(end, 0)
+        original(self, producers, epochs)
+        self.file.pwrite(data, 0)
+        self.size = size
+        return 0
+
+    return recover
+
+
+def _update_without_clamp(original: Any) -> Any:
+    def update_high_watermark(self: Any, offset: int) -> bool:
+        moved = offset != self.high_watermark
+        self.high_watermark = offset
+        return moved
+
+    return update_high_watermark
+
+
+def _follow_leaders_high_watermark(original: Any) -> Any:
+    """The follower takes the leader's end for its high watermark."""
+
+    def append(self: Any, state: Any, data: Any) -> None:
+        original(self, state, data)
+        state.partition.log.update_high_watermark(state.partition.log.log_end_offset)
+
+    return append
+
+
+def _open_keeping_mark(original: Any) -> Any:
+    """KAFKA-10471: the mark of a clean shutdown outlives the start."""
+
+    def open_directory(self: Any) -> Any:
+        unlink = self.filesystem.unlink
+        self.filesystem.unlink = lambda path: None if path.endswith(".kafka_cleanshutdown") else unlink(path)
+        try:
+            return original(self)
+        finally:
+            del self.filesystem.unlink
+
+    return open_directory
+
+
+def _always_clean(original: Any) -> Any:
+    def open_directory(self: Any) -> Any:
+        meta = original(self)
+        self.is_clean = True
+        return meta
+
+    return open_directory
+
+
+def _checkpoint_ends(original: Any) -> Any:
+    def checkpoint(self: Any) -> None:
+        for log in self.logs.values():
+            log.recovery_point = log.log_end_offset
+        original(self)
+
+    return checkpoint
+
+
+def _load_high_watermark_at_end(original: Any) -> Any:
+    def load_log(*arguments: Any, **named: Any) -> Any:
+        if "__cluster_metadata" not in arguments[1]:
+            named["high_watermark"] = 1 << 60
+        return original(*arguments, **named)
+
+    return load_log
+
+
+def _vote_for_everybody(original: Any) -> Any:
+    return lambda self, candidate, is_up_to_date: is_up_to_date
+
+
+def _vote_for_shorter_logs(original: Any) -> Any:
+    def can_grant_once(self: Any, candidate: Any, is_up_to_date: bool) -> bool:
+        return bool(original(self, candidate, True))
+
+    return can_grant_once
+
+
+def _prevote_for_shorter_logs(original: Any) -> Any:
+    def can_grant(self: Any, candidate: Any, is_up_to_date: bool, is_pre_vote: bool) -> bool:
+        return bool(original(self, candidate, True, is_pre_vote))
+
+    return can_grant
+
+
+def _forget_votes(original: Any) -> Any:
+    def persist(self: Any, *, leader_id: int | None = None) -> None:
+        kept, self.role.voted = self.role.voted, None
+        try:
+            original(self, leader_id=leader_id)
+        finally:
+            self.role.voted = kept
+
+    return persist
+
+
+def _commit_of_one(original: Any) -> Any:
+    def high_watermark(self: Any, voters: Any, local: Any, flushed_offset: int) -> int:
+        return max(flushed_offset, *(replica.end_offset for replica in self.replicas.values()), -1)
+
+    return high_watermark
+
+
+def _count_unsynced(original: Any) -> Any:
+    def update(quorum: Any, role: Any, now_ms: int) -> None:
+        kept, quorum.log.flushed_offset = quorum.log.flushed_offset, quorum.log.end_offset
+        try:
+            original(quorum, role, now_ms)
+        finally:
+            quorum.log.flushed_offset = kept
+
+    return update
+
+
+def _never_diverges(original: Any) -> Any:
+    def validate(self: Any, offset: int, last_epoch: int) -> Any:
+        validity, position = original(self, offset, last_epoch)
+        kinds = type(validity)
+        return (kinds.VALID, OffsetAndEpoch(offset, last_epoch)) if validity is kinds.DIVERGING else (validity, position)
+
+    return validate
+
+
+def _fence_but_keep_in_isr(original: Any) -> Any:
+    def fence(self: Any, broker: Any) -> list[Any]:
+        return [BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=FENCE)]
+
+    return fence
+
+
+def _accept_alter(*codes: ErrorCode) -> Any:
+    def make(original: Any) -> Any:
+        def check(self: Any, broker_id: int, partition: Any, data: Any, isr: Any) -> ErrorCode:
+            code = original(self, broker_id, partition, data, isr)
+            return ErrorCode.NONE if code in codes else code
+
+        return check
+
+    return make
+
+
+def _elect_anybody(original: Any) -> Any:
+    def may_be_elected(self: Any, replica: int) -> bool:
+        return bool(self.may_lead(replica))
+
+    return may_be_elected
+
+
+def _keep_leader_epoch(original: Any) -> Any:
+    def merge(self: Any, change: Any) -> Any:
+        merged = original(self, change)
+        merged.leader_epoch = self.leader_epoch
+        return merged
+
+    return merge
+
+
+def _keep_unclean_eligible(original: Any) -> Any:
+    return lambda self, *broker_ids: self
+
+
+def _answer_before_commit(original: Any) -> Any:
+    return lambda self, offset, respond, response: respond(response, None)
+
+
+def _act_before_registration(original: Any) -> Any:
+    def apply(self: Any, delta: Any, image: Any) -> None:
+        self._is_registered = True
+        original(self, delta, image)
+
+    return apply
+
+
+def _append_with_one_ack(original: Any) -> Any:
+    def append_records(self: Any, topic: str, index: int, batch: Any, acks: int, timeout_ms: int, on_complete: Any, **named: Any) -> None:
+        told = SimpleNamespace(done=False)
+
+        def complete(error: ErrorCode, base_offset: int) -> None:
+            if not told.done:
+                on_complete(error, base_offset)
+
+        original(self, topic, index, batch, acks, timeout_ms, complete, **named)
+        if not told.done and self.partition(topic, index) is not None and self.partition(topic, index).leader is not None:
+            on_complete(ErrorCode.NONE, 0)
+            told.done = True
+
+    return append_records
+
+
+def _load_no_groups(original: Any) -> Any:
+    def load(self: Any, index: int) -> None:
+        replay, type(self)._replay = type(self)._replay, staticmethod(lambda shard, record: None)  # type: ignore[method-assign]
+        try:
+            original(self, index)
+        finally:
+            type(self)._replay = staticmethod(replay)  # type: ignore[method-assign]
+
+    return load
+
+
+def _sequence_of_every_try(original: Any) -> Any:
+    def encode(self: Any, queue: Any, batch: Any) -> Any:
+        batch.encoded = None
+        return original(self, queue, batch)
+
+    return encode
+
+
+def _read_to_the_end(original: Any) -> Any:
+    return lambda partition, wants: partition.log.log_end_offset
+
+
+def _forget_producers(original: Any) -> Any:
+    def rebuild(log: Any, segments: Any, end_offset: int, wall_ms: int) -> None:
+        log.producer_state.reset()
+        log.producer_state.advance(end_offset)
+
+    return rebuild
+
+
+def _epoch_of_before(original: Any) -> Any:
+    def append(self: Any, records: Any, leader_epoch: int, wall_ms: int, **named: Any) -> Any:
+        return original(self, records, max(leader_epoch - 1, 0), wall_ms, **named)
+
+    return append
+
+
+def _write_without_sync(original: Any) -> Any:
+    def write_atomically(filesystem: Any, path: str, data: bytes) -> None:
+        temporary = path + ".tmp"
+        if filesystem.exists(temporary):
+            filesystem.unlink(temporary)
+        file = filesystem.open(temporary, create=True)
+        file.pwrite(data, 0)
+        file.close()
+        filesystem.rename(temporary, path)
+
+    return write_atomically
+
+
+def _clean_what_is_needed(original: Any) -> Any:
+    def clean(self: Any, high_watermark: int, delivered: int, snapshots: Any) -> int:
+        return int(original(self, high_watermark, high_watermark, snapshots))
+
+    return clean
+
+
+def _no_fencing_of_fetches(original: Any) -> Any:
+    def fetched(self: Any, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> bool:
+        return bool(original(self, broker_id, offset, log_start_offset, -1, now_ms))
+
+    return fetched
+
+
+_DYING = (("shape", "combined"), ("min_isr", 2))
+_SMALL = (("properties", {"log.flush.offset.checkpoint.interval.ms": "500"}),)
+
+MUTATIONS: list[dict[str, Any]] = [
+    # -- the leader
+    {"name": "hw-own-end", "breaks": "the high watermark waits for no follower", "patches": ((f"{LEADER}.advance", _advance_alone),)},
+    {"name": "hw-below-min-isr", "breaks": "the high watermark moves below min.insync.replicas (KIP-966)",
+     "patches": ((f"{LEADER}.advance", _advance_any_isr),), "options": _DYING},
+    {"name": "isr-shrink-at-once", "breaks": "a member proposed for removal is not waited for (no maximal ISR)",
+     "patches": ((f"{ISR}.propose", _advance_ignoring_pending),), "profile": "network"},
+    {"name": "isr-proposal-counts", "breaks": "a proposed in-sync set counts as committed",
+     "patches": ((f"{ISR}.propose", _propose_counts_at_once),), "profile": "network"},
+    {"name": "ack-at-once", "breaks": "acks=all is answered from the leader's log", "patches": ((f"{LEADER}.is_replicated",
+     _constant(ErrorCode.NONE)),)},
+    {"name": "expand-behind", "breaks": "a follower behind the high watermark joins the in-sync set (KAFKA-7128)",
+     "patches": ((f"{LEADER}.expansion", _expand_without(high_watermark=True)),), "profile": "crashes"},
+    {"name": "expand-ineligible", "breaks": "a fenced or earlier incarnation is proposed, and accepted (KIP-841, KIP-903)",
+     "patches": ((f"{LEADER}.expansion", _expand_without(eligibility=True)),
+                 (f"{PARTITIONS}._check_alter", _accept_alter(ErrorCode.INELIGIBLE_REPLICA))), "profile": "storm"},
+    {"name": "fetch-counts-as-end", "breaks": "a fetch is taken for a follower that has everything",
+     "patches": (("minikafka.core.partition.leader:FollowerProgress.fetched", _fetched_everything),)},
+    {"name": "old-incarnation-fetches", "breaks": "fetches of a follower's earlier incarnation count (KIP-903)",
+     "patches": ((f"{LEADER}.fetched", _no_fencing_of_fetches),), "tests": ("tests/core/partition",)},
+    {"name": "lead-from-own-end", "breaks": "a new leader takes the end of its log for the high watermark",
+     "patches": ((f"{PARTITION}.make_leader", _lead_from_own_end),), "profile": "crashes"},
+    {"name": "timeout-is-refusal", "breaks": "an AlterPartition without an answer is taken back (it may be committed)",
+     "patches": (("minikafka.core.partition.leader:outcome_of", _constant(AlterOutcome.REVERT)),), "tests": ("tests/core/partition",)},
+    {"name": "hw-always-current", "breaks": "LATEST is told before the high watermark has reached the epoch (KIP-207)",
+     "patches": ((f"{LEADER}.is_high_watermark_current", _constant(True)),), "tests": ("tests/core/partition",)},
+    {"name": "no-check-writable", "breaks": "acks=all is taken below min.insync.replicas",
+     "patches": ((f"{LEADER}.check_writable", _constant(None)),), "tests": ("tests/core/partition",)},
+    {"name": "follow-and-lead", "breaks": "a follower goes on leading", "patches": ((f"{PARTITION}.make_follower", _follow_and_lead),)},
+    {"name": "no-epoch-check", "breaks": "requests of another leader epoch are served (KIP-320)",
+     "patches": ((f"{PARTITION}.check_epoch", _constant(None)),), "tests": ("tests/sim/test_rules.py",)},
+    {"name": "no-epoch-start", "breaks": "a new leader notes no start of its epoch",
+     "patches": ((f"{LOG_STATE}.assign_epoch_start", _constant(None)),), "tests": ("tests/sim/test_rules.py",)},
+    {"name": "produce-across-epochs", "breaks": "a produce of an earlier epoch is answered by the next (KAFKA-9144's kind)",
+     "patches": (("minikafka.broker.handlers.produce_lane:_ParkedAppend.try_complete", _produce_from_any_epoch),),
+     "tests": ("tests/sim/test_rules.py",)},
+    {"name": "epoch-of-before", "breaks": "records carry the epoch before the leader's",
+     "patches": (("storage.log_append:LogAppends.append_as_leader", _epoch_of_before),), "profile": "crashes"},
+    {"name": "consumers-read-to-the-end", "breaks": "consumers are given what is not committed",
+     "patches": (("minikafka.broker.handlers.fetch_read:end_offset_of", _read_to_the_end),), "profile": "crashes",
+     "options": (("readers", 2), ("pace_s", 0.05))},
+    # -- followers
+    {"name": "truncate-to-hw", "breaks": "a follower cuts its log to the high watermark (KIP-101)",
+     "patches": ((f"{FETCHER}:truncation_for", _truncate_to_high_watermark),), "profile": "storm"},
+    {"name": "truncate-not", "breaks": "a follower does not cut its log", "patches": ((f"{FETCHER}:truncation_for", _truncate_not),),
+     "profile": "crashes"},
+    {"name": "truncate-one-more", "breaks": "a follower cuts one offset too many",
+     "patches": ((f"{FETCHER}:truncation_for", _truncate_one_more),), "profile": "crashes"},
+    {"name": "never-diverging", "breaks": "a leader tells nobody that logs part (KIP-595)",
+     "patches": (("minikafka.broker.handlers.fetch_read:PartitionReader._diverges", _constant(False)),), "profile": "crashes"},
+    {"name": "end-of-next-epoch", "breaks": "the end of an epoch is answered with a later epoch's (KIP-279)",
+     "patches": ((f"{EPOCHS}.end_offset_for", _end_of_next_epoch),), "profile": "crashes"},
+    {"name": "epochs-kept", "breaks": "truncation leaves the epochs of what was cut (KAFKA-14663's kind)",
+     "patches": ((f"{EPOCHS}.truncate_from_end", _constant(None)),), "profile": "crashes"},
+    {"name": "hw-unclamped", "breaks": "a high watermark may lie beyond the log",
+     "patches": ((f"{LOG_STATE}.update_high_watermark", _update_without_clamp),), "profile": "crashes"},
+    {"name": "follower-hw-own-end", "breaks": "a follower's high watermark is its own end",
+     "patches": ((f"{FETCHER}:Fetcher._append", _follow_leaders_high_watermark),)},
+    # -- storage
+    {"name": "recover-not", "breaks": "recovery keeps what is no valid batch", "profile": "crashes", "options": _DYING,
+     "patches": (("storage.segment:Segment.recover", _recover_nothing),)},
+    {"name": "always-clean", "breaks": "a crash counts as a clean shutdown (KAFKA-10471)", "profile": "crashes", "options": _DYING,
+     "patches": (("storage.log_dir:LogDirectory.open", _always_clean),)},
+    {"name": "mark-kept", "breaks": "the mark of a clean shutdown outlives the start", "profile": "crashes", "options": _DYING,
+     "patches": (("storage.log_dir:LogDirectory.open", _open_keeping_mark),)},
+    {"name": "recovery-point-at-end", "breaks": "recovery points are stored without a sync", "profile": "crashes",
+     "options": (*_DYING, *_SMALL),
+     "patches": (("storage.log_dir:LogDirectory.checkpoint_recovery_points", _checkpoint_ends),)},
+    {"name": "hw-checkpoint-at-end", "breaks": "the high watermark after a start is the log's end", "profile": "crashes",
+     "patches": (("storage.log_dir:load_log", _load_high_watermark_at_end),)},
+    {"name": "atomic-without-sync", "breaks": "checkpoints and votes are renamed before they are synced", "profile": "crashes",
+     "options": (("shape", "quorum"),), "duration_s": 12.0,
+     "patches": (("minikafka.broker.quorum_state:write_atomically", _write_without_sync),), "tests": ("tests/sim/test_rules.py",)},
+    {"name": "duplicates-stored", "breaks": "a batch that was stored before is stored again (KIP-98)", "profile": "network",
+     "patches": (("storage.producer_state:ProducerEntry.duplicate_of", _constant(None)),
+                 (f"{PRODUCERS}._check_sequence", _constant(None))), "options": (("break_probability", 0.02),)},
+    {"name": "producers-forgotten", "breaks": "producers are not rebuilt after truncation and recovery", "profile": "storm",
+     "patches": (("storage.log_state:retention.rebuild_producers", _forget_producers),
+                 ("storage.recovery:rebuild_producers", _forget_producers)), "options": (("break_probability", 0.02),)},
+    # -- the metadata quorum
+    {"name": "votes-for-everybody", "breaks": "two votes in one epoch", "profile": "crashes", "options": (("shape", "quorum"),),
+     "patches": (("minikafka.core.raft.roles:Role._can_grant_once", _vote_for_everybody),)},
+    {"name": "vote-for-shorter-log", "breaks": "a candidate with a shorter log is elected", "profile": "crashes",
+     "options": (("shape", "quorum"),), "tests": ("tests/core/raft",),
+     "patches": (("minikafka.core.raft.roles:Role._can_grant_once", _vote_for_shorter_logs),
+                 ("minikafka.core.raft.roles:Unattached.can_grant", _prevote_for_shorter_logs),
+                 ("minikafka.core.raft.roles:Prospective.can_grant", _prevote_for_shorter_logs),
+                 ("minikafka.core.raft.roles:Follower.can_grant", _prevote_for_shorter_logs))},
+    {"name": "votes-not-durable", "breaks": "the vote is not written to disk", "profile": "storm", "options": (("shape", "quorum"),),
+     "patches": ((f"{QUORUM}.persist", _forget_votes),), "tests": ("tests/core/raft",)},
+    {"name": "commit-of-one", "breaks": "metadata is committed when one voter has it",
+     "patches": (("minikafka.core.raft.progress:Progress.high_watermark", _commit_of_one),), "options": (("shape", "quorum"),)},
+    {"name": "leader-counts-unsynced", "breaks": "the quorum's leader counts what is not on its disk", "profile": "disks",
+     "patches": (("minikafka.core.raft.leading:update_high_watermark", _count_unsynced),), "options": (("shape", "quorum"),)},
+    {"name": "sync-not", "breaks": "the metadata log is not synced",
+     "patches": ((f"{RAFT_LOG}:SyncTask.run", _constant(None)),), "options": (("shape", "quorum"),)},
+    {"name": "quorum-never-diverging", "breaks": "the quorum's leader tells nobody that logs part", "profile": "crashes",
+     "patches": (("minikafka.core.raft.log_state:LogState.validate", _never_diverges),), "options": (("shape", "quorum"),)},
+    {"name": "clean-under-listeners", "breaks": "the metadata log is cleaned under listeners that need it", "profile": "crashes",
+     "patches": ((f"{RAFT_LOG}:MetadataLog.clean", _clean_what_is_needed),),
+     "options": (("properties", {"metadata.log.max.record.bytes.between.snapshots": "200", "metadata.max.retention.bytes": "300"}),)},
+    # -- the controller
+    {"name": "fenced-in-isr", "breaks": "a fenced broker stays in sync", "profile": "crashes",
+     "patches": ((f"{BROKERS}.fence", _fence_but_keep_in_isr),)},
+    {"name": "alter-any-epoch", "breaks": "AlterPartition of an old leader or partition epoch is carried out (KIP-497)", "profile": "storm",
+     "patches": ((f"{PARTITIONS}._check_alter", _accept_alter(
+         ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NOT_CONTROLLER, ErrorCode.INVALID_REQUEST)),)},
+    {"name": "elect-anybody", "breaks": "a live replica outside the in-sync set is elected", "profile": "crashes",
+     "patches": ((f"{CHANGE}._may_be_elected", _elect_anybody),)},
+    {"name": "keep-leader-epoch", "breaks": "a new leader gets the old epoch", "profile": "crashes",
+     "patches": (("minikafka.core.metadata.image:PartitionRegistration.merge", _keep_leader_epoch),)},
+    {"name": "predecessor-stays", "breaks": "a new incarnation keeps its predecessor's place in the in-sync set", "profile": "crashes",
+     "patches": ((f"{BROKERS}._remove_predecessor", _constant([])),), "options": _DYING, "duration_s": 12.0},
+    {"name": "unclean-stays-eligible", "breaks": "a replica that stopped uncleanly stays eligible (KIP-966)", "profile": "crashes",
+     "patches": ((f"{CHANGE}.unclean_shutdown", _keep_unclean_eligible),), "tests": ("tests/core/controller",)},
+    {"name": "answer-before-commit", "breaks": "the controller answers before its records are committed",
+     "patches": (("minikafka.broker.hosts.controller:ControllerHost._answer_when_committed", _answer_before_commit),),
+     "profile": "network"},
+    # -- brokers, groups, clients
+    {"name": "act-before-registration", "breaks": "a broker acts on leaderships of its earlier incarnation", "profile": "crashes",
+     "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.apply", _act_before_registration),), "options": _DYING},
+    {"name": "commits-with-one-ack", "breaks": "offsets are committed before they are replicated", "profile": "storm",
+     "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.append_records", _append_with_one_ack),),
+     "options": (("group_members", 2),), "tests": ("tests/sim/test_rules.py",)},
+    {"name": "groups-not-loaded", "breaks": "a new coordinator forgets the groups", "profile": "crashes",
+     "patches": (("minikafka.broker.hosts.group:GroupHost._load", _load_no_groups),), "options": (("group_members", 2),)},
+    {"name": "sequence-of-every-try", "breaks": "a producer numbers a retried batch anew", "profile": "network",
+     "patches": (("minikafka.client.producer:Producer._encode", _sequence_of_every_try),), "options": (("break_probability", 0.02),)},
+]
