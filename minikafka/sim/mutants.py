@@ -81,5 +81,8 @@ def hunt(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> Caught | None:
         with applied(mutant):
             outcome = run_drawn(options, faults)
         if outcome.violation is not None:
+            # What breaks without the mutant too says nothing about it.
+            if run_drawn(options, faults).violation is not None:
+                continue
             return Caught(outcome.violation.rule, number + 1, str(outcome.violation).splitlines()[0])
     return None

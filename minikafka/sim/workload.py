@@ -59,6 +59,12 @@ class Client:
 
     def _begin(self, loop: ProcessLoop) -> None:
         self.task = loop.create_task(self._main(self))
+        self.task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.world.on_error(self.name, {"message": "the client ended", "exception": error})
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -149,7 +155,11 @@ class Workload:
         value = text.encode().ljust(self.world.options.value_bytes, b".")
         write = self.history.invoked(client.life, partition, value)
         now_ms = WALL_MS + int(self.world.now * 1000)
-        future = await producer.send(TOPIC, value, partition=partition, timestamp_ms=now_ms)
+        try:
+            future = await producer.send(TOPIC, value, partition=partition, timestamp_ms=now_ms)
+        except ROUGH as error:
+            self.history.failed(write, type(error).__name__)
+            return write
 
         def settled(future: asyncio.Future[Any]) -> None:
             if future.cancelled():

@@ -186,3 +186,17 @@ def test_a_hole_between_segments_ends_a_log_that_was_never_compacted(
     del left.names[second].data[batch_size:]
     again = open_log(left, is_clean=False, segment_bytes=500, cleanup_policy=frozenset({policy}))
     assert again.log_end_offset == (log.bases[1] + 1 if policy == "delete" else 20)
+
+
+@pytest.mark.parametrize("left", [1, 27, 60])
+def test_a_first_batch_shorter_than_a_header_is_cut(open_log: Callable[..., Log], disk: MemoryFileSystem, left: int) -> None:
+    """What a power cut left of the only batch of a segment kept the broker from starting (found by the simulator, seed 1524)."""
+    fill(open_log(), 1)
+    torn = disk.kill()
+    del torn.names[LOG].data[left:]
+    for name in [name for name in torn.names if name.endswith("index")]:
+        torn.names[name].data.clear()
+    again = open_log(torn, is_clean=False)
+    assert (again.log_end_offset, again.size) == (0, 0)
+    fill(again, 2)
+    assert again.log_end_offset == 2
