@@ -23,6 +23,7 @@ from types import TracebackType
 
 from minikafka.testing.errors import ClusterError
 from minikafka.testing.probe import led_epoch, metadata
+from minikafka.testing.proxy import FaultyNetwork
 from wire.errors import WireError
 from wire.messages.metadata import MetadataResponse
 
@@ -105,10 +106,12 @@ class ProcessCluster:
         racks: Mapping[int, str] | None = None,
         node_properties: Mapping[int, Mapping[str, str]] | None = None,
         environment: Mapping[str, str] | None = None,
+        faulty_network: bool = False,
         directory: Path | None = None,
     ) -> None:
         """`properties` are added to `EMBEDDED_PROPERTIES`; `racks` gives `broker.rack` by node id, `node_properties` anything; with
-        `dedicated` the controllers are no brokers, and `size` counts them all the same. `environment` is added to the processes'."""
+        `dedicated` the controllers are no brokers, and `size` counts them all the same. `environment` is added to the processes'. With
+        `faulty_network` everybody reaches everybody through `network`, which cuts and delays."""
         self._owned = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="minikafka-")) if directory is None else directory
         ports = free_ports(size + controllers)
@@ -123,6 +126,12 @@ class ProcessCluster:
                 self.directory / f"broker-{node_id}",
                 is_broker=controller_port is None or not dedicated,
             )
+        self.network = FaultyNetwork(self._processes) if faulty_network else None
+        if self.network is not None:
+            for node in self.nodes.values():
+                node.front_port = self.network.front(node.node_id, node.port)
+                if node.controller_port is not None:
+                    node.front_controller_port = self.network.front(node.node_id, node.controller_port)
         brokers = sum(node.is_broker for node in self.nodes.values())
         limits = {"offsets.topic.replication.factor": str(min(brokers, 3)), "default.replication.factor": str(min(brokers, 3))}
         if brokers < 3:
@@ -133,6 +142,9 @@ class ProcessCluster:
             self._node_extras[node_id]["broker.rack"] = rack
         self._environment = dict(environment or {})
         self.cluster_id = ""
+
+    def _processes(self) -> dict[int, int]:
+        return {node.process.pid: node.node_id for node in self.nodes.values() if node.process is not None}
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -159,20 +171,13 @@ class ProcessCluster:
             node.directory.mkdir(parents=True, exist_ok=True)
             lines = [f"{name}={value}" for name, value in self._node_properties(node).items()]
             node.config_path.write_text("\n".join(lines) + "\n")
-        commands = [
-            ["storage", "format", "--cluster-id", self.cluster_id, "--config", str(node.config_path)]
-            for node in self.nodes.values()
-        ]
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-m", "minikafka", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-            )
-            for command in commands
-        ]
+        running = [self._formatting(node) for node in self.nodes.values()]
         for process in running:
-            output, _ = process.communicate()
-            if process.returncode:
-                raise ClusterError(f"storage format failed: {output.decode(errors='replace')}")
+            _formatted(process)
+
+    def _formatting(self, node: ClusterNode) -> subprocess.Popen[bytes]:
+        command = ["storage", "format", "--cluster-id", self.cluster_id, "--config", str(node.config_path)]
+        return subprocess.Popen([sys.executable, "-m", "minikafka", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
     def _node_properties(self, node: ClusterNode) -> dict[str, str]:
         voters = [n for n in self.nodes.values() if n.controller_port is not None]
@@ -190,8 +195,10 @@ class ProcessCluster:
             "log.dirs": str(node.log_dir),
             **self._properties,
         }
-        if node.is_broker:
-            properties["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{node.front_port}"
+        advertised = [f"PLAINTEXT://127.0.0.1:{node.front_port}"] if node.is_broker else []
+        if node.controller_port is not None:
+            advertised.append(f"CONTROLLER://127.0.0.1:{node.front_controller_port}")
+        properties["advertised.listeners"] = ",".join(advertised)
         return {**properties, **self._node_extras[node.node_id]}
 
     def start(self, timeout_s: float = 30.0) -> None:
@@ -216,6 +223,8 @@ class ProcessCluster:
         # Controllers last: a broker asks the controller to take its leaderships before it goes.
         for is_controller in (False, True):
             self._stop([node for node in self.nodes.values() if (node.controller_port is not None) == is_controller])
+        if self.network is not None:
+            self.network.close()
         if self._owned:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -258,11 +267,23 @@ class ProcessCluster:
 
     def restart(self, node_id: int, *, timeout_s: float = 30.0) -> None:
         """Start a node that has ended, and wait until it is a live broker again."""
+        self.spawn(node_id)
+        self.wait_for_brokers(timeout_s=timeout_s)
+
+    def spawn(self, node_id: int) -> None:
+        """Start a node that has ended, and wait for nothing."""
         node = self.nodes[node_id]
         if node.running:
             raise ClusterError(f"node {node_id} is still running")
         self._spawn(node)
-        self.wait_for_brokers(timeout_s=timeout_s)
+
+    def wipe(self, node_id: int) -> None:
+        """Give a node that has ended a new, empty disk, formatted for the same cluster."""
+        node = self.nodes[node_id]
+        if node.running:
+            raise ClusterError(f"node {node_id} is still running")
+        shutil.rmtree(node.log_dir)
+        _formatted(self._formatting(node))
 
     def _process(self, node_id: int) -> subprocess.Popen[bytes]:
         process = self.nodes[node_id].process
@@ -287,6 +308,10 @@ class ProcessCluster:
                 except (OSError, WireError) as error:
                     failures.append(f"node {node.node_id}: {error}")
         raise ClusterError("no broker answers: " + "; ".join(failures))
+
+    def metadata_of(self, node_id: int, topics: list[str] | None = None) -> MetadataResponse:
+        """What one broker says of the cluster. Raises OSError and WireError."""
+        return metadata("127.0.0.1", self.nodes[node_id].port, topics)
 
     def active_controller(self) -> int:
         """The controller that leads the quorum, by its own word and the highest epoch; -1 while there is none."""
@@ -332,6 +357,12 @@ class ProcessCluster:
             tail = node.output_path.read_text(errors="replace").splitlines()[-lines_max:] if node.output_path.exists() else []
             parts.append("\n".join([f"--- node {node.node_id} ({'running' if node.running else 'ended'})", *tail]))
         return "\n".join(parts)
+
+
+def _formatted(process: subprocess.Popen[bytes]) -> None:
+    output, _ = process.communicate()
+    if process.returncode:
+        raise ClusterError(f"storage format failed: {output.decode(errors='replace')}")
 
 
 def free_ports(count: int) -> list[int]:

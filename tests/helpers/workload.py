@@ -18,7 +18,7 @@ from minikafka.client.producer import Producer, RecordMetadata
 from wire.errors import ErrorCode
 
 MESSAGE_TIMEOUT_MS = 120_000
-IN_FLIGHT_MAX = 400
+IN_FLIGHT_MAX = 5000
 #: Refusals after which a record is certainly not in the log.
 CERTAIN_CODES = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG}
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.hosts.alter_partition import AlterPartitionManager
+from minikafka.broker.hosts.directory_assignments import DirectoryAssignments
 from minikafka.broker.hosts.fetcher import FetcherManager
 from minikafka.broker.hosts.partition import Partition
 from minikafka.broker.topic_config import log_config
@@ -92,6 +93,7 @@ class ReplicaManager:
         self.fetches = Purgatory()
         self.deletes = Purgatory()
         self._alter = AlterPartitionManager(self.broker_id, broker_epoch, controller, self._altered)
+        self._assignments = DirectoryAssignments(self.broker_id, broker_epoch, controller)
         self.fetchers = FetcherManager(config, environment, self, metadata, broker_epoch)
         self._leadership: dict[str, list[OnLeadership]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -177,6 +179,7 @@ class ReplicaManager:
                     partition = self._place(changed.name, topic_id, index, registration, image)
                     if partition is not None:
                         self._assume_role(partition, registration, image, followers)
+                        self._observe_directory(partition, registration)
                 else:
                     partition = self.partitions_by_id.get((topic_id, index))
                     if partition is not None:
@@ -207,6 +210,12 @@ class ReplicaManager:
         self.partitions[(topic, index)] = partition
         self.partitions_by_id[(topic_id, index)] = partition
         return partition
+
+    def _observe_directory(self, partition: Partition, registration: PartitionRegistration) -> None:
+        told = registration.directory(self.broker_id)
+        for directory in self.directories:
+            if directory.logs.get(partition.key) is partition.log:
+                self._assignments.observe((partition.topic_id, partition.index), told, directory.directory_id)
 
     def _log(self, topic: str, topic_id: bytes, index: int, image: MetadataImage) -> Log:
         wall_ms = self._clock.wall_ms()
@@ -264,6 +273,7 @@ class ReplicaManager:
 
     def _remove(self, partition: Partition, wall_ms: int, reason: str) -> None:
         self.fetchers.unfollow(partition)
+        self._assignments.forget((partition.topic_id, partition.index))
         was_leader = partition.is_leader
         partition.leader = None
         partition.leader_id = -1
@@ -495,6 +505,7 @@ class ReplicaManager:
             handle.cancel()
         await self.fetchers.stop()
         await self._alter.stop()
+        await self._assignments.stop()
         for purgatory in (self.produces, self.fetches, self.deletes):
             purgatory.expire_all()
         if self._flushing:

@@ -326,7 +326,11 @@ class PartitionControl:
         record = change.build()
         if record is not None:
             result.records.append(record)
+        merged = partition if record is None else partition.merge(record)
         if not known:
-            merged = partition if record is None else partition.merge(record)
             result.records.extend(self._drop_from_isr(topic, index, merged, broker.broker_id))
+        elif merged.leader < 0 and record is not None:
+            # The broker may lead now that its replica is on a disk that works.
+            elected = self.change(topic, index, merged).build()
+            result.records.extend([] if elected is None else [elected])
         return ErrorCode.NONE

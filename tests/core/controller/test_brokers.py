@@ -175,6 +175,24 @@ def test_an_offline_directory_fails_over_its_partitions_only() -> None:
     assert driver.last_records == []
 
 
+def test_a_broker_with_a_new_disk_may_lead_once_it_has_said_where_its_replicas_are() -> None:
+    """Until then the metadata have the replica on the disk that was replaced, and nothing there can lead."""
+    driver = ControllerDriver()
+    driver.start(1, 2)
+    driver.create("t", [[1, 2]])
+    driver.alter_isr("t", [1])
+    driver.fence(1)
+    driver.register(1, incarnation=2, log_dirs=[directory_of(77)])
+    driver.heartbeat(1)
+    assert driver.partition("t").leader == -1
+    partitions = [AssignReplicasToDirsRequest.PartitionData(partition_index=0)]
+    topics = [AssignReplicasToDirsRequest.TopicData(topic_id=driver.image.topics_by_name["t"].topic_id, partitions=partitions)]
+    directories = [AssignReplicasToDirsRequest.DirectoryData(id=directory_of(77), topics=topics)]
+    driver.do(AssignReplicasToDirsRequest(broker_id=1, broker_epoch=driver.image.brokers[1].epoch, directories=directories))
+    partition = driver.partition("t")
+    assert (partition.directory(1), partition.leader) == (directory_of(77), 1)
+
+
 def test_features_a_broker_lacks_cannot_be_finalized_over_it() -> None:
     driver = ControllerDriver()
     driver.register(1)
