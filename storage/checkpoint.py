@@ -87,9 +87,9 @@ def uuid_bytes(text: str) -> bytes:
     return uuid
 
 
-def write_partition_metadata(filesystem: FileSystem, path: str, topic_id: bytes) -> None:
+def write_partition_metadata(filesystem: FileSystem, path: str, topic_id: bytes, *, sync: bool = True) -> None:
     """PartitionMetadataFile; no newline at the end."""
-    write_atomically(filesystem, path, f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode())
+    write_atomically(filesystem, path, f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode(), sync=sync)
 
 
 def read_partition_metadata(filesystem: FileSystem, path: str) -> bytes | None:

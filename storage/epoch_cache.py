@@ -18,15 +18,16 @@ UNDEFINED = EpochEnd(-1, -1)
 class EpochCache:
     """Epochs and start offsets, both strictly increasing."""
 
-    __slots__ = ("_filesystem", "_path", "_starts", "epochs", "is_dirty", "latest")
+    __slots__ = ("_filesystem", "_starts", "epochs", "is_dirty", "is_unsynced", "latest", "path")
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self._filesystem = filesystem
-        self._path = path
+        self.path = path
         self.epochs: list[int] = []
         self._starts: list[int] = []
         self.latest = -1
         self.is_dirty = False
+        self.is_unsynced = False
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -36,8 +37,8 @@ class EpochCache:
     def load(self) -> None:
         """Read the file; no entries if it is missing. Raises CorruptFile."""
         entries: list[tuple[int, int]] = []
-        if self._filesystem.exists(self._path):
-            for words in decode_checkpoint(self._filesystem.read(self._path), 2):
+        if self._filesystem.exists(self.path):
+            for words in decode_checkpoint(self._filesystem.read(self.path), 2):
                 try:
                     entry = int(words[0]), int(words[1])
                 except ValueError as error:
@@ -60,7 +61,9 @@ class EpochCache:
         self._starts[keep:] = [start_offset]
         self.latest = epoch
         if write:
-            self.write()
+            # As in Kafka since 3.8 an epoch that begins is synced later: the batches tell it, too.
+            self.write(sync=False)
+            self.is_unsynced = True
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
@@ -108,9 +111,9 @@ class EpochCache:
         if write:
             self.write()
 
-    def write(self) -> None:
+    def write(self, *, sync: bool = True) -> None:
         data = encode_checkpoint(f"{epoch} {start}" for epoch, start in self.entries)
-        write_atomically(self._filesystem, self._path, data)
+        write_atomically(self._filesystem, self.path, data, sync=sync)
         self.is_dirty = False
 
     def _update_latest(self) -> None:

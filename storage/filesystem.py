@@ -213,20 +213,22 @@ class OsFileSystem:
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
 
 
-def write_atomically(filesystem: FileSystem, path: str, data: bytes) -> None:
+def write_atomically(filesystem: FileSystem, path: str, data: bytes, *, sync: bool = True) -> None:
     """Write `<path>.tmp`, fsync, rename, fsync the directory: a reader sees the old content or the new, also after a
-    power cut (KAFKA-16541)."""
+    power cut (KAFKA-16541). Without `sync` a power cut may leave an empty or torn file, until somebody syncs it."""
     temporary = path + ".tmp"
     if filesystem.exists(temporary):
         filesystem.unlink(temporary)
     file = filesystem.open(temporary, create=True)
     try:
         write_all(file, data, 0)
-        file.fsync()
+        if sync:
+            file.fsync()
     finally:
         file.close()
     filesystem.rename(temporary, path)
-    filesystem.fsync_dir(os.path.dirname(path) or ".")
+    if sync:
+        filesystem.fsync_dir(os.path.dirname(path) or ".")
 
 
 def write_all(file: File, data: Buffer, position: int) -> None:

@@ -23,7 +23,8 @@ class FlushTask:
         self._directory = log.directory
         self._slices: list[FileSlice] = []
         self._paths: list[str] = []
-        for segment in reversed(log.segments):
+        has_records = end_offset > log.recovery_point or bool(log.unsynced_snapshots)
+        for segment in reversed(log.segments if has_records else ()):
             if segment.base_offset < end_offset or segment is log.segments[-1]:
                 # Pinned, so that neither truncation nor retention closes the descriptor while another thread syncs.
                 self._slices.append(segment.slice(0, 0))
@@ -33,13 +34,16 @@ class FlushTask:
                 break
         # Oldest first: a power cut in between must not leave a hole.
         self._slices.reverse()
-        self._snapshots = log.unsynced_snapshots
-        log.unsynced_snapshots = []
+        self._small_files = [*log.unsynced_snapshots, *log.unsynced_files]
+        log.unsynced_snapshots, log.unsynced_files = [], []
+        if log.epochs.is_unsynced:
+            log.epochs.is_unsynced = False
+            self._small_files.append(log.epochs.path)
 
     def run(self) -> None:
         for piece in self._slices:
             piece.fsync()
-        for path in (*self._paths, *self._snapshots):
+        for path in (*self._paths, *self._small_files):
             with contextlib.suppress(FileNotFoundError):
                 file = self._filesystem.open(path)
                 try:

@@ -54,6 +54,7 @@ class LogState:
         self.truncations = 0
         self.truncated_to = INT64_MAX
         self.unsynced_snapshots: list[str] = []
+        self.unsynced_files: list[str] = []
         self.doomed: list[tuple[int, str]] = []
         self._on_failure = on_failure
         self._pick_jitter = jitter_ms
@@ -114,19 +115,23 @@ class LogState:
         return True
 
     def assign_topic_id(self, topic_id: bytes) -> None:
-        """Write partition.metadata. Raises ApiError(INCONSISTENT_TOPIC_ID) if the log belongs to another topic."""
+        """Write partition.metadata, to be synced with the next flush. Raises ApiError(INCONSISTENT_TOPIC_ID) if the log belongs to another topic."""
         if self.topic_id == topic_id:
             return
         if self.topic_id != _ZERO_UUID:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} is the log of another topic of that name")
         with self.disk("write partition.metadata"):
-            write_partition_metadata(self.filesystem, f"{self.directory}/{PARTITION_METADATA}", topic_id)
+            path = f"{self.directory}/{PARTITION_METADATA}"
+            write_partition_metadata(self.filesystem, path, topic_id, sync=False)
+        self.unsynced_files.append(path)
+        self.is_flush_wanted = True
         self.topic_id = topic_id
 
     def assign_epoch_start(self, leader_epoch: int, offset: int) -> None:
         """A leader notes its epoch at once, before any record."""
         with self.disk("write the leader epoch checkpoint"):
             self.epochs.assign(leader_epoch, offset)
+        self.is_flush_wanted = True
 
     def write_epochs(self) -> None:
         """Write the epochs if their file still has some that ended before the log's start. Loading drops those as well, so
@@ -255,7 +260,7 @@ class LogState:
         anywhere, then call its `finish` here."""
         end = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
         self.is_flush_wanted = False
-        if end <= self.recovery_point and not self.unsynced_snapshots:
+        if end <= self.recovery_point and not (self.unsynced_snapshots or self.unsynced_files or self.epochs.is_unsynced):
             return None
         with self.disk("flush the log"):
             return FlushTask(self, end)

@@ -10,7 +10,7 @@ from minikafka.net.channel import Channel, ConnectionLost, RequestTimeout
 from wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.raft import RaftHost
@@ -42,6 +42,8 @@ class ControllerChannel:
         self._changed: asyncio.Event = asyncio.Event()
         self._closed = False
         self._said = ""
+        #: Called when the connection has ended, or another controller is active: whoever keeps a session there had better say so.
+        self.on_disturbed: Callable[[], None] = lambda: None
         raft.subscribe(self)
 
     async def request(
@@ -94,6 +96,7 @@ class ControllerChannel:
             channel, self._channel = self._channel, None
             channel.close("another controller is active")
         self._changed.set()
+        self.on_disturbed()
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         """Nothing here depends on records."""
@@ -130,9 +133,14 @@ class ControllerChannel:
         if self._closed:
             channel.close("the node is stopping")
             return None
-        if endpoint == self._endpoint:
+        if endpoint == self._endpoint and self._channel is not channel:
             self._channel = channel
+            channel.on_end = self._ended
         return channel
+
+    def _ended(self) -> None:
+        if not self._closed:
+            self.on_disturbed()
 
     def _drop(self, channel: Channel) -> None:
         if self._channel is channel:

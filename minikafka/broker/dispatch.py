@@ -157,6 +157,8 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         #: By API key, what makes a short way for a new connection.
         self.lanes: dict[int, Callable[[], Lane]] = {}
+        #: Told of every connection that has ended.
+        self.on_connection_closed: Callable[[Connection], None] | None = None
         self.register(ApiVersionsRequest, self._api_versions)
 
     def register(self, request: type[Request], handler: Handler) -> _Entry:
@@ -295,9 +297,10 @@ class Dispatcher:
 class Session:
     """Hands the frames of one connection to the dispatcher; what goes wrong ends this connection and no other."""
 
-    __slots__ = ("_dispatch", "_lanes", "_listener")
+    __slots__ = ("_dispatch", "_dispatcher", "_lanes", "_listener")
 
     def __init__(self, dispatcher: Dispatcher, listener: str) -> None:
+        self._dispatcher = dispatcher
         self._dispatch = dispatcher.dispatch
         self._listener = listener
         self._lanes = {api_key.to_bytes(2, "big"): lane().serve for api_key, lane in dispatcher.lanes.items()}
@@ -318,6 +321,8 @@ class Session:
         """The connection has ended."""
         if reason and not reason.startswith(("closed", "[Errno", "the broker", "idle")):
             logger.warning("closed the connection from %s: %s", connection, reason)
+        if self._dispatcher.on_connection_closed is not None:
+            self._dispatcher.on_connection_closed(connection)
 
 
 def _error_response(entry: _Entry, error: ApiError) -> Response:

@@ -88,7 +88,7 @@ class BrokerParts:
             self.fetch,
             OffsetHandlers(self.replicas, metadata, environment),
             LogDirHandlers(self.replicas),
-            MetadataHandlers(config, metadata, self.forwarder, node.cluster_id),
+            MetadataHandlers(config, metadata, self.forwarder, node.cluster_id, environment.clock, self.replicas.fetchers.lost_leaders),
             TopicHandlers(self.forwarder),
             ConfigHandlers(config, metadata, self.forwarder),
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),

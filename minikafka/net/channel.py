@@ -68,6 +68,8 @@ class Channel:
         self.host = ""
         self.port = 0
         self.closed = False
+        #: Called once, when the channel has ended.
+        self.on_end: Callable[[], None] | None = None
 
     def __repr__(self) -> str:
         return f"Channel({self.host}:{self.port})"
@@ -218,6 +220,8 @@ class Channel:
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
             entry.on_response(None, ConnectionLost(f"the connection to {self.host}:{self.port} ended: {reason}"))
+        if self.on_end is not None:
+            self.on_end()
 
     def _expire(self) -> None:
         self._sweep = None

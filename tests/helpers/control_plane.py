@@ -188,7 +188,7 @@ class ControlPlane:
         self.forwarder = Forwarder(self.channel, self.metadata)  # type: ignore[arg-type]
         self.dispatcher = Dispatcher("broker", self.clock)
         for handlers in (
-            MetadataHandlers(self.config, self.metadata, self.forwarder, CLUSTER_ID),
+            MetadataHandlers(self.config, self.metadata, self.forwarder, CLUSTER_ID, self.clock),
             TopicHandlers(self.forwarder),
             ConfigHandlers(self.config, self.metadata, self.forwarder),
             ClusterHandlers(self.config, self.metadata, self.forwarder, CLUSTER_ID),

@@ -60,18 +60,18 @@ class ControllerDriver:
         self.random = random.Random(seed)
         self.core = self._elect()
 
-    def _elect(self) -> Controller:
+    def _elect(self, predecessor: int | None = None) -> Controller:
         delta = MetadataDelta(empty_image())
         delta.apply_all(self.log, 0)
-        core = Controller(self.config, SimpleRules(), self.random, delta.image(), len(self.log), self.now_ms)
+        core = Controller(self.config, SimpleRules(), self.random, delta.image(), len(self.log), self.now_ms, predecessor)
         bootstrap = core.bootstrap({})
         core.replay(bootstrap.records, len(self.log))
         self.log += bootstrap.records
         return core
 
-    def fail_over(self) -> None:
-        """Another controller, from the log alone."""
-        self.core = self._elect()
+    def fail_over(self, predecessor: int | None = None) -> None:
+        """Another controller, from the log alone; the last one was on node `predecessor`."""
+        self.core = self._elect(predecessor)
 
     @property
     def image(self) -> MetadataImage:

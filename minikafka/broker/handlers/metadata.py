@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.handlers.failures import failure_response
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from minikafka.broker.dispatch import Dispatcher, RequestContext
     from minikafka.broker.forwarding import Forwarder
     from minikafka.broker.hosts.metadata import MetadataHost
+    from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.net.network import Clock
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +32,13 @@ CLUSTER_OPERATIONS = 8096
 PARTITIONS_PER_RESPONSE_MAX = 2000
 #: How long a request that creates topics waits for them.
 CREATION_WAIT_MS = 2_000
+#: How long a request is held whose answer would name a leader that this broker has just lost its connection to: most often it has died, and
+#: the client would come back for its successor only after a back-off of its own.
+LOST_LEADER_WAIT_MS = 1_000
+LOST_LEADER_CHECK_MS = 20
+#: How long a broker is still named after it was fenced. librdkafka forgets where partitions have moved to when their old broker vanishes in
+#: the same answer, and asks again only a second later.
+FENCED_NAMED_MS = 2_000
 
 _ZERO_ID = bytes(16)
 
@@ -36,7 +46,20 @@ _ZERO_ID = bytes(16)
 class MetadataHandlers:
     """Answers from this broker's image; creates missing topics when client and configuration allow it."""
 
-    def __init__(self, config: Any, metadata: MetadataHost, forwarder: Forwarder, cluster_id: str) -> None:
+    def __init__(
+        self,
+        config: Any,
+        metadata: MetadataHost,
+        forwarder: Forwarder,
+        cluster_id: str,
+        clock: Clock,
+        lost_leaders: AbstractSet[int] = frozenset(),
+    ) -> None:
+        """`lost_leaders`: brokers that partitions here follow and that do not answer at the moment."""
+        self._clock = clock
+        self._lost_leaders = lost_leaders
+        self._named_until_ms: dict[int, int] = {}
+        metadata.subscribe(self._on_metadata)
         self._config = config
         self._metadata = metadata
         self._forwarder = forwarder
@@ -60,6 +83,38 @@ class MetadataHandlers:
         if topics is not None and version in {10, 11} and any(topic.name is None for topic in topics):
             return _refused_by_id(topics)
         image = self._metadata.image
+        if self._lost_leaders and self._names_lost(image, topics):
+            task = asyncio.ensure_future(self._answer_later(context, request))
+            task.add_done_callback(_retrieve)
+            return None
+        return self._answer(context, request)
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for broker_id, broker in delta.changed_brokers.items():
+            before = delta.base.brokers.get(broker_id)
+            if broker is not None and broker.fenced and before is not None and not before.fenced:
+                self._named_until_ms[broker_id] = self._clock.now_ms() + FENCED_NAMED_MS
+
+    def _names_lost(self, image: MetadataImage, topics: list[MetadataRequest.MetadataRequestTopic] | None) -> bool:
+        """Whether the answer would name a leader that does not answer."""
+        if topics is None:
+            found = list(image.topics_by_id.values())
+        else:
+            named = [image.topics_by_name.get(topic.name) for topic in topics if topic.name is not None]
+            found = [topic for topic in named if topic is not None]
+        return any(partition.leader in self._lost_leaders for topic in found for partition in topic.partitions.values())
+
+    async def _answer_later(self, context: RequestContext, request: MetadataRequest) -> None:
+        """When the leaders answer again or others lead, but not much later."""
+        deadline_ms = self._clock.now_ms() + LOST_LEADER_WAIT_MS
+        while self._clock.now_ms() < deadline_ms and self._lost_leaders and self._names_lost(self._metadata.image, request.topics):
+            await self._metadata.wait_until(lambda image: not self._names_lost(image, request.topics), LOST_LEADER_CHECK_MS)
+        response = self._answer(context, request)
+        if response is not None:
+            context.respond(response)
+
+    def _answer(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
+        version, topics, image = context.api_version, request.topics, self._metadata.image
         if topics is None or (version == 0 and not topics):
             return self._response(context, request, image, list(image.topics_by_name), [], {})
         names = [topic.name for topic in topics if topic.name is not None]
@@ -133,7 +188,7 @@ class MetadataHandlers:
                 MetadataResponse.MetadataResponseBroker(
                     node_id=broker.broker_id, host=broker.listeners[listener][0], port=broker.listeners[listener][1], rack=broker.rack
                 )
-                for broker in alive_on(image, listener)
+                for broker in self._named_on(image, listener)
             ],
             cluster_id=self._cluster_id,
             controller_id=controller_for_clients(image, self._config.node_id),
@@ -142,6 +197,19 @@ class MetadataHandlers:
         if 8 <= version <= 10 and request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
+
+    def _named_on(self, image: MetadataImage, listener: str) -> list[BrokerRegistration]:
+        """Live brokers, and for a moment those that have just been fenced."""
+        found, named = alive_on(image, listener), self._named_until_ms
+        if named:
+            for broker_id, until_ms in list(named.items()):
+                broker = image.brokers.get(broker_id)
+                if broker is None or not broker.fenced or until_ms <= self._clock.now_ms():
+                    del named[broker_id]
+                elif listener in broker.listeners:
+                    found.append(broker)
+            found.sort(key=lambda broker: broker.broker_id)
+        return found
 
     def _topic(
         self, image: MetadataImage, topic: TopicImage, listener: str, version: int, operations: int

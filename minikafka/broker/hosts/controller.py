@@ -100,6 +100,7 @@ class ControllerHost:
         self._epoch = -1
         self._waiting: deque[tuple[int, Respond, Any]] = deque()
         self._heartbeat_connections: dict[int, tuple[int, Any]] = {}
+        self._predecessor: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         raft.subscribe(self)
@@ -160,7 +161,17 @@ class ControllerHost:
         elif isinstance(request, BrokerRegistrationRequest):
             known = self._heartbeat_connections.get(request.broker_id)
             if known is not None and known[1].closed:
-                core.broker_disconnected(request.broker_id, known[0])
+                core.broker_disconnected(request.broker_id, known[0], self._environment.clock.now_ms())
+
+    def connection_closed(self, connection: Any) -> None:
+        """A connection has ended. One that carried heartbeats is a hint that its broker has died."""
+        core = self._core
+        if core is None:
+            return
+        for broker_id, (epoch, known) in self._heartbeat_connections.items():
+            if known is connection:
+                core.broker_disconnected(broker_id, epoch, self._environment.clock.now_ms())
+                self._arm()
 
     def _write(self, core: Controller, records: list[Any], atomic: bool) -> int:
         """Append and replay; the offset that must be committed before anybody is told. Raises NotLeader."""
@@ -200,6 +211,8 @@ class ControllerHost:
 
     def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
         """Take or leave office."""
+        if leader_id is not None and leader_id >= 0 and not is_self:
+            self._predecessor = leader_id
         if is_self and (self._core is None or epoch != self._epoch):
             self._deactivate()
             self._activate(epoch)
@@ -210,8 +223,11 @@ class ControllerHost:
         self._epoch = epoch
         now_ms = self._environment.clock.now_ms()
         image = self._metadata.image
-        core = Controller(self._config, self._rules, self._environment.random, image, self._raft.log_end_offset, now_ms)
+        core = Controller(
+            self._config, self._rules, self._environment.random, image, self._raft.log_end_offset, now_ms, self._predecessor
+        )
         self._core = core
+        self._predecessor = self._config.node_id
         log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)
         try:
             bootstrap = core.bootstrap(self._features)

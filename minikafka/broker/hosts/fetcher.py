@@ -79,6 +79,8 @@ class FetcherManager:
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._assigned: dict[tuple[str, int], Fetcher] = {}
         self._started = False
+        #: Leaders whose connection broke and that cannot be reached since; it changes in place.
+        self.lost_leaders: set[int] = set()
 
     @property
     def fetchers(self) -> Iterable[Fetcher]:
@@ -116,6 +118,7 @@ class FetcherManager:
             if not fetcher.states:
                 fetcher.close("nothing left to fetch")
                 self._fetchers.pop(fetcher.key, None)
+                self.lost_leaders.discard(fetcher.leader_id)
 
     def brokers_changed(self, brokers: Iterable[int]) -> None:
         """Registrations changed: a leader may have another address or another incarnation."""
@@ -222,6 +225,7 @@ class Fetcher:
         self._channel = channel
         self._endpoint = (host, port)
         self._connect_backoff_ms = 0
+        self._manager.lost_leaders.discard(self.leader_id)
         self._reset_session()
         self._fetch()
 
@@ -378,6 +382,7 @@ class Fetcher:
         self._in_flight -= 1
         if response is None:
             logger.info("the connection to leader broker %d broke: %s", self.leader_id, error)
+            self._manager.lost_leaders.add(self.leader_id)
             self._drop_channel(str(error))
             self._wake_in(BACKOFF_MS_MIN)
             return

@@ -85,6 +85,8 @@ class BrokerLifecycle:
         self._may_go = asyncio.Event()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        # The controller takes a lost connection for a sign of death: tell it at once that this is none.
+        controller.on_disturbed = self._wake.set
         metadata.subscribe(self._on_metadata)
 
     async def start(self) -> None:

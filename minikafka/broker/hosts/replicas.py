@@ -98,7 +98,8 @@ class ReplicaManager:
         self._leadership: dict[str, list[OnLeadership]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._purgatory_timers: dict[int, tuple[asyncio.TimerHandle, int]] = {}
-        self._flushing: set[asyncio.Task[None]] = set()
+        self._flushing: asyncio.Task[None] | None = None
+        self._unlinking: set[asyncio.Task[None]] = set()
         self._stopping = False
         #: Told when configurations of topics have changed.
         self.on_topic_configs: Callable[[], None] = lambda: None
@@ -467,21 +468,18 @@ class ReplicaManager:
         wall_ms = self._clock.wall_ms()
         for directory in self._online():
             self._unlink(directory, wall_ms)
-            for log in directory.logs.values():
-                if log.is_flush_wanted:
-                    task = log.prepare_flush(log.active_segment_base_offset)
-                    if task is not None:
-                        running = asyncio.ensure_future(self._run_flush(log, task))
-                        self._flushing.add(running)
-                        running.add_done_callback(self._flushing.discard)
+        if self._flushing is None or self._flushing.done():
+            wanted = [log for directory in self._online() for log in directory.logs.values() if log.is_flush_wanted]
+            if wanted:
+                self._flushing = asyncio.ensure_future(self._run_flushes(wanted))
 
     def _unlink(self, directory: LogDirectory, wall_ms: int) -> None:
         """Free what retention and deletion left, off the loop: a file system takes its time over large files."""
         paths = directory.take_doomed(wall_ms)
         if paths:
             running = asyncio.ensure_future(self._run_unlink(directory, paths))
-            self._flushing.add(running)
-            running.add_done_callback(self._flushing.discard)
+            self._unlinking.add(running)
+            running.add_done_callback(self._unlinking.discard)
 
     async def _run_unlink(self, directory: LogDirectory, paths: list[str]) -> None:
         try:
@@ -489,12 +487,20 @@ class ReplicaManager:
         except OSError as error:
             logger.error("%s", directory.disk_failed("delete files in", error))
 
-    async def _run_flush(self, log: Log, task: Any) -> None:
-        try:
-            await self._environment.run_blocking(task.run)
-            task.finish()
-        except OSError as error:
-            log.fail("flush the log", error)
+    async def _run_flushes(self, logs: list[Log]) -> None:
+        """One log after the other: the quorum's syncs must not wait behind hundreds of ours."""
+        for log in logs:
+            if log.failure is not None or self._stopping:
+                continue
+            try:
+                task = log.prepare_flush(log.active_segment_base_offset)
+                if task is not None:
+                    await self._environment.run_blocking(task.run)
+                    task.finish()
+            except StorageError as error:
+                logger.error("%s cannot be flushed: %s", log.name, error)
+            except OSError as error:
+                log.fail("flush the log", error)
 
     async def stop(self, *, broker_epoch: int = -1) -> None:
         """Stop fetching, answer what is parked, write checkpoints and the clean-shutdown mark, close the logs."""
@@ -508,8 +514,10 @@ class ReplicaManager:
         await self._assignments.stop()
         for purgatory in (self.produces, self.fetches, self.deletes):
             purgatory.expire_all()
-        if self._flushing:
-            await asyncio.wait(self._flushing)
+        if self._flushing is not None:
+            await asyncio.gather(self._flushing, return_exceptions=True)
+        if self._unlinking:
+            await asyncio.wait(self._unlinking)
         for directory in self.directories:
             try:
                 await self._environment.run_blocking(directory.close, broker_epoch)

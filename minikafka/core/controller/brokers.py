@@ -288,11 +288,13 @@ class BrokerControl:
 
     # -- sessions --------------------------------------------------------------------------------------------------
 
-    def activate(self, now_ms: int) -> None:
-        """A new controller gives every unfenced broker a whole session."""
+    def activate(self, now_ms: int, predecessor: int | None = None) -> None:
+        """A new controller gives every unfenced broker a whole session, but only a short one to that of its predecessor's node."""
         for broker in self._state.image.brokers.values():
             if not broker.fenced:
                 self.sessions.touch(broker.broker_id, broker.epoch, now_ms)
+                if broker.broker_id == predecessor:
+                    self.sessions.suspect(broker.broker_id, now_ms)
 
     def expire(self, now_ms: int) -> Iterable[list[Any]]:
         """Records for each broker whose session has ended, to be appended and replayed one list after the other."""

@@ -67,8 +67,16 @@ class Controller:
     """
 
     def __init__(
-        self, config: ControllerConfig, rules: ConfigRules, random: RandomSource, image: MetadataImage, next_offset: int, now_ms: int
+        self,
+        config: ControllerConfig,
+        rules: ConfigRules,
+        random: RandomSource,
+        image: MetadataImage,
+        next_offset: int,
+        now_ms: int,
+        predecessor: int | None = None,
     ) -> None:
+        """`predecessor`: the node that led the quorum before, if that is known."""
         self._config = config
         self.state = ControllerState(image, next_offset)
         self.partitions = PartitionControl(config, self.state)
@@ -78,7 +86,7 @@ class Controller:
         self.features = FeatureControl(config, self.state)
         self.quotas = QuotaControl(self.state)
         self.reassignments = ReassignmentControl(self.state, self.partitions)
-        self.brokers.activate(now_ms)
+        self.brokers.activate(now_ms, predecessor)
         self._balance_ms: int | None = None
         if config.auto_leader_rebalance_enable:
             self._balance_ms = now_ms + config.leader_imbalance_check_interval_ms
@@ -161,9 +169,9 @@ class Controller:
             if balanced:
                 yield balanced
 
-    def broker_disconnected(self, broker_id: int, broker_epoch: int) -> None:
+    def broker_disconnected(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
         """The connection that carried a broker's heartbeats has closed."""
-        self.brokers.sessions.disconnected(broker_id, broker_epoch)
+        self.brokers.sessions.disconnected(broker_id, broker_epoch, now_ms)
 
     # -- small requests --------------------------------------------------------------------------------------------
 

@@ -8,13 +8,25 @@ from minikafka.core.timers import TimerQueue
 
 #: A controller that looks at its deadlines this much too late was itself stopped; brokers get the lost time back (KAFKA-15019).
 STALL_MS = 500
+#: How long a broker has to come back on another connection when the one that carried its heartbeats has closed. A process that was killed
+#: closes its connections at once; one that lives connects again within milliseconds.
+DISCONNECT_GRACE_MS = 100
+#: How long the broker of the node that led the quorum before has to talk to the new controller: most often it has died.
+SUCCESSION_GRACE_MS = 200
+#: A deadline of those that is looked at this much too late proves nothing: the sign of life may lie unread.
+GRACE_STALL_MS = 40
+#: A broker that lost this many connections within the window gets twice the grace for each one more, up to a whole session.
+LOSSES_TOLERATED = 3
+LOSS_WINDOW_MS = 60_000
 
 
 class _Session:
-    __slots__ = ("controlled_shutdown_offset", "deadline_ms", "disconnected", "epoch", "metadata_offset")
+    __slots__ = ("controlled_shutdown_offset", "deadline_ms", "disconnected", "epoch", "grace_ms", "metadata_offset")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
+        #: Of a deadline that a hint has brought forward; None for that of a whole session.
+        self.grace_ms: int | None = None
         self.deadline_ms = 0
         self.metadata_offset = -1
         self.controlled_shutdown_offset: int | None = None
@@ -24,11 +36,13 @@ class _Session:
 class BrokerSessions:
     """Sessions of registered brokers by id and broker epoch; all times are milliseconds of the caller's clock."""
 
-    __slots__ = ("_sessions", "_timeout_ms", "_timers")
+    __slots__ = ("_losses", "_sessions", "_timeout_ms", "_timers")
 
     def __init__(self, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._sessions: dict[int, _Session] = {}
+        #: broker id -> (epoch, when its connections were lost); kept beyond the session, so that a flapping network is noticed.
+        self._losses: dict[int, tuple[int, list[int]]] = {}
         self._timers: TimerQueue[int] = TimerQueue()
 
     def touch(self, broker_id: int, epoch: int, now_ms: int, metadata_offset: int | None = None) -> None:
@@ -37,6 +51,7 @@ class BrokerSessions:
         if session is None or session.epoch != epoch:
             session = self._sessions[broker_id] = _Session(epoch)
         session.disconnected = False
+        session.grace_ms = None
         if metadata_offset is not None:
             session.metadata_offset = metadata_offset
         self._schedule(broker_id, session, now_ms + self._timeout_ms)
@@ -45,11 +60,28 @@ class BrokerSessions:
         session.deadline_ms = deadline_ms
         self._timers.schedule(broker_id, deadline_ms)
 
-    def disconnected(self, broker_id: int, epoch: int) -> None:
-        """The connection that carried this incarnation's heartbeats closed. It counts until the next sign of life."""
+    def disconnected(self, broker_id: int, epoch: int, now_ms: int) -> None:
+        """The connection that carried this incarnation's heartbeats closed: unless there is a sign of life soon, the session ends."""
         session = self._sessions.get(broker_id)
-        if session is not None and session.epoch == epoch:
-            session.disconnected = True
+        if session is None or session.epoch != epoch or session.disconnected:
+            return
+        session.disconnected = True
+        known, losses = self._losses.get(broker_id, (epoch, []))
+        losses = [lost for lost in losses if now_ms - lost < LOSS_WINDOW_MS] if known == epoch else []
+        losses.append(now_ms)
+        self._losses[broker_id] = (epoch, losses)
+        self._shorten(broker_id, session, DISCONNECT_GRACE_MS << min(max(len(losses) - LOSSES_TOLERATED, 0), 16), now_ms)
+
+    def suspect(self, broker_id: int, now_ms: int) -> None:
+        """This broker is thought dead: it has a short time to say that it is not."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            self._shorten(broker_id, session, SUCCESSION_GRACE_MS, now_ms)
+
+    def _shorten(self, broker_id: int, session: _Session, grace_ms: int, now_ms: int) -> None:
+        if now_ms + grace_ms < session.deadline_ms:
+            session.grace_ms = grace_ms
+            self._schedule(broker_id, session, now_ms + grace_ms)
 
     def is_disconnected(self, broker_id: int) -> bool:
         """Whether the connection of the present session is known to be closed."""
@@ -64,6 +96,7 @@ class BrokerSessions:
     def remove(self, broker_id: int) -> None:
         """End the session."""
         self._sessions.pop(broker_id, None)
+        self._losses.pop(broker_id, None)
         self._timers.cancel(broker_id)
 
     def start_controlled_shutdown(self, broker_id: int, offset: int) -> None:
@@ -99,6 +132,11 @@ class BrokerSessions:
                 self._schedule(broker_id, session, session.deadline_ms + late + STALL_MS)
             return
         for broker_id in self._timers.expired(now_ms):
-            ended = self._sessions.pop(broker_id, None)
-            if ended is not None:
-                yield broker_id, ended.epoch
+            session = self._sessions.get(broker_id)
+            if session is None:
+                continue
+            if session.grace_ms is not None and now_ms - session.deadline_ms > GRACE_STALL_MS:
+                self._schedule(broker_id, session, now_ms + session.grace_ms)
+                continue
+            del self._sessions[broker_id]
+            yield broker_id, session.epoch

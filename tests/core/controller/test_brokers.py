@@ -7,6 +7,13 @@ from typing import Any
 import pytest
 from helpers.controller_core import ControllerDriver, directory_of
 
+from minikafka.core.controller.sessions import (
+    DISCONNECT_GRACE_MS,
+    GRACE_STALL_MS,
+    LOSS_WINDOW_MS,
+    LOSSES_TOLERATED,
+    SUCCESSION_GRACE_MS,
+)
 from wire.errors import ApiError, ErrorCode
 from wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
@@ -72,14 +79,14 @@ def test_a_restarted_broker_need_not_wait_when_it_holds_the_directory_of_a_disco
     driver = ControllerDriver()
     driver.start(1)
     epoch = driver.image.brokers[1].epoch
-    driver.core.broker_disconnected(1, epoch - 1)
+    driver.core.broker_disconnected(1, epoch - 1, driver.now_ms)
     assert code_of(driver.register, 1, incarnation=2) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    driver.core.broker_disconnected(1, epoch)
+    driver.core.broker_disconnected(1, epoch, driver.now_ms)
     stranger = {"incarnation": 2, "log_dirs": [directory_of(77)]}
     assert code_of(driver.register, 1, **stranger) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     driver.heartbeat(1)
     assert code_of(driver.register, 1, incarnation=2) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
-    driver.core.broker_disconnected(1, epoch)
+    driver.core.broker_disconnected(1, epoch, driver.now_ms)
     assert driver.register(1, incarnation=2) > epoch
 
 
@@ -105,6 +112,68 @@ def test_sessions_end_after_their_time_and_not_before() -> None:
     assert driver.image.brokers[1].fenced
     driver.heartbeat(1)
     assert not driver.image.brokers[1].fenced
+
+
+def test_a_broken_connection_ends_the_session_soon_unless_the_broker_comes_back() -> None:
+    driver = ControllerDriver()
+    driver.start(1, 2)
+    epoch = driver.image.brokers[1].epoch
+    driver.core.broker_disconnected(1, epoch - 1, driver.now_ms)
+    driver.advance(DISCONNECT_GRACE_MS)
+    assert not driver.image.brokers[1].fenced, "an older incarnation's connection says nothing"
+    driver.core.broker_disconnected(1, epoch, driver.now_ms)
+    driver.advance(DISCONNECT_GRACE_MS - 1)
+    driver.heartbeat(1)
+    driver.advance(1000)
+    assert not driver.image.brokers[1].fenced, "it came back in time"
+    driver.core.broker_disconnected(1, epoch, driver.now_ms)
+    driver.advance(DISCONNECT_GRACE_MS)
+    assert driver.image.brokers[1].fenced
+    assert not driver.image.brokers[2].fenced
+    driver.heartbeat(1)
+    assert not driver.image.brokers[1].fenced, "a broker that was fenced by mistake is back with its next heartbeat"
+
+
+def test_a_flapping_connection_is_given_more_and_more_time() -> None:
+    driver = ControllerDriver()
+    driver.start(1)
+    epoch = driver.image.brokers[1].epoch
+    for _ in range(LOSSES_TOLERATED):
+        driver.core.broker_disconnected(1, epoch, driver.now_ms)
+        driver.advance(DISCONNECT_GRACE_MS)
+        assert driver.image.brokers[1].fenced
+        driver.heartbeat(1)
+    for doubled in (2, 4, 8):
+        driver.core.broker_disconnected(1, epoch, driver.now_ms)
+        driver.advance(DISCONNECT_GRACE_MS * doubled - 1)
+        assert not driver.image.brokers[1].fenced
+        driver.heartbeat(1)
+    driver.stay_alive(LOSS_WINDOW_MS, 1)
+    driver.core.broker_disconnected(1, epoch, driver.now_ms)
+    driver.advance(DISCONNECT_GRACE_MS)
+    assert driver.image.brokers[1].fenced, "what was a minute ago is forgotten"
+
+
+def test_a_controller_that_was_busy_does_not_take_its_own_delay_for_a_dead_broker() -> None:
+    driver = ControllerDriver()
+    driver.start(1)
+    driver.core.broker_disconnected(1, driver.image.brokers[1].epoch, driver.now_ms)
+    driver.now_ms += DISCONNECT_GRACE_MS + GRACE_STALL_MS + 1
+    driver.advance(0)
+    assert not driver.image.brokers[1].fenced
+    driver.advance(DISCONNECT_GRACE_MS)
+    assert driver.image.brokers[1].fenced
+
+
+def test_the_broker_of_the_last_controllers_node_must_speak_soon() -> None:
+    driver = ControllerDriver()
+    driver.start(1, 2)
+    driver.fail_over(predecessor=1)
+    driver.advance(SUCCESSION_GRACE_MS - 1)
+    assert not driver.image.brokers[1].fenced
+    driver.advance(1)
+    assert driver.image.brokers[1].fenced
+    assert not driver.image.brokers[2].fenced
 
 
 def test_a_controller_that_slept_fences_nobody_for_it() -> None:

@@ -169,7 +169,7 @@ def test_an_unclean_restart_within_the_session_takes_the_broker_out_of_every_isr
     driver.start(1, 2, 3)
     driver.create("t", [[1, 2, 3]])
     epoch = driver.image.brokers[1].epoch
-    driver.core.broker_disconnected(1, epoch)
+    driver.core.broker_disconnected(1, epoch, driver.now_ms)
     new_epoch = driver.register(1, incarnation=2)
 
     assert new_epoch > epoch
