@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from minikafka.client.assignors import decode_assignment
-from minikafka.client.cluster import BrokerInfo, Cluster, PartitionInfo
+from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, PartitionInfo
 from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.client.group import find_coordinator
 from minikafka.net.channel import UnsupportedVersion
@@ -323,7 +323,11 @@ class Admin:
             leader: PartitionInfo = await self.cluster.leader(topic, index)
             partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
             request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])])
-            response = await self._ask(request, node_id=leader.leader)
+            try:
+                response = await self._ask(request, node_id=leader.leader)
+            except TRANSPORT_ERRORS:
+                self.cluster.forget(topic)
+                raise
             answer = response.topics[0].partitions[0]
             code = ErrorCode(answer.error_code)
             if code is ErrorCode.NONE:
