@@ -115,7 +115,8 @@ class LogState:
         return True
 
     def assign_topic_id(self, topic_id: bytes) -> None:
-        """Write partition.metadata, to be synced with the next flush. Raises ApiError(INCONSISTENT_TOPIC_ID) if the log belongs to another topic."""
+        """Write partition.metadata, to be synced with the next flush. Raises ApiError(INCONSISTENT_TOPIC_ID) if the log
+        belongs to another topic."""
         if self.topic_id == topic_id:
             return
         if self.topic_id != _ZERO_UUID:
