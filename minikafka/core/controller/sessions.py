@@ -132,11 +132,11 @@ class BrokerSessions:
                 self._schedule(broker_id, session, session.deadline_ms + late + STALL_MS)
             return
         for broker_id in self._timers.expired(now_ms):
-            session = self._sessions.get(broker_id)
-            if session is None:
+            ended = self._sessions.get(broker_id)
+            if ended is None:
                 continue
-            if session.grace_ms is not None and now_ms - session.deadline_ms > GRACE_STALL_MS:
-                self._schedule(broker_id, session, now_ms + session.grace_ms)
+            if ended.grace_ms is not None and now_ms - ended.deadline_ms > GRACE_STALL_MS:
+                self._schedule(broker_id, ended, now_ms + ended.grace_ms)
                 continue
             del self._sessions[broker_id]
-            yield broker_id, session.epoch
+            yield broker_id, ended.epoch
