@@ -9,6 +9,7 @@ import pytest
 from helpers import metadata_logs
 from helpers.control_plane import CLUSTER_ID, ControlPlane, FakeConnection, ask, codes
 
+from minikafka.broker.handlers.metadata import FENCED_NAMED_MS
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.core.controller.controller import record_version
 from wire.errors import ApiError, ErrorCode
@@ -207,12 +208,14 @@ async def test_metadata_of_leaderless_partitions_and_dead_brokers() -> None:
     response = await plane.request(MetadataRequest(topics=None))
     partition = response.topics[0].partitions[0]
     assert (partition.leader_id, partition.leader_epoch, partition.isr_nodes, partition.offline_replicas) == (1, 1, [1], [2])
-    assert [broker.node_id for broker in response.brokers] == [1]
+    assert [broker.node_id for broker in response.brokers] == [1, 2], "a client may still have to move partitions away from it"
     plane.clock.now += 50
     assert await plane.metadata.wait_until(lambda image: not image.is_alive(1), 5_000)
     response = await plane.request(MetadataRequest(topics=None))
     partition = response.topics[0].partitions[0]
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    plane.clock.now += FENCED_NAMED_MS
+    assert (await plane.request(MetadataRequest(topics=None))).brokers == []
     assert response.controller_id == -1
 
 
