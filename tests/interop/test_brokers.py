@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from helpers.apache_kafka import run_tool
 from helpers.ledger import Writer, audit, create_topic
 from helpers.mixed_cluster import BROKER, CONTROLLER, KAFKA, MINI, MixedCluster
+
+from minikafka.broker.config import BrokerConfig
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 PARTITIONS = 4
@@ -34,12 +37,24 @@ def test_brokers_of_both_kinds_lead_follow_and_die(controller: str, tmp_path: Pa
         assert writer.check(cluster.bootstrap) > 1000
         if controller == KAFKA:
             through_java_tools(cluster)
+            check_properties(cluster)
         assert cluster.errors() == []
         for node_id in (3, 2, 1):
             cluster.stop(node_id)
         report = audit([cluster.nodes[2].data, cluster.nodes[3].data])
         compared = {p["partition"]: p["verdict"] for p in report["partitions"] if p["topic"] == "t"}
         assert compared == dict.fromkeys(range(PARTITIONS), "MATCH")
+
+
+def check_properties(cluster: MixedCluster) -> None:
+    """Every broker property that Apache Kafka knows may stand in our server.properties, with the value that it has there."""
+    resource = ConfigResource(ResourceType.BROKER, "2")
+    admin = AdminClient({"bootstrap.servers": cluster.nodes[2].address})
+    theirs = {name: entry.value for name, entry in admin.describe_configs([resource])[resource].result(20).items()}
+    ours = cluster.properties(cluster.nodes[3])
+    assert len(theirs) > 300
+    unset = {name: value for name, value in theirs.items() if value and name not in ours}
+    BrokerConfig.from_properties({**unset, **ours})
 
 
 def through_java_tools(cluster: MixedCluster) -> None:

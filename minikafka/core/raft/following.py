@@ -51,7 +51,7 @@ def poll(quorum: Quorum, role: Follower, now_ms: int) -> None:
         request: m.Request = change
     elif role.snapshot is not None:
         request = m.FetchSnapshotRequest(
-            role.epoch, quorum.local, role.snapshot, role.snapshot_position, quorum.config.fetch_bytes_max
+            role.epoch, quorum.local, role.snapshot, role.snapshot_position, quorum.config.fetch_snapshot_bytes_max
         )
     else:
         request = fetch_request(quorum)

@@ -59,6 +59,7 @@ class QuorumConfig:
     retry_backoff_ms: int = 20
     fetch_max_wait_ms: int = 500
     fetch_bytes_max: int = 1 << 20
+    fetch_snapshot_bytes_max: int = 1 << 20
     unreachable_jitter_ms: int = 100
     observer_session_ms: int = 300_000
     park_ms_max: int = 60_000
