@@ -29,6 +29,12 @@ from wire.messages.describe_quorum import DescribeQuorumRequest
 
 KAFKA, MINI = "kafka", "minikafka"
 BROKER, CONTROLLER, BOTH = "broker", "controller", "broker,controller"
+
+
+def other_kind(kind: str) -> str:
+    return MINI if kind == KAFKA else KAFKA
+
+
 REPOSITORY = Path(__file__).parents[2]
 JAVA = ["java", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 #: So that no node outlives a test run that is killed, where util-linux can do that.
@@ -138,7 +144,7 @@ class MixedCluster:
             for index, (node_id, kind, roles) in enumerate(nodes)
         }
         brokers = sum(node.is_broker for node in self.nodes.values())
-        factor = str(min(brokers, 3))
+        factor = str(min(max(brokers, 1), 3))
         self._properties = {
             **PROPERTIES,
             "offsets.topic.replication.factor": factor,
@@ -237,6 +243,14 @@ class MixedCluster:
         process.kill()
         process.wait()
 
+    def pause(self, node_id: int) -> None:
+        """SIGSTOP: it hangs with its connections open."""
+        self._process(node_id).send_signal(signal.SIGSTOP)
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT."""
+        self._process(node_id).send_signal(signal.SIGCONT)
+
     def stop(self, node_id: int, timeout_s: float = 30.0) -> int:
         """SIGTERM; the exit status."""
         process = self._process(node_id)
@@ -253,8 +267,8 @@ class MixedCluster:
         for is_controller in (False, True):
             nodes = [node for node in self.nodes.values() if node.is_controller is is_controller and node.running]
             for node in nodes:
-                assert node.process is not None
-                node.process.send_signal(signal.SIGTERM)
+                self.resume(node.node_id)
+                self._process(node.node_id).terminate()
             deadline = time.monotonic() + 10
             for node in nodes:
                 assert node.process is not None
@@ -308,13 +322,14 @@ class MixedCluster:
                     return {p.partition_index: (p.leader_id, set(p.isr_nodes)) for p in answer.topics[0].partitions}
         return {}
 
-    def describe_quorum(self) -> Any:
-        """DescribeQuorum's answer about the metadata partition, of the leader of the latest epoch; None if there is none."""
+    def describe_quorum(self, *, without: int = -1) -> Any:
+        """DescribeQuorum's answer about the metadata partition, of the leader of the latest epoch; None if there is none. Node `without`
+        is not asked."""
         found = None
         kind = DescribeQuorumRequest
         topic = kind.TopicData(topic_name="__cluster_metadata", partitions=[kind.PartitionData(partition_index=0)])
         for node in self.nodes.values():
-            if node.running and node.is_controller:
+            if node.running and node.is_controller and node.node_id != without:
                 with contextlib.suppress(OSError, WireError):
                     answer: Any = exchange("127.0.0.1", node.controller_port, kind(topics=[topic]), 2, 2)
                     partition = answer.topics[0].partitions[0]
@@ -322,9 +337,9 @@ class MixedCluster:
                         found = partition
         return found
 
-    def quorum_leader(self) -> tuple[int, int]:
+    def quorum_leader(self, *, without: int = -1) -> tuple[int, int]:
         """(epoch, node id) of the metadata quorum's leader as it says itself, (-1, -1) if there is none."""
-        found = self.describe_quorum()
+        found = self.describe_quorum(without=without)
         return (found.leader_epoch, found.leader_id) if found is not None else (-1, -1)
 
     def wait_for_leader(self, after_epoch: int = -1, timeout_s: float = 30.0) -> tuple[int, int]:

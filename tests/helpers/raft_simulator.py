@@ -66,6 +66,7 @@ class Options:
     membership: bool
     disconnects: bool
     auto_join: bool
+    upgrade: bool
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -76,7 +77,7 @@ class Options:
         return cls(
             pick(1, 2, 3, 3, 3, 5), pick(0, 1, 2), is_dynamic, pick(0, 0, 0.02, 0.1, 0.3), pick(2, 10, 50, 300), pick(1, 5, 40, 200),
             pick(0, 0.2, 0.5, 1.0), pick(0, 0.3, 1.0), pick(0, 0.3), rng.random() < 0.5, is_dynamic and rng.random() < 0.6,
-            rng.random() < 0.5, is_dynamic and rng.random() < 0.3,
+            rng.random() < 0.5, is_dynamic and rng.random() < 0.3, not is_dynamic and rng.random() < 0.5,
         )  # fmt: skip
 
 
@@ -216,7 +217,10 @@ class Node:
             versions = [(base + 1, effect.kraft_version)] if effect.kraft_version is not None else []
             queue.insert(0, self.append(Batch(base, base + count, effect.epoch, ("leader", self.node_id), voters, versions)))
         elif kind is ev.AppendVoters:
-            batch = Batch(self.end, self.end + 1, effect.epoch, ("voters", effect.voter_set.node_ids), [(self.end, effect.voter_set)])
+            base, last = self.end, self.end + (effect.kraft_version is not None)
+            versions = [(base, effect.kraft_version)] if effect.kraft_version is not None else []
+            what = ("voters", effect.voter_set.node_ids)
+            batch = Batch(base, last + 1, effect.epoch, what, [(last, effect.voter_set)], versions)
             queue.insert(0, self.append(batch))
         elif kind is ev.AppendFetched:
             appended = []
@@ -397,6 +401,14 @@ class World:
             self.snapshot(node)
         if options.membership and rng.random() < 0.2:
             self.change_membership()
+        if options.upgrade and rng.random() < 0.2:
+            self.upgrade()
+
+    def upgrade(self) -> None:
+        """Static voters become dynamic ones."""
+        leader = self.leader()
+        if leader is not None and leader.paused_until <= self.now and leader.core.upgrade_fault(1) is None:
+            leader.run(leader.core.upgrade_kraft_version(1, self.now))
 
     def snapshot(self, node: Node) -> None:
         core = node.core

@@ -114,3 +114,40 @@ def test_both_kinds_are_formatted_with_the_same_initial_controllers(kinds: tuple
             cluster.start(leader)
         create_topic(cluster.bootstrap, "t", 1, 3)
         assert cluster.errors() == []
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize(("kinds", "leader"), [((KAFKA, MINI, MINI), MINI), ((MINI, KAFKA, MINI), KAFKA)], ids=["ours", "kafkas"])
+def test_static_voters_become_dynamic_while_the_quorum_runs(kinds: tuple[str, str, str], leader: str, tmp_path: Path) -> None:
+    """kafka-features upgrade --feature kraft.version=1: each kind of leader has learnt the other kind's directory ids (UpdateRaftVoter)."""
+    nodes = [(index + 1, kind, CONTROLLER) for index, kind in enumerate(kinds)]
+    with MixedCluster(tmp_path, [*nodes, (9, MINI, BROKER)]) as cluster:
+        cluster.format()
+        cluster.start()
+        while cluster.nodes[cluster.wait_for_leader()[1]].kind != leader:
+            epoch, current = cluster.quorum_leader()
+            cluster.stop(current)
+            cluster.wait_for_leader(epoch)
+            cluster.start(current)
+        cluster.wait_for(lambda: "was upgraded to 1" in upgrade(cluster), "all voters to have told their directory ids")
+        assert status(cluster) == directory_ids(cluster, 1, 2, 3)
+        for _ in range(2):
+            epoch, current = cluster.wait_for_leader()
+            cluster.kill(current)
+            cluster.wait_for_leader(epoch)
+            cluster.start(current)
+        removed = next(node_id for node_id in (1, 2, 3) if node_id != cluster.wait_for_leader()[1])
+        cluster.wait_for(lambda: observers(cluster).keys() == {9}, "the leader to know of everybody")
+        of = cluster.nodes[removed].directory_id
+        cluster.quorum("remove-controller", "--controller-id", str(removed), "--controller-directory-id", of)
+        assert voters(cluster) == directory_ids(cluster, *({1, 2, 3} - {removed}))
+        assert cluster.errors() == []
+
+
+def upgrade(cluster: MixedCluster) -> str:
+    tool, server = "org.apache.kafka.tools.FeatureCommand", ("--bootstrap-server", cluster.bootstrap)
+    try:
+        return run_tool(tool, *server, "upgrade", "--feature", "kraft.version=1")
+    except RuntimeError as error:
+        assert "Directory id" in str(error) or "not all of the voters" in str(error), error
+        return ""

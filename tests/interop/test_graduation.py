@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers.ledger import GroupReader, Writer, audit, create_topic
-from helpers.mixed_cluster import BOTH, KAFKA, MINI, MixedCluster
+from helpers.mixed_cluster import BOTH, KAFKA, MINI, MixedCluster, other_kind
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 NODES = (1, 2, 3)
@@ -54,8 +54,7 @@ def test_nodes_that_were_killed_come_back_as_the_other_kind(tmp_path: Path) -> N
                 for node_id in NODES:
                     cluster.kill(node_id)
                     writer.wait_for_more()
-                    other = KAFKA if cluster.nodes[node_id].kind == MINI else MINI
-                    cluster.start(node_id, kind=other)
+                    cluster.start(node_id, kind=other_kind(cluster.nodes[node_id].kind))
                     cluster.wait_for_isr("t", set(NODES))
                     writer.wait_for_more()
             writer.stop()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.ledger import Writer, audit, create_topic
-from helpers.mixed_cluster import BOTH, CONTROLLER, KAFKA, MINI, MixedCluster
+from helpers.mixed_cluster import BOTH, CONTROLLER, KAFKA, MINI, MixedCluster, other_kind
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 #: Snapshots after a few changes.
@@ -51,7 +51,7 @@ def test_leaders_of_both_kinds_die_in_turn(kinds: tuple[str, ...], tmp_path: Pat
 @pytest.mark.parametrize("leader", [KAFKA, MINI])
 def test_a_wiped_controller_takes_the_others_snapshot(leader: str, tmp_path: Path) -> None:
     """A controller whose disk is new gets the state by FetchSnapshot from a leader of the other kind, and can lead with it."""
-    other = MINI if leader == KAFKA else KAFKA
+    other = other_kind(leader)
     nodes = [(1, leader, CONTROLLER), (2, leader, CONTROLLER), (3, other, CONTROLLER), (4, MINI, "broker")]
     with MixedCluster(tmp_path, nodes, properties=SNAPSHOTS) as cluster:
         cluster.format(1, 2, 4)

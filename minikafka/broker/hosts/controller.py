@@ -128,6 +128,8 @@ class ControllerHost:
                 self._watch_connection(core, request, connection)
             core.state.next_offset = self._raft.log_end_offset
             result = core.handle(request, version, self._environment.clock.now_ms())
+            # An upgrade of kraft.version has put its own batch into the log.
+            core.state.next_offset = self._raft.log_end_offset
             last = self._write(core, result.records, result.atomic)
         except NotLeader:
             self._deactivate()
@@ -226,6 +228,7 @@ class ControllerHost:
         core = Controller(
             self._config, self._rules, self._environment.random, image, self._raft.log_end_offset, now_ms, self._predecessor
         )
+        core.features.kraft = self._raft
         self._core = core
         self._predecessor = self._config.node_id
         log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)

@@ -267,6 +267,14 @@ class RaftHost:
         """Give up leadership of `epoch` (the active controller cannot go on)."""
         self._carry_out(self.quorum.resign(epoch, self._now()))
 
+    def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> str | None:
+        """From static voters to dynamic ones (KIP-853); why that cannot be done, None if it is in the log (or could be)."""
+        quorum = self.quorum
+        fault = quorum.upgrade_fault(level)
+        if fault is None and not validate_only:
+            self._carry_out(quorum.upgrade_kraft_version(level, self._now()))
+        return fault
+
     def subscribe(self, listener: RaftListener) -> None:
         """Before or after `start`; a late listener is brought up from the latest snapshot and the log."""
         subscription = self._delivery.add(listener)
@@ -378,7 +386,7 @@ class RaftHost:
         self._events.appendleft(self._log.append_leader_change(effect))
 
     def _voters(self, effect: ev.AppendVoters) -> None:
-        self._events.appendleft(self._log.append_voters(effect.epoch, effect.voter_set))
+        self._events.appendleft(self._log.append_voters(effect.epoch, effect.voter_set, effect.kraft_version))
 
     def _fetched(self, effect: ev.AppendFetched) -> None:
         appended: list[ev.Event] = [*self._log.append_fetched(memoryview(effect.records), effect.epoch), ev.FetchedAppended()]

@@ -179,9 +179,15 @@ class MetadataLog:
             records.append(voters_record(effect.voter_set, wall_ms))
         return self._append(control_batch(records, base_offset=0, partition_leader_epoch=effect.epoch), effect.epoch, voters, versions)
 
-    def append_voters(self, epoch: int, voters: VoterSet) -> BatchAppended:
-        batch = control_batch([voters_record(voters, self._wall_ms())], base_offset=0, partition_leader_epoch=epoch)
-        return self._append(batch, epoch, [(self.log.log_end_offset, voters)], [])
+    def append_voters(self, epoch: int, voters: VoterSet, kraft_version: int | None) -> BatchAppended:
+        wall_ms, base = self._wall_ms(), self.log.log_end_offset
+        records = [voters_record(voters, wall_ms)]
+        versions: list[tuple[int, int]] = []
+        if kraft_version is not None:
+            records.insert(0, version_record(kraft_version, wall_ms))
+            versions.append((base, kraft_version))
+        batch = control_batch(records, base_offset=0, partition_leader_epoch=epoch)
+        return self._append(batch, epoch, [(base + len(records) - 1, voters)], versions)
 
     def _append(
         self, batch: bytearray, epoch: int, voters: list[tuple[int, VoterSet]], versions: list[tuple[int, int]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from minikafka.core.controller.config import DEFAULT_FEATURES, ControllerConfig
 from minikafka.core.controller.state import CLUSTER_DEFAULT, MIN_INSYNC_REPLICAS, ControllerState, Result
@@ -34,12 +34,24 @@ def bootstrap_records(features: Mapping[str, int], min_insync_replicas: int) -> 
     return records
 
 
+class KraftVersion(Protocol):
+    """The quorum's own feature, which is in control records of its log and not in the image."""
+
+    @property
+    def kraft_version(self) -> int:
+        """0 static voters, 1 dynamic ones."""
+
+    def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> str | None:
+        """Append the upgrade; why that cannot be done, or None."""
+
+
 class FeatureControl:
-    """Decides about feature levels."""
+    """Decides about feature levels. `kraft`: set by the host; without it kraft.version cannot be changed."""
 
     def __init__(self, config: ControllerConfig, state: ControllerState) -> None:
         self._config = config
         self._state = state
+        self.kraft: KraftVersion | None = None
 
     def update(self, request: UpdateFeaturesRequest, version: int) -> Result:
         """UpdateFeatures: all or nothing; the first fault is everybody's."""
@@ -56,8 +68,11 @@ class FeatureControl:
                     ErrorCode.INVALID_UPDATE_VERSION,
                     f"The update failed for all features since the following feature had an error: {fault}",
                 )
-            if self._state.image.features.get(update.feature, 0) != update.max_version_level:
+            if update.feature != KRAFT_VERSION and self._state.image.features.get(update.feature, 0) != update.max_version_level:
                 records.append(FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level))
+        for update in request.feature_updates:
+            if update.feature == KRAFT_VERSION and self.kraft is not None and not request.validate_only:
+                self.kraft.upgrade_kraft_version(update.max_version_level, validate_only=False)
         response = UpdateFeaturesResponse(error_message=None)
         if version <= 1:
             response.results = [UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_message=None) for name in names]
@@ -66,7 +81,7 @@ class FeatureControl:
     def _fault(self, name: str, level: int, kind: int) -> str | None:
         prefix = f"Invalid update version {level} for feature {name}."
         supported = self._config.supported_features.get(name)
-        if supported is None or name == KRAFT_VERSION:
+        if supported is None or (name == KRAFT_VERSION and self.kraft is None):
             return f"{prefix} Local controller {self._config.node_id} does not support this feature."
         low, high = supported
         if level != 0 and not low <= level <= high:
@@ -78,6 +93,8 @@ class FeatureControl:
             if level != 0 and not own_low <= level <= own_high:
                 return f"{prefix} Broker {broker.broker_id} only supports versions {own_low}-{own_high}"
         current = self._state.image.features.get(name, 0)
+        if name == KRAFT_VERSION and self.kraft is not None:
+            current = self.kraft.kraft_version
         if kind not in {UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE}:
             return f"{prefix} The controller does not support the given upgrade type."
         if level < current:
@@ -88,4 +105,7 @@ class FeatureControl:
                 )
             if name == METADATA_VERSION:
                 return f"{prefix} Unsafe metadata downgrade is not supported in this version."
+        if name == KRAFT_VERSION and self.kraft is not None:
+            fault = self.kraft.upgrade_kraft_version(level, validate_only=True)
+            return None if fault is None else f"{prefix} {fault}"
         return None

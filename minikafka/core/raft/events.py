@@ -119,11 +119,12 @@ class AppendLeaderChange:
 
 @dataclass(slots=True)
 class AppendVoters:
-    """Append one control batch with a KRaftVoters record."""
+    """Append one control batch with, if given, a KRaftVersion record, and a KRaftVoters record."""
 
     RANK = 1
     epoch: int
     voter_set: VoterSet
+    kraft_version: int | None = None
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Changes of the voter set, one at a time (KIP-853): AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
+"""Changes of the voter set, one at a time (KIP-853): AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter; static voters made dynamic."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 CHANGE_MS_MAX = 60_000
 #: A joining replica counts as caught up if it fetched this recently.
 CAUGHT_UP_MS = 3_600_000
+#: Levels of kraft.version that a voter of ours supports.
+KRAFT_VERSION_MIN, KRAFT_VERSION_MAX = 0, 1
 
 
 @dataclass(slots=True)
@@ -45,9 +47,14 @@ def voters_text(voters: VoterSet) -> str:
 def own_change(quorum: Quorum, role: Follower, now_ms: int) -> m.Request | None:
     """What a follower asks of the leader for itself: new endpoints of a voter; with controller.quorum.auto.join.enable to become a voter,
     after the one that had its id and another disk is removed."""
-    if quorum.history.kraft_version < 1 or not quorum.can_be_voter or not quorum.endpoints or now_ms < role.membership_at_ms:
+    if not quorum.can_be_voter or not quorum.endpoints or now_ms < role.membership_at_ms:
         return None
     voter = quorum.voters.get(quorum.local.node_id)
+    if quorum.history.kraft_version < 1:
+        # A leader has to know the directory ids of static voters before it can make them dynamic.
+        if voter is None or role.has_told_leader or not role.has_fetched or quorum.high_watermark < 0:
+            return None
+        return m.UpdateVoterRequest(role.epoch, quorum.local, quorum.endpoints, KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
     if voter is not None and voter.key == quorum.local:
         if voter.endpoints == quorum.endpoints or quorum.high_watermark < 0:
             return None
@@ -73,6 +80,10 @@ def on_request(
     refusal = _refusal(quorum, role, request)
     if refusal is not None:
         quorum.respond(token, quorum.reply_to(request, *refusal))
+        return
+    if isinstance(request, m.UpdateVoterRequest) and quorum.history.kraft_version < 1:
+        role.told[request.key.node_id] = Voter(request.key, request.endpoints, request.version_min, request.version_max)
+        quorum.respond(token, quorum.reply_to(request, ErrorCode.NONE))
         return
     timeout = min(request.timeout_ms, CHANGE_MS_MAX) if isinstance(request, m.AddVoterRequest) else CHANGE_MS_MAX
     change = quorum.pending_change = PendingChange(token, request, now_ms + max(timeout, 0))
@@ -108,7 +119,9 @@ def _refusal(quorum: Quorum, role: Leader, request: m.Request) -> tuple[ErrorCod
             return ErrorCode.VOTER_NOT_FOUND, f"{key_text(key)} is not a voter."
         if not request.endpoints:
             return ErrorCode.INVALID_REQUEST, "An endpoint of the default listener is needed."
-    if quorum.history.kraft_version < 1:
+        if not request.version_min <= quorum.history.kraft_version <= request.version_max:
+            return ErrorCode.INVALID_REQUEST, "The voter does not support the kraft.version of the quorum."
+    elif quorum.history.kraft_version < 1:
         return ErrorCode.UNSUPPORTED_VERSION, "Cluster doesn't support adding or removing voters because kraft.version is 0"
     if isinstance(request, m.AddVoterRequest) and not request.endpoints:
         return ErrorCode.INVALID_REQUEST, "Add voter request didn't include the default listener"
@@ -119,6 +132,44 @@ def _refusal(quorum: Quorum, role: Leader, request: m.Request) -> tuple[ErrorCod
     if quorum.history.latest_offset >= quorum.high_watermark:
         return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for the set of voters at the end of the log to be committed."
     return None
+
+
+def on_update_reply(quorum: Quorum, node_id: int, request: m.UpdateVoterRequest, reply: m.Reply) -> None:
+    """The leader knows of this static voter, or is too old to want to."""
+    role = quorum.role
+    if isinstance(role, Follower) and role.epoch == request.epoch and role.leader_id == node_id:
+        role.has_told_leader = reply.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def upgrade_fault(quorum: Quorum, level: int) -> str | None:
+    """Why the static voters cannot become dynamic ones now: each must have told its directory id, and that it supports `level`."""
+    role, version = quorum.role, quorum.history.kraft_version
+    if not isinstance(role, Leader):
+        return "This node is not the leader of the quorum."
+    if not KRAFT_VERSION_MIN <= level <= KRAFT_VERSION_MAX:
+        return f"The quorum only supports versions {KRAFT_VERSION_MIN}-{KRAFT_VERSION_MAX}"
+    if level == version:
+        return None
+    if level < version:
+        return "Can't downgrade the version of this feature."
+    silent = [node_id for node_id in quorum.voters.node_ids if node_id != quorum.local.node_id and node_id not in role.told]
+    if silent:
+        return f"Directory id must be known for all of the voters: not known of {', '.join(map(str, silent))}"
+    if not all(role.told[node_id].version_max >= level for node_id in quorum.voters.node_ids if node_id != quorum.local.node_id):
+        return f"Invalid upgrade of kraft.version to version {level} because not all of the voters support it"
+    if quorum.high_watermark <= role.epoch_start or not quorum.endpoints:
+        return "The leader has not committed a record of its epoch yet."
+    return None
+
+
+def upgrade(quorum: Quorum, level: int) -> None:
+    """The first voter set in the log, with the version that makes it count."""
+    role = quorum.role
+    if not isinstance(role, Leader) or level == quorum.history.kraft_version:
+        return
+    own = Voter(quorum.local, quorum.endpoints, KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
+    voters = VoterSet(own if node_id == quorum.local.node_id else role.told[node_id] for node_id in quorum.voters.node_ids)
+    quorum.effect(AppendVoters(role.epoch, voters, level))
 
 
 def _try_add(quorum: Quorum, role: Leader, change: PendingChange, now_ms: int) -> None:

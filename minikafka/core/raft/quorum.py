@@ -212,6 +212,15 @@ class Quorum:
             self.become_resigned(now_ms)
         return self._finish(now_ms)
 
+    def upgrade_fault(self, level: int) -> str | None:
+        """Why kraft.version cannot be raised to `level` now, None if it can."""
+        return membership.upgrade_fault(self, level)
+
+    def upgrade_kraft_version(self, level: int, now_ms: int) -> list[Effect]:
+        """The active controller raises kraft.version: the static voters become the first set in the log."""
+        membership.upgrade(self, level)
+        return self._finish(now_ms)
+
     def next_deadline(self) -> int | None:
         """When `on_deadline` has something to do."""
         if not self._is_started:
@@ -304,6 +313,8 @@ class Quorum:
             leading.on_begin_reply(self, entry.node_id, request, reply, now_ms)
         elif isinstance(request, m.EndQuorumEpochRequest):
             voting.on_end_reply(self, entry.node_id, request, reply, now_ms)
+        elif isinstance(request, m.UpdateVoterRequest):
+            membership.on_update_reply(self, entry.node_id, request, reply)
         if reply.error is not ErrorCode.NONE:
             self.requests.back_off(entry.node_id, now_ms)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from minikafka.core.raft.progress import Progress
 from minikafka.core.raft.types import NO_NODE, Endpoint, OffsetAndEpoch, ReplicaKey
+from minikafka.core.raft.voters import Voter
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ class Candidate(Election):
 @dataclass(slots=True)
 class Follower(Role):
     """Fetches from `leader_id`. `has_fetched`: the leader answered in this epoch, so a pre-vote against it is refused
-    until it is lost or says goodbye."""
+    until it is lost or says goodbye. `has_told_leader`: it knows this static voter's directory id and endpoints."""
 
     fetch_deadline_ms: int = 0
     has_fetched: bool = False
@@ -107,6 +108,7 @@ class Follower(Role):
     failures: int = 0
     is_caught_up: bool = False
     membership_at_ms: int = 0
+    has_told_leader: bool = False
 
     def can_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
         # The vote of this epoch may be asked for again only in the role it was given in: the epoch has its leader.
@@ -124,7 +126,7 @@ class Resigned(Role):
 
 @dataclass(slots=True)
 class Leader(Role):
-    """Leads `epoch`, which begins with the LeaderChange record at `epoch_start`."""
+    """Leads `epoch`, which begins with the LeaderChange record at `epoch_start`. `told`: what static voters have told of themselves."""
 
     epoch_start: int = 0
     granting: tuple[int, ...] = ()
@@ -133,6 +135,7 @@ class Leader(Role):
     begin_deadlines_ms: dict[int, int] = field(default_factory=dict)
     check_deadline_ms: int | None = None
     resign_requested: bool = False
+    told: dict[int, Voter] = field(default_factory=dict)
 
     def can_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
         return False

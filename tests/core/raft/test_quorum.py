@@ -27,9 +27,11 @@ def voters(*node_ids: int) -> VoterSet:
 class Replica:
     """A quorum and the effects that it asked for; the disk is instantaneous unless `slow`."""
 
-    def __init__(self, node_id: int, members: VoterSet, *, log: LogState | None = None, state: ElectionState | None = None) -> None:
+    def __init__(
+        self, node_id: int, members: VoterSet, *, log: LogState | None = None, state: ElectionState | None = None, version: int = 1
+    ) -> None:
         self.quorum = Quorum(
-            key(node_id), QuorumConfig(), random.Random(1), log or LogState(), VoterHistory(members, 1), state or ElectionState(),
+            key(node_id), QuorumConfig(), random.Random(1), log or LogState(), VoterHistory(members, version), state or ElectionState(),
             endpoints=[Endpoint("C", "h", node_id)],
         )  # fmt: skip
         self.now = 0
@@ -72,9 +74,9 @@ class Replica:
         return [effect for effect in self.effects if isinstance(effect, ev.Send) and isinstance(effect.request, kind)]
 
 
-def elected(node_id: int = 1, members: VoterSet | None = None) -> Replica:
+def elected(node_id: int = 1, members: VoterSet | None = None, version: int = 1) -> Replica:
     """The leader of epoch 1 of three."""
-    replica = Replica(node_id, members or voters(1, 2, 3))
+    replica = Replica(node_id, members or voters(1, 2, 3), version=version)
     replica.start()
     while not replica.sent(m.VoteRequest):
         replica.until_deadline()
@@ -336,3 +338,24 @@ def test_made_up_replicas_fill_no_memory() -> None:
         leader.ask(fetch(2, 1, 3, 1, wait=0))
         leader.ask(fetch(100 + number, 1, 3, 1, wait=0))
     assert len(leader.quorum.role.progress.replicas) < 1500
+
+
+def test_static_voters_become_dynamic_once_all_have_told_of_themselves() -> None:
+    """KIP-853: kraft.version 0 to 1. The leader learns directory ids and endpoints by UpdateRaftVoter, and writes them as the first set."""
+    static = VoterSet(Voter(ReplicaKey(n), (Endpoint("C", f"h{n}", 9000 + n),)) for n in (1, 2))
+    leader = elected(1, static, version=0)
+    quorum = leader.quorum
+    quorum.endpoints = (Endpoint("C", "h1", 9001),)
+    other = key(2)
+    leader.ask(fetch(2, quorum.epoch, quorum.log.end_offset, quorum.log.last_epoch, wait=0))
+    assert quorum.high_watermark == quorum.log.end_offset
+    assert "known for all of the voters: not known of 2" in quorum.upgrade_fault(1)
+    update = m.UpdateVoterRequest(quorum.epoch, other, (Endpoint("C", "h2", 9002),), 0, 1)
+    assert leader.ask(update).error is ErrorCode.NONE
+    assert quorum.history.latest_offset == -1 and quorum.voters == static
+    assert quorum.upgrade_fault(1) is None and "only supports versions 0-1" in quorum.upgrade_fault(2)
+    appended = [effect for effect in quorum.upgrade_kraft_version(1, 0) if isinstance(effect, ev.AppendVoters)]
+    assert len(appended) == 1 and appended[0].kraft_version == 1
+    assert [voter.key for voter in appended[0].voter_set.voters()] == [quorum.local, other]
+    refused = leader.ask(m.UpdateVoterRequest(quorum.epoch, ReplicaKey(3, bytes(16)), (Endpoint("C", "h3", 9003),), 0, 1))
+    assert refused.error is ErrorCode.VOTER_NOT_FOUND
