@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 @click.option("--key", default="", help="Column of the key; rows without a key go round the partitions.")
 @click.option("--value", default="", help="Column of the value [default: the row as JSON].")
 @click.option("--timestamp", default="", help="Column of the record's time [default: now].")
+@click.option("--header", "headers", multiple=True, metavar="NAME=COLUMN", help="A record header from a column (repeatable).")
+@click.option("--partition", "partition_column", default="", help="Column of the partition [default: by the key].")
+@click.option("--partitioner", type=click.Choice(["murmur2", "crc32"]), default="murmur2", show_default=True, help="Kafka's, librdkafka's.")
 @click.option("--partitions", type=click.IntRange(0), default=0, help="Create the topic with this many partitions when it is missing.")
 @click.option("--replication-factor", type=int, default=-1, help="For --partitions [default: the broker's].")
 @click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True)
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 @click.option("--master", default=None, help="Spark master URL.")
 @click.option("--processes", type=click.IntRange(0), default=0, help="Processes of the local engine [default: one a core].")
 @click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes a unit of work.")
+@click.option("--job-id", default="", help="Name the load; the same command with the same name goes on where it stopped [default: random].")
+@click.option("--throttle", type=click.IntRange(0), default=0, metavar="BYTES", help="At most so many bytes a second, all tasks together.")
 @click.option("--dry-run", is_flag=True, help="Read, partition and encode, but send nothing.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def load(
@@ -51,6 +57,9 @@ def load(
     key: str,
     value: str,
     timestamp: str,
+    headers: tuple[str, ...],
+    partition_column: str,
+    partitioner: str,
     partitions: int,
     replication_factor: int,
     compression: str,
@@ -61,10 +70,12 @@ def load(
     master: str | None,
     processes: int,
     split_bytes: int,
+    job_id: str,
+    throttle: int,
     dry_run: bool,
     output: str,
 ) -> None:
-    """Load TABLE (a file, a directory or a pattern) into a topic with acks=all.
+    """Load TABLE (a file, a directory or a pattern) into a topic with acks=all, each row exactly once.
 
     Exit status: 0 every row was acknowledged, 1 some were not, 2 usage or an unreadable table.
     """
@@ -90,10 +101,15 @@ def load(
         format_name or "",
         delimiter,
         dry_run,
+        partition=partition_column,
+        headers=tuple(_header(text) for text in headers),
+        partitioner=partitioner,
+        job=job_id,
+        bytes_per_second=throttle,
     )
     driver = _engine(engine, master, processes)
     try:
-        report = run_load(table, options, driver, _progress if sys.stderr.isatty() and output == "table" else None)
+        report = run_load(table, options, driver, Progress() if sys.stderr.isatty() and output == "table" else None)
     except (TableError, ValueError) as error:
         _fail(str(error), 2)
     except (LoadFailed, ProduceFailed) as error:
@@ -121,9 +137,25 @@ def _engine(name: str, master: str | None, processes: int) -> Any:
     return LocalEngine(processes)
 
 
-def _progress(rows: int, done: int, planned: int) -> None:
-    end = "\r" if done < planned else "\n"
-    click.echo(f"  {rows:,} rows, {100 * done // max(planned, 1)} % of the table   {end}", nl=False, err=True)
+class Progress:
+    """One line that is written over: rows, share, rate and what is left."""
+
+    def __init__(self) -> None:
+        self.begun = time.monotonic()
+
+    def __call__(self, rows: int, done: int, planned: int) -> None:
+        passed = max(time.monotonic() - self.begun, 1e-3)
+        left = passed * (planned - done) / done if done else 0.0
+        end = "\r" if done < planned else "\n"
+        text = f"  {rows:,} rows, {100 * done // max(planned, 1)} % of the table, {rows / passed:,.0f} rows/s, about {left:.0f} s left   "
+        click.echo(text + end, nl=False, err=True)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, found, column = text.partition("=")
+    if not found or not name or not column:
+        _fail(f"--header {text}: expected NAME=COLUMN", 2)
+    return name, column
 
 
 def _as_dict(report: LoadReport) -> dict[str, Any]:
@@ -139,6 +171,10 @@ def _as_dict(report: LoadReport) -> dict[str, Any]:
         "engine": report.engine,
         "seconds": round(report.seconds, 3),
         "rows_per_second": round(report.rows_per_second),
+        "job": report.job,
+        "repeated": report.repeated,
+        "reconciled": report.reconciled,
+        "already_done": report.already_done,
         "offsets": {str(k): list(v) for k, v in report.offsets.items()},
     }
 
@@ -149,6 +185,11 @@ def _line(report: LoadReport, dry_run: bool) -> str:
     what = "Dry run, nothing sent:" if dry_run else "Loaded"
     line = f"{what} {report.rows:,} rows ({human_bytes(report.bytes)} in {report.batches:,} batches) into {report.topic}, "
     line += f"{report.partitions} partitions, in {report.seconds:.2f} s ({report.rows_per_second:,.0f} rows/s)"
+    if report.already_done:
+        return f"Job {report.job} is done already: {report.rows:,} rows are in {report.topic}; nothing was sent"
     if not dry_run:
         line += f"; acknowledged by all in-sync replicas: {report.acknowledged:,}"
+        line += ", confirmed by the leaders" if report.reconciled else ""
+        line += f" ({report.repeated:,} by an earlier run)" if report.repeated else ""
+        line += f"; job {report.job}"
     return line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from minikafka.spark.fetch_client import Security
 from minikafka.spark.findings import NOTE, Finding, FindingList
 from minikafka.spark.live import add_live_replicas
 from minikafka.spark.scan import Detail, SegmentSummary, detail, scan_segments
-from minikafka.spark.sources import Plan, SegmentTask, make_plan, partition_tasks, split
+from minikafka.spark.sources import Plan, SegmentTask, changed, make_plan, partition_tasks, split
 
 Item = TypeVar("Item")
+ATTEMPTS_MAX = 6
 HEX_BATCH_BYTES_MAX = 1 << 20
 FAILING = {compare.LOST, compare.CORRUPT, compare.DIVERGENT, compare.MISSING}
 Result = TypeVar("Result")
@@ -156,29 +158,50 @@ def _round(
 def _confirmed(
     paths: Iterable[str], engine: Engine, options: AuditOptions, plan: Plan, partitions: list[PartitionResult], views: Views
 ) -> list[PartitionResult]:
-    """Failing partitions of brokers that were not stopped cleanly are judged again: a file seen in mid-write is no fault."""
-    doubtful = {
-        (one.topic, one.partition)
-        for one in partitions
-        if one.verdict in FAILING and any(row["clean_shutdown"] is False for row in one.replicas or [{"clean_shutdown": False}])
-    }
-    if not options.confirm or not doubtful:
+    """Failing partitions of brokers that were not stopped cleanly are judged again: a file seen in mid-write is no fault.
+
+    A fault counts when it is seen twice and no segment was replaced, cut or deleted while it was read the second time. What never
+    holds still is left out, and said.
+    """
+    results = {(one.topic, one.partition): one for one in partitions}
+    first = {key: one.verdict for key, one in results.items()}
+    doubtful = {key for key, one in results.items() if _is_doubtful(one)}
+    if not options.confirm:
         return partitions
-    again, second, seen, _, _ = _round(paths, engine, options, doubtful)
-    plan.missing.update(again.missing)
-    views.update(seen)
-    results = {(one.topic, one.partition): one for one in second}
-    kept = []
-    for one in partitions:
-        key = one.topic, one.partition
-        later = results.get(key, None if key in doubtful else one)
-        if later is None:
-            continue
-        if key in doubtful and later.verdict not in FAILING:
-            text = f"the first reading gave {one.verdict}, the second {later.verdict}: the files changed under the reader"
-            later.findings.add(Finding("replica-reread", text, one.topic, one.partition, one.brokers, level=NOTE))
-        kept.append(later)
-    return kept
+    for attempt in range(ATTEMPTS_MAX):
+        if not doubtful:
+            break
+        time.sleep(0.1 * attempt)
+        again, judged, seen, _, _ = _round(paths, engine, options, doubtful)
+        plan.missing.update(again.missing)
+        views.update(seen)
+        found = {(one.topic, one.partition): one for one in judged}
+        for key in list(doubtful):
+            later = found.get(key)
+            if later is None:
+                results.pop(key, None)
+                doubtful.discard(key)
+                continue
+            results[key] = later
+            if not _is_doubtful(later) or not any(changed(one.replica) for one in seen.get(key, [])):
+                doubtful.discard(key)
+            if later.verdict not in FAILING and key not in doubtful:
+                text = f"the first reading gave {first[key]}, a later one {later.verdict}: the files changed under the reader"
+                later.findings.add(Finding("replica-reread", text, *key, later.brokers, level=NOTE))
+    for key in doubtful:
+        text = f"its segments were replaced or cut at each of {ATTEMPTS_MAX} readings"
+        moved = Finding("replica-reread", text, *key, results[key].brokers, level=NOTE)
+        results[key] = dataclasses.replace(results[key], verdict=compare.SKIPPED, findings=FindingList())
+        results[key].findings.add(moved)
+    if plan.findings.total("error") and any(directory.clean is False for directory in plan.directories):
+        plan.findings = make_plan(paths, options.topics, options.findings_each_max, [("", -1)]).findings
+    return list(results.values())
+
+
+def _is_doubtful(result: PartitionResult) -> bool:
+    moved = result.verdict == compare.SKIPPED and ("replica-reread", NOTE) in result.findings.counts
+    live = any(row["clean_shutdown"] is False for row in result.replicas or [{"clean_shutdown": False}])
+    return live and (moved or result.verdict in FAILING)
 
 
 def _judge_all(
@@ -293,8 +316,11 @@ def read_detail(view: ReplicaView, key: Key, low: int, high: int) -> Detail:
 
 def compare_surviving(one: ReplicaView, other: ReplicaView, key: Key, low: int, high: int) -> Finding | None:
     """Records at the same offset must be the same on both, whatever each broker's cleaner removed."""
-    left = logical.surviving(zip(*_places(one, key), strict=True), low, high)
-    right = logical.surviving(zip(*_places(other, key), strict=True), low, high)
+    try:
+        left = logical.surviving(zip(*_places(one, key), strict=True), low, high)
+        right = logical.surviving(zip(*_places(other, key), strict=True), low, high)
+    except OSError as error:
+        return _changed_meanwhile(one, other, low, error)
     for offset in sorted(left.keys() & right.keys()):
         if left[offset] != right[offset]:
             replica = one.replica
@@ -306,12 +332,15 @@ def compare_surviving(one: ReplicaView, other: ReplicaView, key: Key, low: int, 
 def compare_latest(one: ReplicaView, other: ReplicaView, low: int, fence: int) -> Finding | None:
     """The latest record of every key below the fence, in as many passes as keep the memory bounded."""
     passes = 1 + max(one.records, other.records) // logical.RECORDS_A_PASS
-    cleaned = (_cleaned(one), _cleaned(other))
+    cleaned = (compare.cleaned_below(one), compare.cleaned_below(other))
     worst: tuple[int, int, str] | None = None
     for number in range(passes):
-        left, right = (
-            logical.latest([summary.task for summary in side.summaries], side.aborted, passes, number, low) for side in (one, other)
-        )
+        try:
+            left, right = (
+                logical.latest([summary.task for summary in side.summaries], side.aborted, passes, number, low) for side in (one, other)
+            )
+        except OSError as error:
+            return _changed_meanwhile(one, other, low, error)
         found = logical.first_lost_key(left, right, fence, cleaned)
         worst = min((entry for entry in (worst, found) if entry is not None), default=None)
     if worst is None:
@@ -323,6 +352,7 @@ def compare_latest(one: ReplicaView, other: ReplicaView, low: int, fence: int) -
     return Finding("replica-differs", text, replica.topic, replica.partition, (odd.broker,), offset, cause=cause)
 
 
-def _cleaned(view: ReplicaView) -> int:
-    """How far the cleaner may have come: its checkpoint, else everything but the active segment."""
-    return view.replica.cleaned or (view.replica.segments[-1].base_offset if view.compacted else 0)
+def _changed_meanwhile(one: ReplicaView, other: ReplicaView, low: int, error: OSError) -> Finding:
+    text = f"the cleaned part could not be compared by key: {error.filename or one.replica.path}: {error.strerror}"
+    replica = one.replica
+    return Finding("replica-reread", text, replica.topic, replica.partition, (one.broker, other.broker), low)

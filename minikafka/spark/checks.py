@@ -254,12 +254,20 @@ def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:
 # ---- leader epochs and checkpoints --------------------------------------------------------------------------------------------
 
 
-def epoch_checkpoint(entries: list[tuple[int, int]], runs: list[tuple[int, int, int]], log_start: int, log_end: int) -> Iterator[Finding]:
+def epoch_checkpoint(
+    entries: list[tuple[int, int]], runs: list[tuple[int, int, int]], log_start: int, log_end: int, clean: bool, cleaned: int
+) -> Iterator[Finding]:
     """The checkpoint against the batches. runs: (epoch, first offset, last offset) of neighbouring batches with one epoch, in order.
 
     The leader stores (epoch, log end) when it is elected and a follower when it meets the epoch, so an epoch that has batches
     begins exactly at the first of them; only the first run may have lost its beginning to retention (LeaderEpochFileCache).
+    A running follower raises its log start, and cuts the checkpoint, long before it deletes the segments or writes the log start
+    down; so without a `clean` stop the checkpoint's first entry counts as log start. Below `cleaned` an epoch's first batches may
+    have been compacted away.
     """
+    if entries and not clean:
+        log_start = max(log_start, entries[0][1])
+    runs = [run for run in runs if run[2] >= log_start]
     for before, after in pairwise(entries):
         if after[0] <= before[0] or after[1] < before[1]:
             yield Finding(
@@ -276,7 +284,7 @@ def epoch_checkpoint(entries: list[tuple[int, int]], runs: list[tuple[int, int, 
             yield Finding(
                 "epoch-checkpoint", f"batches {first}..{last} have epoch {epoch}, which the checkpoint does not know", offset=first
             )
-        elif (number == 0 and start > max(first, log_start)) or (number > 0 and start != first):
+        elif (number == 0 and start > max(first, log_start)) or (number > 0 and start != first and not start < first <= cleaned):
             yield Finding(
                 "epoch-checkpoint",
                 f"epoch {epoch} starts at {start} by the checkpoint and at {first} by the batches",

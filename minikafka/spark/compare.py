@@ -98,6 +98,11 @@ def view(replica: Replica, summaries: list[SegmentSummary]) -> ReplicaView:
         result.log_start = max([result.log_start, *(summary.task.next_base for summary in vanished)])
         text = f"{len(vanished)} segments were deleted while the log was read; it is judged from offset {result.log_start}"
         _add(replica, Finding("replica-reread", text, offset=result.log_start))
+    if summaries and summaries[-1].vanished:
+        # Its newest segment is gone too: whatever was read before says nothing of the replica as it is now.
+        result.log_start = result.end_offset = result.readable_to = summaries[-1].task.base_offset
+        replica.high_watermark = result.log_start
+        return result
     result.compacted = any(summary.compacted for summary in present) or replica.cleaned > replica.log_start
     for summary in present:
         replica.findings.extend(summary.findings)
@@ -166,7 +171,9 @@ def _replay(result: ReplicaView, present: list[SegmentSummary]) -> None:
 def _own_checks(result: ReplicaView, broken: bool) -> None:
     replica = result.replica
     if replica.epochs is not None and not broken:
-        for finding in checks.epoch_checkpoint(replica.epochs, result.runs, result.log_start, result.end_offset):
+        for finding in checks.epoch_checkpoint(
+            replica.epochs, result.runs, result.log_start, result.end_offset, replica.clean is True, cleaned_below(result)
+        ):
             finding.file = f"{replica.path}/leader-epoch-checkpoint"
             _add(replica, finding)
     known = replica.high_watermark if replica.high_watermark_known else None
@@ -300,8 +307,10 @@ def _claim_findings(views: list[ReplicaView], findings: FindingList) -> None:
         return
     rows = []
     for one in views:
-        mark = one.replica.high_watermark if one.replica.high_watermark_known else -1
-        rows.append((one.broker, one.replica.topic_id, one.end_offset, mark, one.runs[-1][0] if one.runs else -1))
+        mark, end = one.replica.high_watermark if one.replica.high_watermark_known else -1, one.end_offset
+        if one.replica.place is not None:
+            mark, end = -1, UNBOUNDED  # on the wire a replica shows its log up to its own high watermark only, at a later instant
+        rows.append((one.broker, one.replica.topic_id, end, mark, one.runs[-1][0] if one.runs else -1))
     known = set() if "topic-id" not in {check for check, _ in findings.counts} else {"topic-id"}
     for finding in check_claim(claim, rows):
         if finding.check not in known:
@@ -328,15 +337,24 @@ def _topic_ids(views: list[ReplicaView], findings: FindingList) -> None:
         )
 
 
+def cleaned_below(view: ReplicaView) -> int:
+    """How far the cleaner may have come: its checkpoint, else everything but the active segment of a log that was cleaned."""
+    return view.replica.cleaned or (view.replica.segments[-1].base_offset if view.compacted else 0)
+
+
 def _epoch_forks(views: list[ReplicaView], findings: FindingList) -> None:
-    """The same epoch must start at the same offset wherever a replica still has that start."""
+    """The same epoch must start at the same offset wherever a replica still has that start.
+
+    A follower learns an epoch from the first batch of it that is left: where batches were compacted away, its start lies later.
+    """
+    cleaned = max(cleaned_below(one) for one in views)
     starts: dict[int, dict[int, list[str]]] = {}
     for one in views:
         for epoch, start in one.replica.epochs or []:
             if one.log_start < start:
                 starts.setdefault(epoch, {}).setdefault(start, []).append(one.broker)
     for epoch, places in sorted(starts.items()):
-        if len(places) > 1:
+        if len(places) > 1 and min(places) >= cleaned:
             text = "; ".join(f"{start} on {_names(brokers)}" for start, brokers in sorted(places.items()))
             fewest = min(places.values(), key=len)
             findings.add(_finding("epoch-fork", f"leader epoch {epoch} starts at {text}", views, tuple(fewest), offset=min(places)))
@@ -452,7 +470,7 @@ class _Comparison:
             self.differed_logically[id(other)] = other
             found = self.logical(views[0], other, key, low, high)
             if found is not None:
-                found.level = ERROR if committed else NOTE
+                found.level = ERROR if committed and found.check == "replica-differs" else NOTE
                 self.findings.add(found)
                 gone.append(other)
         if not gone and (cell := views[0].cells.get(key)) is not None:

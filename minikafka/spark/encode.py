@@ -8,6 +8,7 @@ records at once; one element-wise join then gives the bytes of all records in on
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -60,12 +61,23 @@ def murmur2(array: pa.Array) -> Column:
     return value ^ (value >> np.uint32(15))
 
 
-def partitions_of(keys: pa.Array | None, rows: int, partitions: int, first_row: int = 0) -> Column:
-    """The partition of every row: murmur2 of the key as Kafka's default partitioner has it; rows without a key go round."""
+def crc32(array: pa.Array) -> Column:
+    """zlib's CRC-32 of every key, as uint32: what librdkafka's `consistent` partitioner takes. Nulls hash as empty."""
+    return np.array([zlib.crc32(key or b"") for key in array.to_pylist()], np.uint32)
+
+
+def partitions_of(keys: pa.Array | None, rows: int, partitions: int, first_row: int = 0, partitioner: str = "murmur2") -> Column:
+    """The partition of every row by its key; rows without a key go round.
+
+    "murmur2" is the default of Kafka's Java client (the sign bit taken off), "crc32" that of librdkafka.
+    """
     around = (np.arange(first_row, first_row + rows, dtype=np.int64) % partitions).astype(np.int64)
     if keys is None:
         return around
-    hashed = (murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
+    if partitioner == "crc32":
+        hashed = crc32(keys).astype(np.int64) % partitions
+    else:
+        hashed = (murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
     if keys.null_count:
         return np.where(np.asarray(keys.is_null()), around, hashed)
     return hashed
@@ -99,10 +111,11 @@ def _scatter_varint(out: Column, at: Column, values: Column, lengths: Column) ->
 
 
 def frame_records(
-    keys: pa.Array | None, values: pa.Array, timestamp_delta: Column | None, offset_delta: Column
+    keys: pa.Array | None, values: pa.Array, timestamp_delta: Column | None, offset_delta: Column, tail: pa.Array | None = None
 ) -> tuple[Column, pa.Buffer]:
-    """All records framed, behind each other: (int64 offsets of length n + 1, data)."""
+    """All records framed, behind each other: (int64 offsets of length n + 1, data). `tail`: header count and headers of each record."""
     rows = len(values)
+    tail_length = binary_parts(tail)[1] if tail is not None else 1
     key_length = binary_parts(keys)[1] if keys is not None else np.full(rows, -1, np.int64)
     value_length = binary_parts(values)[1]
     fields = [zigzag(key_length)]
@@ -120,7 +133,7 @@ def frame_records(
         + np.maximum(key_length, 0)
         + lengths["value"]
         + np.maximum(value_length, 0)
-        + 1
+        + tail_length
     )
     total = zigzag(body)
     total_length = varint_lengths(total)
@@ -140,10 +153,34 @@ def frame_records(
     parts = [_binary(prefix, prefix_offsets)]
     if keys is not None:
         parts.append(keys)
-    parts += [_binary(middle, middle_offsets), values, pa.scalar(b"\0", pa.binary())]
+    parts += [_binary(middle, middle_offsets), values, pa.scalar(b"\0", pa.binary()) if tail is None else tail]
     joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b"")
     offsets = np.frombuffer(joined.buffers()[1], np.int32, rows + 1 + joined.offset)[joined.offset :].astype(np.int64)
     return offsets, joined.buffers()[2]
+
+
+def header_tail(headers: list[tuple[str, pa.Array]]) -> pa.Array:
+    """What follows the value of each record: varint count, then varint name length, name, varint value length (-1 null), value."""
+    parts: list[Any] = [pa.scalar(_varint_bytes(len(headers)), pa.binary())]
+    for name, values in headers:
+        encoded = name.encode()
+        lengths = zigzag(binary_parts(values)[1])
+        sizes = varint_lengths(lengths)
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        data = np.zeros(int(offsets[-1]), np.uint8)
+        _scatter_varint(data, offsets[:-1], lengths, sizes)
+        parts += [pa.scalar(_varint_bytes(len(encoded)) + encoded, pa.binary()), _binary(data, offsets), values]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b"")
+
+
+def _varint_bytes(value: int) -> bytes:
+    value <<= 1
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
 
 
 def _binary(data: Column, offsets: Column) -> pa.Array:
@@ -170,22 +207,27 @@ def encode_rows(
     timestamps: Column | None = None,
     codec: int = 0,
     compress: Callable[[int, memoryview], bytes] | None = None,
+    headers: list[tuple[str, pa.Array]] | None = None,
 ) -> Iterator[EncodedBatch]:
     """Batches of at most about `batch_bytes` (before compression) for rows whose partitions are given.
 
     Rows of a partition keep their order.
 
-    timestamps: int64 milliseconds, else every record gets `now_ms`. Raises ValueError for a record of more than 1 GiB.
+    timestamps: int64 milliseconds, else every record gets `now_ms`. headers: (name, values of all rows).
+    Raises ValueError for a record of more than 1 GiB.
     """
     order = np.argsort(partition, kind="stable")
     sorted_partition = partition[order]
     take = pa.array(order)
     values = values.take(take)
     keys = keys.take(take) if keys is not None else None
+    tail = header_tail(headers).take(take) if headers else None
     times = timestamps[order] if timestamps is not None else None
     size = np.maximum(binary_parts(values)[1], 0) + 24
     if keys is not None:
         size = size + np.maximum(binary_parts(keys)[1], 0)
+    if tail is not None:
+        size = size + binary_parts(tail)[1]
     starts = _cuts(sorted_partition, size, batch_bytes)
     ends = np.append(starts[1:], len(order))
     counts = ends - starts
@@ -193,7 +235,7 @@ def encode_rows(
     base_time = times[starts] if times is not None else np.full(len(starts), now_ms, np.int64)
     time_delta = times - np.repeat(base_time, counts) if times is not None else None
     last_time = np.maximum.reduceat(times, starts) if times is not None and len(starts) else base_time
-    offsets, buffer = frame_records(keys, values, time_delta, offset_delta)
+    offsets, buffer = frame_records(keys, values, time_delta, offset_delta, tail)
     view = memoryview(buffer)
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         records: Any = view[int(offsets[start]) : int(offsets[end])]

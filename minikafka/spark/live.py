@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 
@@ -21,6 +22,7 @@ from minikafka.spark.metadata_log import PartitionClaim
 from minikafka.spark.sources import LogDirectory, Plan, Replica, Segment
 
 PARTITIONS_A_REQUEST = 500
+FOLLOWERS_WAIT_S = 2.0
 
 
 def add_live_replicas(
@@ -54,6 +56,28 @@ def add_live_replicas(
         path = f"kafka://{place.host}:{place.port}" if place else "kafka:// (down)"
         plan.directories.append(LogDirectory(path, name, state.cluster_id, clean=False))
         _probe(plan, state, node, name, place, sorted(keys), compacted, each_max)
+    _wait_for_followers(plan)
+
+
+def _wait_for_followers(plan: Plan) -> None:
+    """A follower learns of the high watermark with its next fetch: ask in-sync replicas again until they know what a first one knew."""
+    deadline = time.monotonic() + FOLLOWERS_WAIT_S
+    marks = {key: max((one.high_watermark for one in copies if one.place), default=0) for key, copies in plan.replicas.items()}
+    while True:
+        behind: dict[Place, dict[tuple[str, int], Replica]] = {}
+        for key, copies in plan.replicas.items():
+            for one in copies:
+                if one.place and one.high_watermark < marks[key] and one.claim and one.broker.split("/", maxsplit=1)[0] in one.claim.isr:
+                    behind.setdefault(one.place, {})[key] = one
+        if not behind or time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
+        for place, replicas in behind.items():
+            with contextlib.suppress(BrokerError), Connection(place.host, place.port, place.security) as connection:
+                wanted = {key: one.log_start for key, one in replicas.items()}
+                for key, found in connection.fetch(wanted, 1, partition_bytes_max=1).items():
+                    if not found.error:
+                        replicas[key].high_watermark = min(max(replicas[key].high_watermark, found.high_watermark), marks[key])
 
 
 def _compacted(state: ClusterState, security: Security, topics: set[str]) -> set[str]:

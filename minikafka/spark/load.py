@@ -1,27 +1,39 @@
 """Bulk load: a table into a topic, map-side. Each task reads its part, partitions and encodes it, and produces to the leaders.
 
 There is no shuffle: every task may write to every partition. Rows of one task keep their order within a partition; tasks
-interleave. A task that runs twice (Spark retries) writes its rows twice; within a task every row is written once.
+interleave. Every row is written once, also when tasks or the driver die and run again: a task is a fixed set of rows with a producer
+id that the job's ledger keeps, so that a sequence number is the number of a row, and the brokers refuse what they have.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from minikafka.spark.job_ledger import RESUME_MS_MAX, JobLedger, JobState
 
 if TYPE_CHECKING:
     from minikafka.spark.audit import Engine
     from minikafka.spark.tables import Unit
 
+ATTEMPTS_MAX = 3
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """`value` "" makes each row a JSON object. `partitions` 0 takes the topic's own; else the topic is created when missing."""
+    """`value` "" makes each row a JSON object. `partitions` 0 takes the topic's own; else the topic is created when missing.
+
+    `partition`: a column with the partition; else `partitioner` (murmur2 as Kafka's, crc32 as librdkafka's) decides by the key.
+    `headers`: (name, column). `job` "" is a new job. `bytes_per_second` 0 is as fast as the brokers take it.
+    """
 
     bootstrap: str
     topic: str
@@ -37,6 +49,12 @@ class LoadOptions:
     delimiter: str = ","
     dry_run: bool = False
     timeout_ms: int = 30_000
+    partition: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    partitioner: str = "murmur2"
+    job: str = ""
+    bytes_per_second: int = 0
+    tasks_at_once: int = 1
 
 
 @dataclass(slots=True)
@@ -48,12 +66,25 @@ class TaskReport:
     retries: int = 0
     seconds: float = 0.0
     error: str = ""
+    repeated: int = 0
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    written: dict[int, int] = field(default_factory=dict)
+
+    def for_ledger(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("rows", "bytes", "batches", "acknowledged", "offsets", "written")}
+
+    @classmethod
+    def from_ledger(cls, fact: dict[str, Any]) -> TaskReport:
+        offsets = {int(partition): (low, high) for partition, (low, high) in fact["offsets"].items()}
+        written = {int(partition): count for partition, count in fact["written"].items()}
+        numbers = (fact[name] for name in ("rows", "bytes", "batches", "acknowledged"))
+        return cls(*numbers, repeated=fact["rows"], offsets=offsets, written=written)
 
 
 @dataclass(slots=True)
 class LoadReport:
-    """`offsets`: per partition the smallest and one past the largest offset that was written."""
+    """`offsets`: per partition the smallest and one past the largest offset that was written. `repeated`: rows that an earlier run of
+    the job had written already. `reconciled`: the leaders confirmed the rows of every task and partition."""
 
     topic: str
     rows: int
@@ -66,6 +97,10 @@ class LoadReport:
     seconds: float
     engine: str
     offsets: dict[int, tuple[int, int]]
+    job: str = ""
+    repeated: int = 0
+    reconciled: bool = False
+    already_done: bool = False
 
     @property
     def rows_per_second(self) -> float:
@@ -78,50 +113,166 @@ class LoadFailed(Exception):
 
 def run_load(table: str, options: LoadOptions, engine: Engine, progress: Callable[[int, int, int], None] | None = None) -> LoadReport:
     """Load a table. `progress(rows, bytes of units done, bytes of all units)`. Raises LoadFailed, TableError, ProduceFailed, ValueError."""
-    from minikafka.spark.tables import list_files, plan_units
+    from minikafka.spark.tables import plan_units
 
     started = time.perf_counter()
+    parallelism, split_bytes = engine.parallelism, options.split_bytes
+    with JobLedger(options.bootstrap, options.timeout_ms) if not options.dry_run else contextlib.nullcontext() as ledger:
+        known = ledger.read(options.job) if ledger is not None and options.job else None
+        if known is not None:
+            parallelism, split_bytes = known.plan["parallelism"], known.plan["split_bytes"]
+        else:
+            split_bytes = _split_bytes(table, options, parallelism)
+        units, columns = plan_units(table, options.format, split_bytes, options.delimiter)
+        _check_columns(options, columns)
+        partitions = options.partitions or 1 if options.dry_run else _prepare_topic(options)
+        job = options.job or secrets.token_hex(8)
+        groups = _group(units, parallelism)
+        state = None
+        if ledger is not None:
+            fingerprint = job_fingerprint(options, partitions, [(unit.path, unit.begin, unit.end, unit.bytes) for unit in units])
+            plan = {"parallelism": parallelism, "split_bytes": split_bytes, "topic": options.topic, "tasks": len(groups)}
+            state = _job_state(ledger, known, job, fingerprint, plan, options)
+            if state.summary is not None:
+                return _already_loaded(state, job, options, engine)
+        tasks = [
+            Task(index, tuple(group), replace(options, partitions=partitions, job=job, tasks_at_once=engine.parallelism),
+                 state.producers[index] if state else None)
+            for index, group in enumerate(groups)
+        ]  # fmt: skip
+        return _run_tasks(tasks, state, ledger, engine, progress, started)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Work that has a fixed identity: the same rows in the same order under the same producer id, however often it runs."""
+
+    index: int
+    units: tuple[Unit, ...]
+    options: LoadOptions
+    producer: tuple[int, int] | None
+
+
+def _split_bytes(table: str, options: LoadOptions, parallelism: int) -> int:
+    from minikafka.spark.tables import list_files
+
     size_on_disk = sum(os.path.getsize(file) for file in list_files(table, options.format)[0])
-    split_bytes = max(1 << 20, min(options.split_bytes, size_on_disk // (4 * engine.parallelism)))
-    units, columns = plan_units(table, options.format, split_bytes, options.delimiter)
-    _check_columns(options, columns)
-    partitions = options.partitions or 1 if options.dry_run else _prepare_topic(options)
-    task_list = [(group, replace(options, partitions=partitions)) for group in _group(units, engine.parallelism)]
-    rows = size = batches = acknowledged = retries = 0
-    offsets: dict[int, tuple[int, int]] = {}
-    errors = []
-    done = 0
-    for index, report in engine.map(_run_task, list(enumerate(task_list))):
-        rows, size, batches = rows + report.rows, size + report.bytes, batches + report.batches
-        acknowledged, retries = acknowledged + report.acknowledged, retries + report.retries
-        done += sum(unit.bytes for unit in task_list[index][0])
-        for partition, (low, high) in report.offsets.items():
-            known = offsets.get(partition, (low, high))
-            offsets[partition] = min(low, known[0]), max(high, known[1])
-        if report.error:
-            errors.append(report.error)
-        if progress is not None:
-            progress(rows, done, sum(unit.bytes for unit in units))
+    return max(1 << 20, min(options.split_bytes, size_on_disk // (4 * parallelism)))
+
+
+def job_fingerprint(options: LoadOptions, partitions: int, parts: list[tuple[Any, ...]]) -> str:
+    """What must not change between two runs of one job: the table's parts and everything that shapes the batches."""
+    shape = (options.topic, partitions, options.key, options.value, options.timestamp, options.partition, options.headers,
+             options.partitioner, options.compression, options.batch_bytes, options.format, options.delimiter)  # fmt: skip
+    return hashlib.blake2b(json.dumps([shape, parts]).encode(), digest_size=16).hexdigest()
+
+
+def _job_state(
+    ledger: JobLedger, known: JobState | None, job: str, fingerprint: str, plan: dict[str, Any], options: LoadOptions
+) -> JobState:
+    """The job as the ledger has it, begun when it is new. Raises LoadFailed when it cannot be resumed."""
+    if known is None:
+        known = ledger.begin(job, fingerprint, _producer_ids(options, plan["tasks"]), plan)
+    if known.fingerprint != fingerprint:
+        raise LoadFailed(f"job {job} was begun with another table, topic or batch layout; use a new --job-id for a new load")
+    if known.summary is None and time.time_ns() // 1_000_000 - known.started_ms > RESUME_MS_MAX:
+        raise LoadFailed(
+            f"job {job} was begun more than {RESUME_MS_MAX // 3_600_000} hours ago: the brokers may have forgotten its producers, "
+            "so it cannot be resumed without writing rows twice"
+        )
+    return known
+
+
+def _producer_ids(options: LoadOptions, count: int) -> list[tuple[int, int]]:
+    from minikafka.spark.produce_client import LoadProducer
+
+    producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms)
+    found = []
+    for _ in range(count):
+        producer.start()
+        found.append((producer.producer_id, producer.producer_epoch))
+    return found
+
+
+def _already_loaded(state: JobState, job: str, options: LoadOptions, engine: Engine) -> LoadReport:
+    said = state.summary or {}
+    offsets = {int(partition): (low, high) for partition, (low, high) in said["offsets"].items()}
+    return LoadReport(
+        options.topic, said["rows"], said["rows"], said["bytes"], said["batches"], 0, said["partitions"], len(state.producers), 0.0,
+        engine.name, offsets, job, repeated=said["rows"], already_done=True,
+    )  # fmt: skip
+
+
+def _run_tasks(
+    tasks: list[Task], state: JobState | None, ledger: JobLedger | None, engine: Engine,
+    progress: Callable[[int, int, int], None] | None, started: float,
+) -> LoadReport:  # fmt: skip
+    """Run what is not done yet, some of it again; note each end; at last ask the leaders whether every row is there."""
+    options = tasks[0].options if tasks else None
+    reports = {index: TaskReport.from_ledger(fact) for index, fact in (state.tasks if state else {}).items()}
+    planned = sum(unit.bytes for task in tasks for unit in task.units)
+    left = [task for task in tasks if task.index not in reports]
+    errors: list[str] = []
+    for _ in range(ATTEMPTS_MAX):
+        errors = []
+        for index, report in engine.map(_run_task, left):
+            if report.error:
+                errors.append(report.error)
+                continue
+            reports[index] = report
+            if ledger is not None and options is not None:
+                ledger.append(options.job, "task", {"task": index, **report.for_ledger()})
+            if progress is not None:
+                done = sum(unit.bytes for task in tasks if task.index in reports for unit in task.units)
+                progress(sum(one.rows for one in reports.values()), done, planned)
+        left = [task for task in left if task.index not in reports]
+        if not errors or not all("run the job again" in error for error in errors):
+            break
+    report = _sum_up(tasks, reports, engine, time.perf_counter() - started)
     if errors:
         raise LoadFailed(
-            f"{errors[0]} (after {acknowledged:,} of {rows:,} rows read were acknowledged; {len(errors)} of {len(task_list)} tasks failed)"
+            f"{errors[0]} ({report.acknowledged:,} rows of finished tasks are acknowledged; {len(left)} of {len(tasks)} tasks failed; "
+            f"go on with --job-id {report.job})"
         )
-    if not options.dry_run and acknowledged != rows:
-        raise LoadFailed(f"{rows:,} rows were read but {acknowledged:,} acknowledged")
-    seconds = time.perf_counter() - started
+    if ledger is not None and options is not None and state is not None:
+        _reconcile(tasks, reports, report, options)
+        fields = ("rows", "bytes", "batches", "partitions", "offsets")
+        ledger.append(options.job, "done", {name: getattr(report, name) for name in fields})
+    return report
+
+
+def _sum_up(tasks: list[Task], reports: dict[int, TaskReport], engine: Engine, seconds: float) -> LoadReport:
+    offsets: dict[int, tuple[int, int]] = {}
+    for one in reports.values():
+        for partition, (low, high) in one.offsets.items():
+            known = offsets.get(partition, (low, high))
+            offsets[partition] = min(low, known[0]), max(high, known[1])
+    options = tasks[0].options if tasks else None
+    total = {name: sum(getattr(one, name) for one in reports.values()) for name in ("rows", "acknowledged", "bytes", "batches", "retries")}
     return LoadReport(
-        options.topic,
-        rows,
-        acknowledged,
-        size,
-        batches,
-        retries,
-        partitions,
-        len(task_list),
-        seconds,
-        engine.name,
-        dict(sorted(offsets.items())),
-    )
+        options.topic if options else "", total["rows"], total["acknowledged"], total["bytes"], total["batches"], total["retries"],
+        options.partitions if options else 0, len(tasks), seconds, engine.name, dict(sorted(offsets.items())),
+        options.job if options else "", repeated=sum(one.repeated for one in reports.values()),
+    )  # fmt: skip
+
+
+def _reconcile(tasks: list[Task], reports: dict[int, TaskReport], report: LoadReport, options: LoadOptions) -> None:
+    """rows read == rows acknowledged == what the partitions' leaders have of each task's producer. Raises LoadFailed."""
+    from minikafka.spark.produce_client import LoadProducer
+
+    if report.acknowledged != report.rows:
+        raise LoadFailed(f"{report.rows:,} rows were read but {report.acknowledged:,} acknowledged")
+    producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms)
+    wanted = {task.producer[0]: task.index for task in tasks if task.producer is not None}
+    there = producer.last_sequences(wanted)
+    for producer_id, index in wanted.items():
+        expected = {partition: count for partition, count in reports[index].written.items() if count}
+        found = {partition: sequence + 1 for partition, sequence in there.get(producer_id, {}).items()}
+        if expected != found:
+            odd = next(partition for partition in {*expected, *found} if expected.get(partition) != found.get(partition))
+            wrote, has = expected.get(odd, 0), found.get(odd, 0)
+            raise LoadFailed(f"{options.topic}-{odd}: task {index} wrote {wrote:,} rows, the leader has {has:,} of its producer")
+    report.reconciled = True
 
 
 def _check_columns(options: LoadOptions, columns: list[str]) -> None:
@@ -129,7 +280,8 @@ def _check_columns(options: LoadOptions, columns: list[str]) -> None:
 
     from minikafka.spark.tables import TableError
 
-    for name in filter(None, (options.key, options.value, options.timestamp)):
+    named = (options.key, options.value, options.timestamp, options.partition, *(column for _, column in options.headers))
+    for name in filter(None, named):
         if columns and name not in columns:
             near = difflib.get_close_matches(name, columns, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -165,50 +317,70 @@ def _group(units: list[Unit], parallelism: int) -> list[list[Unit]]:
     return [group for group in groups if group]
 
 
-def _run_task(item: tuple[int, tuple[list[Unit], LoadOptions]]) -> tuple[int, TaskReport]:
+def _run_task(task: Task) -> tuple[int, TaskReport]:
     """What a worker runs. Failures come back as text: a traceback of a worker explains nothing to a person."""
-    index, (units, options) = item
     report = TaskReport()
     started = time.perf_counter()
     try:
-        _load_units(units, options, report)
+        _load_units(task, report)
     except Exception as error:
         report.error = f"{type(error).__name__}: {error}" if type(error).__module__ == "builtins" else str(error)
     report.seconds = time.perf_counter() - started
-    return index, report
+    return task.index, report
 
 
-def _load_units(units: list[Unit], options: LoadOptions, report: TaskReport) -> None:
-    from minikafka.spark.encode import encode_rows, partitions_of
+def _load_units(task: Task, report: TaskReport) -> None:
     from minikafka.spark.tables import read_unit
+
+    options = task.options
+    with open_writer(options, task.producer, report) as write:
+        for unit in task.units:
+            row = unit.first_row
+            for table in read_unit(unit, _columns(unit, options)):
+                row += write(table, row)
+
+
+@contextlib.contextmanager
+def open_writer(
+    options: LoadOptions, producer_id: tuple[int, int] | None, report: TaskReport
+) -> Iterator[Callable[[Any, int], int]]:  # fmt: skip
+    """A function (Arrow table, number of its first row) -> rows, that partitions, encodes and sends; all is acknowledged at the end.
+
+    Without a producer id nothing is sent (dry run). The batches depend on nothing but the rows and the options.
+    """
+    from minikafka.spark.encode import encode_rows, partitions_of
     from wire.compression import CompressionType, compress
 
     codec = COMPRESSIONS.index(options.compression)
     producer = None
-    if not options.dry_run:
+    if producer_id is not None:
         from minikafka.spark.produce_client import LoadProducer
 
         producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms)
         producer.partition_count()
-        producer.start()
+        producer.adopt(*producer_id)
+    pace = Pace(options.bytes_per_second / max(1, options.tasks_at_once))
+
+    def write(table: Any, row: int) -> int:
+        now_ms = time.time_ns() // 1_000_000
+        keys, values, timestamps, chosen, headers = _columns_of(table, options, now_ms)
+        partition = chosen if chosen is not None else partitions_of(keys, len(values), options.partitions, row, options.partitioner)
+        encoded = encode_rows(
+            keys, values, partition, batch_bytes=options.batch_bytes, now_ms=now_ms, timestamps=timestamps, codec=codec, headers=headers,
+            compress=(lambda kind, data: bytes(compress(CompressionType(kind), data))) if codec else None,
+        )  # fmt: skip
+        report.rows += len(values)
+        batches = list(encoded)
+        size = sum(len(batch.data) for batch in batches)
+        report.batches += len(batches)
+        report.bytes += size
+        if producer is not None:
+            producer.send(batches)
+            pace.spend(size)
+        return len(values)
+
     try:
-        for unit in units:
-            row = unit.first_row
-            for table in read_unit(unit, _columns(unit, options)):
-                now_ms = time.time_ns() // 1_000_000
-                keys, values, timestamps = _columns_of(table, options, now_ms)
-                partition = partitions_of(keys, len(values), options.partitions, row)
-                encoded = encode_rows(
-                    keys, values, partition, batch_bytes=options.batch_bytes, now_ms=now_ms, timestamps=timestamps, codec=codec,
-                    compress=(lambda kind, data: bytes(compress(CompressionType(kind), data))) if codec else None,
-                )  # fmt: skip
-                row += len(values)
-                report.rows += len(values)
-                batches = list(encoded)
-                report.batches += len(batches)
-                report.bytes += sum(len(batch.data) for batch in batches)
-                if producer is not None:
-                    producer.send(batches)
+        yield write
         if producer is not None:
             producer.flush()
     finally:
@@ -216,10 +388,24 @@ def _load_units(units: list[Unit], options: LoadOptions, report: TaskReport) -> 
             _settle(producer, report)
 
 
+class Pace:
+    """Keeps a task below `bytes_per_second` (0: no limit) on the average since it began."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self.rate, self.spent, self.begun = bytes_per_second, 0, time.monotonic()
+
+    def spend(self, size: int) -> None:
+        self.spent += size
+        if self.rate > 0:
+            time.sleep(max(0.0, self.spent / self.rate - (time.monotonic() - self.begun)))
+
+
 def _settle(producer: Any, report: TaskReport) -> None:
     report.retries = producer.retries
     for partition, state in producer.partitions.items():
         report.acknowledged += state.records
+        report.repeated += state.repeated
+        report.written[partition] = state.records
         if state.first_offset >= 0:
             report.offsets[partition] = state.first_offset, state.next_offset
     producer.close()
@@ -228,14 +414,16 @@ def _settle(producer: Any, report: TaskReport) -> None:
 def _columns(unit: Unit, options: LoadOptions) -> list[str] | None:
     """The columns to read: those asked for; all of them when rows become JSON; none (whole lines) for JSON lines as they are."""
     if options.value:
-        return list(dict.fromkeys(filter(None, (options.value, options.key, options.timestamp))))
-    if unit.format == "jsonl" and not options.key and not options.timestamp:
+        named = (options.value, options.key, options.timestamp, options.partition, *(column for _, column in options.headers))
+        return list(dict.fromkeys(filter(None, named)))
+    if unit.format == "jsonl" and not (options.key or options.timestamp or options.partition or options.headers):
         return []
     return None
 
 
-def _columns_of(table: Any, options: LoadOptions, now_ms: int) -> tuple[Any, Any, Any]:
-    from minikafka.spark.tables import TableError, as_binary, as_milliseconds, rows_as_json
+def _columns_of(table: Any, options: LoadOptions, now_ms: int) -> tuple[Any, Any, Any, Any, Any]:
+    """(keys, values, timestamps, partitions, headers) of an Arrow table; None where there are none."""
+    from minikafka.spark.tables import TableError, as_binary, as_milliseconds, as_partitions, rows_as_json
 
     def column(name: str) -> Any:
         if name not in table.column_names:
@@ -250,4 +438,6 @@ def _columns_of(table: Any, options: LoadOptions, now_ms: int) -> tuple[Any, Any
         values = rows_as_json(table)
     keys = as_binary(column(options.key)) if options.key else None
     timestamps = as_milliseconds(column(options.timestamp), now_ms) if options.timestamp else None
-    return keys, values, timestamps
+    chosen = as_partitions(column(options.partition), options.partitions) if options.partition else None
+    headers = [(name, as_binary(column(source))) for name, source in options.headers] or None
+    return keys, values, timestamps, chosen, headers

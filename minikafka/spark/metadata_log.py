@@ -297,7 +297,7 @@ def read_image(path: str, node: str) -> ClusterImage:
         try:
             image = from_snapshot(path, name)
             break
-        except FormatError:
+        except (FormatError, FileNotFoundError):
             continue  # check_snapshots tells
     image.path, image.node = path, node
     replay_log(image, path, image.end_offset)
@@ -321,6 +321,8 @@ def check_snapshots(path: str) -> Iterator[Finding]:
         except FormatError as error:
             yield Finding("metadata-snapshot", str(error), offset=end, file=file)
             continue
+        except FileNotFoundError:
+            continue  # an old snapshot that its node removed just now
         if end > 0 and replayed.end_offset < end - 1 and not replayed.topics and image.topics:
             earlier = image  # the log does not reach this far (a node that began with FetchSnapshot)
             continue

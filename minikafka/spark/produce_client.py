@@ -1,7 +1,8 @@
 """A small synchronous, idempotent producer for load tasks: finished batches go to the partitions' leaders over blocking sockets.
 
-Order and exactly-once within a task come from one producer id (KIP-98) with a sequence a partition: batches that were not
-acknowledged are sent again in order, and a broker that has them already answers success or DUPLICATE_SEQUENCE_NUMBER.
+Order and exactly-once come from one producer id (KIP-98) with a sequence a partition: batches that were not acknowledged are sent
+again in order, and a broker that has them already answers success or DUPLICATE_SEQUENCE_NUMBER. A task that runs again takes the same
+producer id, asks the leaders how far it came (DescribeProducers, KIP-664) and goes on from there: sequence = number of the row.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from wire.header import decode_response_header
 from wire.message import Request, Response
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.metadata import MetadataRequest, MetadataResponse
 from wire.messages.produce import ProduceRequest, ProduceResponse
@@ -29,7 +31,8 @@ from wire.registry import api
 CLIENT_ID = "minikafka-load"
 FRAME_BYTES_MAX = 256 << 20
 #: The newest versions that speak of topics by name.
-VERSIONS_MAX = {ProduceRequest.API_KEY: 12, MetadataRequest.API_KEY: 12, InitProducerIdRequest.API_KEY: 4, CreateTopicsRequest.API_KEY: 7}
+VERSIONS_MAX = {ProduceRequest.API_KEY: 12, MetadataRequest.API_KEY: 12, InitProducerIdRequest.API_KEY: 4, CreateTopicsRequest.API_KEY: 7,
+                DescribeProducersRequest.API_KEY: 0}  # fmt: skip
 REQUEST_BYTES_MAX = 16 << 20
 IN_FLIGHT_MAX = 5
 BACKOFF_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
@@ -112,7 +115,10 @@ class _Link:
 
 @dataclass(slots=True)
 class _PartitionState:
-    """`waiting`: stamped batches not yet acknowledged, in order; the first `sent` of them are on their way."""
+    """`waiting`: stamped batches not yet acknowledged, in order; the first `sent` of them are on their way.
+
+    `written`: records that an earlier run of the same task wrote and had acknowledged for certain; they are not sent again.
+    """
 
     next_sequence: int = 0
     waiting: deque[EncodedBatch] = field(default_factory=deque)
@@ -122,6 +128,9 @@ class _PartitionState:
     records: int = 0
     error: str = ""
     trouble_since: float = 0.0
+    written: int = 0
+    repeated: int = 0
+    out_of_order: bool = False
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
@@ -159,9 +168,12 @@ class LoadProducer:
         """Partitions of the topic; 0 when it does not exist."""
         return len(self.leaders) if self.leaders or self._refresh() else 0
 
-    def create_topic(self, partitions: int, replication_factor: int = -1) -> None:
+    def create_topic(self, partitions: int, replication_factor: int = -1, configs: dict[str, str] | None = None) -> None:
         """Create the topic; fine when it exists. Raises ProduceFailed."""
-        topic = CreateTopicsRequest.CreatableTopic(name=self.topic, num_partitions=partitions, replication_factor=replication_factor)
+        settings = [CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in (configs or {}).items()]
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=self.topic, num_partitions=partitions, replication_factor=replication_factor, configs=settings
+        )
         answer = cast(CreateTopicsResponse, self._anyone(CreateTopicsRequest(topics=[topic], timeout_ms=self.timeout_ms)))
         for one in answer.topics:
             if one.error_code not in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
@@ -184,6 +196,57 @@ class LoadProducer:
             if not _retriable(answer.error_code) or time.monotonic() > deadline:
                 raise ProduceFailed(f"no producer id: {_name(answer.error_code)}")
             time.sleep(0.1)
+
+    def adopt(self, producer_id: int, producer_epoch: int) -> None:
+        """Go on as a producer that may have written before: what the leaders have of it is not sent again, but for the last batch.
+
+        The last batch is sent once more, and answered as a duplicate when it is on all in-sync replicas. Raises ProduceFailed.
+        """
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        for partition, sequence in self.last_sequences([producer_id]).get(producer_id, {}).items():
+            self.partitions.setdefault(partition, _PartitionState()).written = sequence
+
+    def last_sequences(self, producer_ids: Iterable[int]) -> dict[int, dict[int, int]]:
+        """{producer id: {partition: last sequence on the leader}}. Raises ProduceFailed."""
+        wanted = set(producer_ids)
+        found: dict[int, dict[int, int]] = {}
+        open_partitions = set(range(self.partition_count()))
+        deadline = time.monotonic() + self.delivery_s
+        failure = ""
+        while open_partitions:
+            by_leader: dict[int, list[int]] = {}
+            for partition in open_partitions:
+                by_leader.setdefault(self.leaders.get(partition, -1), []).append(partition)
+            for leader, partitions in by_leader.items():
+                try:
+                    answer = self._describe(leader, partitions)
+                except (OSError, WireError) as error:
+                    failure = f"broker {leader}: {error}"
+                    continue
+                for one in answer.topics[0].partitions:
+                    if one.error_code:
+                        failure = _name(one.error_code)
+                        continue
+                    open_partitions.discard(one.partition_index)
+                    for state in one.active_producers:
+                        if state.producer_id in wanted and state.last_sequence >= 0:
+                            found.setdefault(state.producer_id, {})[one.partition_index] = state.last_sequence
+            if open_partitions:
+                if time.monotonic() > deadline:
+                    raise ProduceFailed(f"{self.topic}: the leaders do not say what was written ({failure})")
+                time.sleep(0.2)
+                self._refresh()
+        return found
+
+    def _describe(self, leader: int, partitions: list[int]) -> DescribeProducersResponse:
+        if leader not in self.addresses:
+            raise ConnectionError("no leader is known")
+        link = _Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000)
+        try:
+            topic = DescribeProducersRequest.TopicRequest(name=self.topic, partition_indexes=partitions)
+            return cast(DescribeProducersResponse, link.exchange(DescribeProducersRequest(topics=[topic])))
+        finally:
+            link.close()
 
     def _anyone(self, request: Request) -> Response:
         """Ask any broker that answers. Raises ProduceFailed when none does."""
@@ -218,12 +281,42 @@ class LoadProducer:
         """Queue batches and send what fits; blocks while more than `queue_bytes_max` wait for their acknowledgement."""
         for batch in batches:
             state = self.partitions.setdefault(batch.partition, _PartitionState())
+            if state.written and self._is_written(batch, state):
+                continue
             stamp_producer(batch.data, self.producer_id, self.producer_epoch, state.next_sequence)
             state.next_sequence = (state.next_sequence + batch.records) & 0x7FFFFFFF
             state.waiting.append(batch)
             self.queued_bytes += len(batch.data)
             if self.queued_bytes > queue_bytes_max:
                 self._work(queue_bytes_max // 2)
+
+    def _is_written(self, batch: EncodedBatch, state: _PartitionState) -> bool:
+        """Whether an earlier run wrote this batch and at least one behind it, which a leader takes only in order."""
+        end = state.next_sequence + batch.records - 1
+        if state.next_sequence <= state.written < end:
+            raise ProduceFailed(f"{self.topic}-{batch.partition}: the job was begun with other batch sizes, so it cannot be resumed")
+        if end >= state.written:
+            return False
+        state.next_sequence += batch.records
+        state.records += batch.records
+        state.repeated += batch.records
+        return True
+
+    def _catch_up(self) -> None:
+        """After OUT_OF_ORDER: another run of this task may be ahead; batches that the leaders have are done but for the last."""
+        known = self.last_sequences([self.producer_id]).get(self.producer_id, {})
+        for partition, state in self.partitions.items():
+            if not state.out_of_order:
+                continue
+            state.out_of_order = False
+            last = known.get(partition, -1)
+            while state.waiting and _sequence(state.waiting[0]) + state.waiting[0].records - 1 < last:
+                batch = state.waiting.popleft()
+                state.records += batch.records
+                state.repeated += batch.records
+                self.queued_bytes -= len(batch.data)
+            if state.waiting and _sequence(state.waiting[0]) > last + 1:
+                raise ProduceFailed(f"{self.topic}-{partition}: a new leader lacks records that were there before; run the job again")
 
     def flush(self) -> None:
         """Wait until everything is acknowledged. Raises ProduceFailed."""
@@ -247,6 +340,8 @@ class LoadProducer:
             time.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
             try:
                 self._refresh()
+                if any(state.out_of_order for state in self.partitions.values()):
+                    self._catch_up()
             except ProduceFailed:
                 if attempt > 100:
                     raise
@@ -348,6 +443,7 @@ class LoadProducer:
             raise ProduceFailed(f"{self.topic}-{partition}: {code.name} ({code.text})")
         if code not in DONE:
             state.error = code.name
+            state.out_of_order |= code in RETRY_ALSO
         state.trouble_since = state.trouble_since or time.monotonic()
 
     def _lost(self, leader: int, partitions: list[int], error: str) -> None:
@@ -366,6 +462,10 @@ class LoadProducer:
                 raise ProduceFailed(
                     f"{self.topic}-{partition}: not acknowledged within {self.delivery_s:.0f} s, last error {state.error or 'none'}"
                 )
+
+
+def _sequence(batch: EncodedBatch) -> int:
+    return int.from_bytes(batch.data[53:57], "big")
 
 
 def _retriable(code: int) -> bool:

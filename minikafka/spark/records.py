@@ -15,6 +15,8 @@ import numpy as np
 from minikafka.spark.logformat import CODEC_MASK, CODECS, DELETE_HORIZON_BIT, Batches, FormatError
 
 RECORDS_BYTES_MAX = 256 << 20
+LOCKSTEP_MIN = 128
+SCALAR_BYTES_MAX = 64 << 20
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _U8 = np.uint64
 
@@ -138,6 +140,9 @@ class RecordColumns:
 
 def read_varint(data: Any, position: int) -> tuple[int, int]:
     """One zigzag varint (up to 64 bits) of a byte sequence: (value, position behind it)."""
+    byte = int(data[position])
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
     value = shift = 0
     while True:
         byte = int(data[position])
@@ -214,7 +219,10 @@ def check_records(batches: Batches) -> tuple[Column, dict[int, str]]:
     largest = np.full(len(sections.indexes), np.iinfo(np.int64).min, np.int64)
 
     def visit(alive: Column, offset: Column, timestamp: Column, places: tuple[Column, ...]) -> None:
-        largest[alive] = np.maximum(largest[alive], timestamp)
+        if alive[0] == alive[-1]:  # all of one batch
+            largest[alive[0]] = max(largest[alive[0]], timestamp.max())
+        else:
+            largest[alive] = np.maximum(largest[alive], timestamp)
 
     _lockstep(sections, batches, wrong, visit)
     result = np.full(len(batches), np.iinfo(np.int64).min, np.int64)
@@ -260,6 +268,9 @@ def _lockstep(sections: _Sections, batches: Batches, wrong: dict[int, str], visi
     for index in indexes[impossible].tolist():
         wrong[index] = f"{int(batches.header['count'][index])} records cannot be in its bytes"
     alive = np.flatnonzero(~impossible)
+    if len(alive) < LOCKSTEP_MIN:
+        _one_by_one(sections, batches, alive, wrong, visit)
+        return
     previous = np.full(len(indexes), -1, np.int64)
     position = starts.copy()
     base_offset, base_timestamp = header["base_offset"].astype(np.int64), header["base_timestamp"].astype(np.int64)
@@ -276,11 +287,69 @@ def _lockstep(sections: _Sections, batches: Batches, wrong: dict[int, str], visi
             kept = ~bad
             alive, fields = alive[kept], tuple(field[kept] for field in fields)
             time_delta, offset_delta = fields[0], fields[1]
-        visit(alive, base_offset[alive] + offset_delta, base_timestamp[alive] + time_delta, fields[2:])
+        if len(alive):
+            visit(alive, base_offset[alive] + offset_delta, base_timestamp[alive] + time_delta, fields[2:])
         step += 1
     finished = position == ends
     for index in indexes[~finished].tolist():
         wrong.setdefault(index, "bytes are left behind its last record")
+
+
+def _one_by_one(sections: _Sections, batches: Batches, alive: Column, wrong: dict[int, str], visit: Visitor) -> None:
+    """As _lockstep, batch after batch: with few batches a step over all of them costs more than it saves."""
+    data = sections.data.tobytes() if sections.data.nbytes < SCALAR_BYTES_MAX else memoryview(sections.data)  # type: ignore[arg-type]
+    for row in alive.tolist():
+        header = batches.header[sections.indexes[row]]
+        index, count, last_delta = int(sections.indexes[row]), int(header["count"]), int(header["last_delta"])
+        rows: list[tuple[int, ...]] = []
+        position, end = int(sections.starts[row]), int(sections.ends[row])
+        previous = -1
+        for step in range(count):
+            try:
+                fields, position = _record_at(data, position, end)
+            except (FormatError, IndexError):
+                fields = None
+            if fields is None or not previous < fields[1] <= last_delta:
+                wrong[index] = f"record {step} does not decode or breaks the order of offsets"
+                break
+            previous = fields[1]
+            rows.append(fields)
+        else:
+            if position != end:
+                wrong.setdefault(index, "bytes are left behind its last record")
+        if rows:
+            columns = np.array(rows, np.int64).T
+            offset, timestamp = columns[1] + int(header["base_offset"]), columns[0] + int(header["base_timestamp"])
+            visit(np.full(len(rows), row), offset, timestamp, tuple(columns[2:]))
+
+
+def _record_at(data: Any, position: int, end: int) -> tuple[tuple[int, ...], int]:
+    """One record: ((time delta, offset delta, places of key, value and headers), position behind). Raises FormatError, IndexError."""
+    length, position = read_varint(data, position)
+    record_end = position + length
+    if length < 6 or record_end > end:
+        raise FormatError("record length")
+    time_delta, position = read_varint(data, position + 1)
+    offset_delta, position = read_varint(data, position)
+    key_length, key_start = read_varint(data, position)
+    if key_length < -1 or key_length > record_end - key_start:
+        raise FormatError("key length")
+    value_length, value_start = read_varint(data, key_start + max(key_length, 0))
+    if value_length < -1 or value_length > record_end - value_start:
+        raise FormatError("value length")
+    count, headers_start = read_varint(data, value_start + max(value_length, 0))
+    position = headers_start
+    if not 0 <= count <= record_end - headers_start:
+        raise FormatError("header count")
+    for _ in range(count):
+        for shortest in (0, -1):
+            length, position = read_varint(data, position)
+            if length < shortest or length > record_end - position:
+                raise FormatError("header length")
+            position += max(length, 0)
+    if position != record_end:
+        raise FormatError("record end")
+    return (time_delta, offset_delta, key_start, key_length, value_start, value_length, headers_start, count), record_end
 
 
 def _one_record(data: np.ndarray[Any, Any], position: np.ndarray[Any, Any], ends: np.ndarray[Any, Any]) -> tuple[Any, Any, Any]:

@@ -53,6 +53,8 @@ class Segment:
     base_offset: int
     size: int
     extensions: tuple[str, ...]
+    inode: int = 0
+    changed_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -283,7 +285,8 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
                     continue
                 base, extension = parsed
                 if extension == "log":
-                    segments[base] = Segment(base, entry.stat().st_size, ())
+                    status = entry.stat()
+                    segments[base] = Segment(base, status.st_size, (), status.st_ino, status.st_ctime_ns)
                 elif extension == "snapshot":
                     snapshots.append(entry.name)
                 else:
@@ -304,6 +307,28 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
     )  # fmt: skip
     _read_identity(replica)
     return replica
+
+
+def changed(replica: Replica) -> bool:
+    """Whether a segment was replaced, cut or deleted since the plan; growing at the end is no change.
+
+    Inode numbers are used again at once, and a cleaner sets the old modification time, so rolled segments go by their change time.
+    A last segment that was rolled since may have been cleaned since.
+    """
+    if replica.place is not None:
+        return False
+    last = replica.segments[-1]
+    try:
+        for segment in replica.segments:
+            status = os.stat(os.path.join(replica.path, f"{segment.base_offset:020d}.log"))
+            if status.st_size < segment.size or status.st_ino != segment.inode:
+                return True
+            if segment is not last and status.st_ctime_ns != segment.changed_ns:
+                return True
+        bases = [parsed[0] for name in os.listdir(replica.path) if (parsed := logformat.parse_segment_name(name)) and parsed[1] == "log"]
+    except OSError:
+        return True
+    return max(bases, default=-1) > last.base_offset
 
 
 def _high_watermark(directory: LogDirectory, key: tuple[str, int], segments: list[Segment], path: str) -> tuple[bool, int]:

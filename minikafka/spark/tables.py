@@ -237,6 +237,16 @@ def _quoted(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(quote, escaped, quote, pa.scalar("", pa.string()))
 
 
+def as_partitions(column: pa.ChunkedArray, partitions: int) -> np.ndarray[Any, Any]:
+    """A column of partition numbers as int64. Raises TableError for nulls, other types and numbers that the topic does not have."""
+    if not pa.types.is_integer(column.type) or column.null_count:
+        raise TableError(f"a partition column must hold integers without nulls, not {column.type} with {column.null_count} nulls")
+    found = column.cast(pa.int64()).to_numpy()
+    if len(found) and not (found.min() >= 0 and found.max() < partitions):
+        raise TableError(f"the partition column goes from {found.min()} to {found.max()}, the topic has partitions 0 to {partitions - 1}")
+    return found
+
+
 def as_milliseconds(column: pa.ChunkedArray, now_ms: int) -> np.ndarray[Any, Any]:
     """A timestamp column (timestamp, date or integer milliseconds) as int64; nulls become `now_ms`. Raises TableError."""
     kind = column.type

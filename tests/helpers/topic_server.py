@@ -1,4 +1,4 @@
-"""A broker in a thread that knows one topic: ApiVersions, Metadata, InitProducerId, CreateTopics and Produce, with faults.
+"""A broker in a thread that knows one topic and the load's ledger topic: what a load asks of a broker, with faults.
 
 It checks what a leader checks of an idempotent producer (CRC, sequences) and keeps the batches that it took.
 """
@@ -17,12 +17,16 @@ from wire.frame import encode_response
 from wire.header import decode_request_header
 from wire.messages.api_versions import ApiVersionsResponse
 from wire.messages.create_topics import CreateTopicsResponse
+from wire.messages.describe_producers import DescribeProducersResponse
+from wire.messages.fetch import FetchResponse
 from wire.messages.init_producer_id import InitProducerIdResponse
+from wire.messages.list_offsets import ListOffsetsResponse
 from wire.messages.metadata import MetadataResponse
 from wire.messages.produce import ProduceResponse
 from wire.registry import api
 
-SERVED = {0: (3, 13), 3: (0, 13), 18: (0, 4), 19: (2, 7), 22: (0, 5)}
+SERVED = {0: (3, 13), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 4), 19: (2, 7), 22: (0, 5), 61: (0, 0)}
+LEDGER = "minikafka-load-ledger"
 
 
 class TopicServer:
@@ -34,6 +38,7 @@ class TopicServer:
         self.next_offset: dict[int, int] = {}
         self.sequences: dict[tuple[int, int], int] = {}
         self.requests = self.next_producer = 0
+        self.ledger: list[bytearray] | None = None
         self.lock = threading.Lock()
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -82,23 +87,61 @@ class TopicServer:
 
     def _MetadataRequest(self, request: Any) -> Any:
         broker = MetadataResponse.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)
-        parts = [
-            MetadataResponse.MetadataResponsePartition(partition_index=n, leader_id=1, replica_nodes=[1], isr_nodes=[1])
-            for n in range(self.partitions)
-        ]
-        code = ErrorCode.NONE if parts else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        topic = MetadataResponse.MetadataResponseTopic(error_code=code, name=self.topic, partitions=parts)
-        return MetadataResponse(brokers=[broker], controller_id=1, topics=[topic])
+        counts = {self.topic: self.partitions, LEDGER: 0 if self.ledger is None else 1}
+        topics = []
+        for name in [topic.name for topic in request.topics or []]:
+            parts = [
+                MetadataResponse.MetadataResponsePartition(partition_index=n, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+                for n in range(counts.get(name, 0))
+            ]
+            code = ErrorCode.NONE if parts else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            topics.append(MetadataResponse.MetadataResponseTopic(error_code=code, name=name, partitions=parts))
+        return MetadataResponse(brokers=[broker], controller_id=1, topics=topics)
 
     def _CreateTopicsRequest(self, request: Any) -> Any:
-        self.partitions = request.topics[0].num_partitions
-        return CreateTopicsResponse(topics=[CreateTopicsResponse.CreatableTopicResult(name=self.topic)])
+        name = request.topics[0].name
+        if name == LEDGER:
+            self.ledger = []
+        else:
+            self.partitions = request.topics[0].num_partitions
+        return CreateTopicsResponse(topics=[CreateTopicsResponse.CreatableTopicResult(name=name)])
+
+    def _DescribeProducersRequest(self, request: Any) -> Any:
+        kind = DescribeProducersResponse
+        partitions = []
+        for number in request.topics[0].partition_indexes:
+            states = [
+                kind.ProducerState(producer_id=producer, producer_epoch=0, last_sequence=following - 1, coordinator_epoch=-1)
+                for (partition, producer), following in self.sequences.items()
+                if partition == number
+            ]
+            partitions.append(kind.PartitionResponse(partition_index=number, active_producers=states))
+        return kind(topics=[kind.TopicResponse(name=request.topics[0].name, partitions=partitions)])
+
+    def _ListOffsetsRequest(self, request: Any) -> Any:
+        kind = ListOffsetsResponse
+        part = kind.ListOffsetsPartitionResponse(partition_index=0, timestamp=-1, offset=0)
+        return kind(topics=[kind.ListOffsetsTopicResponse(name=LEDGER, partitions=[part])])
+
+    def _FetchRequest(self, request: Any) -> Any:
+        kind = FetchResponse
+        offset = request.topics[0].partitions[0].fetch_offset
+        records = b"".join((self.ledger or [])[offset:])
+        part = kind.PartitionData(partition_index=0, high_watermark=len(self.ledger or []), log_start_offset=0, records=records)
+        return kind(responses=[kind.FetchableTopicResponse(topic=LEDGER, partitions=[part])])
 
     def _InitProducerIdRequest(self, request: Any) -> Any:
         self.next_producer += 1
         return InitProducerIdResponse(producer_id=self.next_producer, producer_epoch=0)
 
     def _ProduceRequest(self, request: Any) -> Any:
+        if request.topic_data[0].name == LEDGER:
+            batch = bytearray(request.topic_data[0].partition_data[0].records)
+            assert self.ledger is not None
+            batch[:8] = len(self.ledger).to_bytes(8, "big")
+            self.ledger.append(batch)
+            part = ProduceResponse.PartitionProduceResponse(index=0, base_offset=len(self.ledger) - 1)
+            return ProduceResponse(responses=[ProduceResponse.TopicProduceResponse(name=LEDGER, partition_responses=[part])])
         self.requests += 1
         rows, dropped = [], False
         for data in request.topic_data[0].partition_data:

@@ -13,7 +13,7 @@ import pytest
 
 from minikafka.spark import logformat
 from minikafka.spark.logformat import FormatError, SegmentReader
-from minikafka.spark.records import decode_records, decompress
+from minikafka.spark.records import check_records, decode_records, decompress
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "logs"
 
@@ -139,3 +139,27 @@ def test_names() -> None:
     assert logformat.parse_partition_name("root") is None
     assert logformat.parse_segment_name("00000000000000000007.log") == (7, "log")
     assert logformat.parse_segment_name("00000000000000000007.log.deleted") is None
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_both_ways_of_decoding_agree(monkeypatch: pytest.MonkeyPatch, damage: bool) -> None:
+    generator = random.Random(4)
+    compared = 0
+    for path, _ in FACTS:
+        for batches in batches_of(path):
+            if damage:
+                window = bytearray(batches.window)
+                for _ in range(1 + len(window) // 500):
+                    window[generator.randrange(len(window))] ^= 1 << generator.randrange(8)
+                batches.window = memoryview(bytes(window))
+            outcomes = []
+            for least in (0, 1 << 30):
+                monkeypatch.setattr("minikafka.spark.records.LOCKSTEP_MIN", least)
+                records, wrong = decode_records(batches)
+                columns = [getattr(records, name).tolist() for name in records.__slots__ if name != "data"]
+                largest, also_wrong = check_records(batches)
+                sound = [index for index in range(len(batches)) if index not in also_wrong]
+                outcomes.append((columns, wrong, also_wrong, largest[sound].tolist()))
+            assert outcomes[0] == outcomes[1], path
+            compared += len(outcomes[0][0][0])
+    assert compared > 1000
