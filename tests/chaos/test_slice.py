@@ -1,0 +1,25 @@
+"""What every test run plays of the chaos: one fault of each family, on three and on five nodes. Longer: README.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from chaos import disk
+from chaos.run import run
+
+pytestmark = pytest.mark.timeout(180)
+PLANS = {
+    3: ["kill leader", "isolate controller", "pause leader", "disk EIO", "wipe"],
+    5: ["mute leader", "kill controller", "wipe, start at once", "majority ring"],
+}
+
+
+@pytest.mark.parametrize("nodes", PLANS)
+def test_nothing_acknowledged_is_lost(nodes: int, tmp_path: Path) -> None:
+    plan = [name for name in PLANS[nodes] if disk.compiler() is not None or not name.startswith("disk")]
+    told: list[str] = []
+    figures = run(seed=nodes, nodes=nodes, directory=tmp_path, say=told.append, plan=plan, fault_s=(0.5, 1.5))
+    assert figures.problems == [], "\n".join(told + figures.problems)
+    assert figures.faults == dict.fromkeys(plan, 1)
+    assert figures.audit == "PASS" and figures.acknowledged > 1000 and figures.polled > figures.acknowledged
