@@ -21,6 +21,7 @@ PROFILES = ("calm", "one", "crashes", "network", "disks", "mixed", "storm")
 @click.option("--duration", type=float, help="Simulated seconds of load; without it each seed draws them.")
 @click.option("--save", "save_path", type=click.Path(dir_okay=False, path_type=Path), help="Add the totals to this JSON file.")
 @click.option("--no-shrink", is_flag=True, help="Do not look for the faults that a violation needs.")
+@click.option("--mutants", is_flag=True, help="Break one rule after the other and print which check notices (in a source tree).")
 @click.option("-v", "--verbose", is_flag=True, help="A line for every seed; for one seed its whole story.")
 def sim(
     seed: int | None,
@@ -31,11 +32,15 @@ def sim(
     duration: float | None,
     save_path: Path | None,
     no_shrink: bool,
+    mutants: bool,
     verbose: bool,
 ) -> None:
     """Whole brokers, network, disks, clients and faults in one thread, all drawn from a seed. Exit status 1 when an invariant breaks."""
     from minikafka.sim.runner import Totals, run_drawn, run_seeds, save, shrink
 
+    if mutants:
+        _mutants()
+        return
     if seed is not None and (seeds is not None or hours is not None):
         raise click.UsageError("--seed plays one seed: leave --seeds and --hours away")
     totals = Totals()
@@ -63,6 +68,21 @@ def sim(
     for line in totals.lines():
         click.echo(line)
     sys.exit(1 if totals.failed else 0)
+
+
+def _mutants() -> None:
+    from minikafka.sim.mutants import Caught, Mutant, table
+
+    survivors: list[str] = []
+
+    def tell(mutant: Mutant, caught: Caught | None) -> None:
+        click.echo(f"{mutant.name}: {'SURVIVES' if caught is None else caught.text}", err=True)
+        if caught is None:
+            survivors.append(mutant.name)
+
+    for line in table(Path.cwd(), on_caught=tell):
+        click.echo(line)
+    sys.exit(1 if survivors else 0)
 
 
 def _numbers(seeds: str | None, hours: float | None) -> Iterable[int]:

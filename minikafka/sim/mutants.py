@@ -7,9 +7,13 @@ simulator. `minikafka sim --mutants` prints the table of README.md; `pytest -m m
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from minikafka.sim.mutations import MUTATIONS
@@ -17,6 +21,8 @@ from minikafka.sim.runner import run_drawn
 from minikafka.sim.swarm import draw
 
 SEEDS_MAX = 80
+TESTS_TIMEOUT_S = 120
+MUTANT_VARIABLE = "MINIKAFKA_MUTANT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,34 @@ def applied(mutant: Mutant) -> Iterator[None]:
             setattr(owner, name, wrapped)
             stack.callback(setattr, owner, name, raw)
         yield
+
+
+def hunt_with_tests(mutant: Mutant, root: Path) -> Caught | None:
+    """Run the mutant's tests with the rule broken; None if they pass."""
+    environment = {**os.environ, MUTANT_VARIABLE: mutant.name, "PYTHONPATH": str(root)}
+    plugins = ["-p", "minikafka.sim.mutant_plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", *plugins, *mutant.tests]
+    run = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=TESTS_TIMEOUT_S)
+    if run.returncode != 1:
+        return None
+    failed = [line.split(" - ")[0].removeprefix("FAILED ") for line in run.stdout.splitlines() if line.startswith("FAILED ")]
+    return Caught("test", 0, failed[0] if failed else "a test failed")
+
+
+def table(root: Path, *, on_caught: Callable[[Mutant, Caught | None], None] = lambda mutant, caught: None) -> list[str]:
+    """The lines of the table in README.md."""
+    lines = ["| mutant | what is broken | caught by | seeds |", "|---|---|---|---|"]
+    for mutant in MUTANTS.values():
+        caught = hunt_with_tests(mutant, root) if mutant.tests else hunt(mutant)
+        on_caught(mutant, caught)
+        if caught is None:
+            how, seeds = "**nothing**", "-"
+        elif caught.rule == "test":
+            how, seeds = f"`{caught.text.split('::')[-1]}`", "-"
+        else:
+            how, seeds = caught.rule, str(caught.seeds)
+        lines.append(f"| {mutant.name} | {mutant.breaks} | {how} | {seeds} |")
+    return lines
 
 
 def hunt(mutant: Mutant, *, seeds_max: int = SEEDS_MAX) -> Caught | None:

@@ -375,7 +375,8 @@ def _forget_producers(original: Any) -> Any:
 
 def _epoch_of_before(original: Any) -> Any:
     def append(self: Any, records: Any, leader_epoch: int, wall_ms: int, **named: Any) -> Any:
-        return original(self, records, max(leader_epoch - 1, 0), wall_ms, **named)
+        epoch = leader_epoch if named.get("origin") == "raft" else max(leader_epoch - 1, 0)
+        return original(self, records, epoch, wall_ms, **named)
 
     return append
 
@@ -429,15 +430,16 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "fetch-counts-as-end", "breaks": "a fetch is taken for a follower that has everything",
      "patches": (("minikafka.core.partition.leader:FollowerProgress.fetched", _fetched_everything),)},
     {"name": "old-incarnation-fetches", "breaks": "fetches of a follower's earlier incarnation count (KIP-903)",
-     "patches": ((f"{LEADER}.fetched", _no_fencing_of_fetches),), "tests": ("tests/core/partition",)},
+     "patches": ((f"{LEADER}.fetched", _no_fencing_of_fetches),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "lead-from-own-end", "breaks": "a new leader takes the end of its log for the high watermark",
      "patches": ((f"{PARTITION}.make_leader", _lead_from_own_end),), "profile": "crashes"},
     {"name": "timeout-is-refusal", "breaks": "an AlterPartition without an answer is taken back (it may be committed)",
-     "patches": (("minikafka.core.partition.leader:outcome_of", _constant(AlterOutcome.REVERT)),), "tests": ("tests/core/partition",)},
+     "patches": (("minikafka.core.partition.leader:outcome_of", _constant(AlterOutcome.REVERT)),),
+     "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "hw-always-current", "breaks": "LATEST is told before the high watermark has reached the epoch (KIP-207)",
-     "patches": ((f"{LEADER}.is_high_watermark_current", _constant(True)),), "tests": ("tests/core/partition",)},
+     "patches": ((f"{LEADER}.is_high_watermark_current", _constant(True)),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "no-check-writable", "breaks": "acks=all is taken below min.insync.replicas",
-     "patches": ((f"{LEADER}.check_writable", _constant(None)),), "tests": ("tests/core/partition",)},
+     "patches": ((f"{LEADER}.check_writable", _constant(None)),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "follow-and-lead", "breaks": "a follower goes on leading", "patches": ((f"{PARTITION}.make_follower", _follow_and_lead),)},
     {"name": "no-epoch-check", "breaks": "requests of another leader epoch are served (KIP-320)",
      "patches": ((f"{PARTITION}.check_epoch", _constant(None)),), "tests": ("tests/sim/test_rules.py",)},
@@ -474,7 +476,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "always-clean", "breaks": "a crash counts as a clean shutdown (KAFKA-10471)", "profile": "crashes", "options": _DYING,
      "patches": (("storage.log_dir:LogDirectory.open", _always_clean),)},
     {"name": "mark-kept", "breaks": "the mark of a clean shutdown outlives the start", "profile": "crashes", "options": _DYING,
-     "patches": (("storage.log_dir:LogDirectory.open", _open_keeping_mark),)},
+     "patches": (("storage.log_dir:LogDirectory.open", _open_keeping_mark),), "tests": ("tests/storage/test_log_dir.py",)},
     {"name": "recovery-point-at-end", "breaks": "recovery points are stored without a sync", "profile": "crashes",
      "options": (*_DYING, *_SMALL),
      "patches": (("storage.log_dir:LogDirectory.checkpoint_recovery_points", _checkpoint_ends),)},
@@ -482,7 +484,7 @@ MUTATIONS: list[dict[str, Any]] = [
      "patches": (("storage.log_dir:load_log", _load_high_watermark_at_end),)},
     {"name": "atomic-without-sync", "breaks": "checkpoints and votes are renamed before they are synced", "profile": "crashes",
      "options": (("shape", "quorum"),), "duration_s": 12.0,
-     "patches": (("minikafka.broker.quorum_state:write_atomically", _write_without_sync),), "tests": ("tests/sim/test_rules.py",)},
+     "patches": (("minikafka.broker.quorum_state:write_atomically", _write_without_sync),)},
     {"name": "duplicates-stored", "breaks": "a batch that was stored before is stored again (KIP-98)", "profile": "network",
      "patches": (("storage.producer_state:ProducerEntry.duplicate_of", _constant(None)),
                  (f"{PRODUCERS}._check_sequence", _constant(None))), "options": (("break_probability", 0.02),)},
@@ -493,13 +495,13 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "votes-for-everybody", "breaks": "two votes in one epoch", "profile": "crashes", "options": (("shape", "quorum"),),
      "patches": (("minikafka.core.raft.roles:Role._can_grant_once", _vote_for_everybody),)},
     {"name": "vote-for-shorter-log", "breaks": "a candidate with a shorter log is elected", "profile": "crashes",
-     "options": (("shape", "quorum"),), "tests": ("tests/core/raft",),
+     "options": (("shape", "quorum"),), "tests": (),
      "patches": (("minikafka.core.raft.roles:Role._can_grant_once", _vote_for_shorter_logs),
                  ("minikafka.core.raft.roles:Unattached.can_grant", _prevote_for_shorter_logs),
                  ("minikafka.core.raft.roles:Prospective.can_grant", _prevote_for_shorter_logs),
                  ("minikafka.core.raft.roles:Follower.can_grant", _prevote_for_shorter_logs))},
     {"name": "votes-not-durable", "breaks": "the vote is not written to disk", "profile": "storm", "options": (("shape", "quorum"),),
-     "patches": ((f"{QUORUM}.persist", _forget_votes),), "tests": ("tests/core/raft",)},
+     "patches": ((f"{QUORUM}.persist", _forget_votes),), "tests": ("tests/core/raft/test_quorum.py",)},
     {"name": "commit-of-one", "breaks": "metadata is committed when one voter has it",
      "patches": (("minikafka.core.raft.progress:Progress.high_watermark", _commit_of_one),), "options": (("shape", "quorum"),)},
     {"name": "leader-counts-unsynced", "breaks": "the quorum's leader counts what is not on its disk", "profile": "disks",
@@ -524,7 +526,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "predecessor-stays", "breaks": "a new incarnation keeps its predecessor's place in the in-sync set", "profile": "crashes",
      "patches": ((f"{BROKERS}._remove_predecessor", _constant([])),), "options": _DYING, "duration_s": 12.0},
     {"name": "unclean-stays-eligible", "breaks": "a replica that stopped uncleanly stays eligible (KIP-966)", "profile": "crashes",
-     "patches": ((f"{CHANGE}.unclean_shutdown", _keep_unclean_eligible),), "tests": ("tests/core/controller",)},
+     "patches": ((f"{CHANGE}.unclean_shutdown", _keep_unclean_eligible),), "tests": ("tests/core/controller/test_elections.py",)},
     {"name": "answer-before-commit", "breaks": "the controller answers before its records are committed",
      "patches": (("minikafka.broker.hosts.controller:ControllerHost._answer_when_committed", _answer_before_commit),),
      "profile": "network"},
@@ -533,7 +535,7 @@ MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.apply", _act_before_registration),), "options": _DYING},
     {"name": "commits-with-one-ack", "breaks": "offsets are committed before they are replicated", "profile": "storm",
      "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.append_records", _append_with_one_ack),),
-     "options": (("group_members", 2),), "tests": ("tests/sim/test_rules.py",)},
+     "options": (("group_members", 2),)},
     {"name": "groups-not-loaded", "breaks": "a new coordinator forgets the groups", "profile": "crashes",
      "patches": (("minikafka.broker.hosts.group:GroupHost._load", _load_no_groups),), "options": (("group_members", 2),)},
     {"name": "sequence-of-every-try", "breaks": "a producer numbers a retried batch anew", "profile": "network",
