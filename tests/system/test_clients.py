@@ -1,19 +1,20 @@
-"""Clients that others wrote, as black boxes, against real broker processes: what one of them writes, all of them read."""
+"""Clients that others wrote, as black boxes, against real broker processes: what one of them writes, all of them read. What they bear when
+leaders die is in test_failover.py."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiokafka
 import confluent_kafka
 import kafka
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
+from kafka.admin import KafkaAdminClient
 
 from minikafka.testing.cluster import ProcessCluster
 
@@ -178,36 +179,34 @@ def test_administration_by_confluent_kafka(cluster: ProcessCluster) -> None:
     cluster.wait_for(lambda: "managed" not in admin.list_topics().topics, "the topic to be gone")
 
 
-def test_no_acknowledged_record_is_lost_when_the_leader_dies(tmp_path: Path) -> None:
-    with ProcessCluster(3, controllers=3, directory=tmp_path) as cluster:
-        create(cluster.bootstrap, "kept", 1)
-        producer = confluent_kafka.Producer(
-            {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "linger.ms": 1, "batch.size": 2000}
-        )
-        acknowledged: list[int] = []
-        failed: list[Any] = []
+def test_administration_by_kafka_python(cluster: ProcessCluster) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap.split(","))
+    replicas = min(len(cluster.nodes), 3)
+    admin.create_topics([kafka.admin.NewTopic("python-managed", 2, replicas, topic_configs={"retention.ms": "60000"})])
+    assert "python-managed" in admin.list_topics()
+    partitions = admin.describe_topics(["python-managed"])[0]["partitions"]
+    assert [len(partition["replica_nodes"]) for partition in partitions] == [replicas] * 2
+    produce_kafka_python(cluster.bootstrap, "python-managed", "none")
+    assert len(consume_kafka_python(cluster.bootstrap, "python-managed", "python-managers")) == len(records())
+    offsets = admin.list_group_offsets("python-managers")
+    assert sum(entry.offset for entry in offsets["python-managers"].values()) == len(records())
+    assert "python-managers" in {group["group_id"] for group in admin.list_groups()}
+    admin.delete_topics(["python-managed"])
+    cluster.wait_for(lambda: "python-managed" not in admin.list_topics(), "the topic to be gone")
+    admin.close()
 
-        def delivered(error: Any, message: Any) -> None:
-            if error is None:
-                acknowledged.append(json.loads(message.value()))
-            else:
-                failed.append(error)
 
-        leader: int = cluster.metadata(["kept"]).topics[0].partitions[0].leader_id
-        for number in range(4000):
-            if number == 2000:
-                while len(acknowledged) < 500:
-                    producer.poll(0.1)
-                cluster.kill(leader)
-            producer.produce("kept", json.dumps(number), on_delivery=delivered)
-            producer.poll(0)
-        assert producer.flush(DEADLINE_S) == 0 and not failed, f"{failed[:3]} {cluster.logs()}"
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "check"})
-        consumer.assign([confluent_kafka.TopicPartition("kept", 0, 0)])
-        found: list[int] = []
-        deadline = time.monotonic() + DEADLINE_S
-        while len(found) < 4000 and time.monotonic() < deadline:
-            found += [json.loads(message.value()) for message in consumer.consume(1000, 0.2)]
-        consumer.close()
-        assert found == list(range(4000)), "each acknowledged record once, in order"
-        assert sorted(acknowledged) == found
+def test_administration_by_aiokafka(cluster: ProcessCluster) -> None:
+    async def run() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+        await admin.start()
+        try:
+            await admin.create_topics([aiokafka.admin.NewTopic("aio-managed", 2, min(len(cluster.nodes), 3))])
+            found = await admin.describe_topics(["aio-managed"])
+            assert len(found[0]["partitions"]) == 2
+            assert {broker["node_id"] for broker in (await admin.describe_cluster())["brokers"]} == set(cluster.nodes)
+            await admin.delete_topics(["aio-managed"])
+        finally:
+            await admin.close()
+
+    asyncio.run(run())
