@@ -105,6 +105,12 @@ class EpochCache:
             if write:
                 self.write()
 
+    def take_over(self, other: EpochCache) -> None:
+        """Know what another log of the same records knows, epochs without a record among it."""
+        self.epochs, self._starts = other.epochs[:], other._starts[:]
+        self._update_latest()
+        self.write()
+
     def clear(self, *, write: bool = True) -> None:
         self.epochs, self._starts = [], []
         self._update_latest()

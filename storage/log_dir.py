@@ -102,6 +102,8 @@ class LogDirectory:
         self._jitter_ms = jitter_ms
         self._lock: Lock | None = None
         self._is_loaded = False
+        #: Partitions whose copy was growing here when the process ended.
+        self.futures: set[tuple[str, int]] = set()
         self._doomed: list[tuple[int, str]] = []
         self._recovery_points: dict[tuple[str, int], int] = {}
         self._start_offsets: dict[tuple[str, int], int] = {}
@@ -165,6 +167,12 @@ class LogDirectory:
             if name.endswith(_DELETE):
                 self._doomed.append((wall_ms, f"{self.path}/{name}"))
                 continue
+            if name.endswith(_FUTURE):
+                begun = parse_directory_name(name.removesuffix(_FUTURE).rpartition(".")[0])
+                if begun is not None:
+                    self.futures.add(begun)
+                self._doomed.append((wall_ms, f"{self.path}/{name}"))
+                continue
             found = parse_directory_name(name)
             if found is None or found[0] == METADATA_TOPIC or name.endswith((_STRAY, _FUTURE)):
                 continue
@@ -226,6 +234,49 @@ class LogDirectory:
             self.logs[topic, partition] = log
         log.assign_topic_id(topic_id)
         return log
+
+    # -- copies that grow (KIP-113)
+
+    def create_future(self, topic: str, partition: int, topic_id: bytes, config: LogConfig, wall_ms: int) -> Log:
+        """An empty log in a `-future` directory, not yet one of `logs`. Raises StorageError."""
+        if self.failure is not None:
+            raise self.failure
+        tail = f".{topic_id.hex()}{_FUTURE}"
+        path = f"{self.path}/{f'{topic}-{partition}'[: _NAME_MAX - len(tail)]}{tail}"
+        self._doomed = [entry for entry in self._doomed if entry[1] != path]
+        with self._disk("begin a copy in"):
+            if self.filesystem.is_dir(path):
+                self._unlink_all(path)
+        future = self._load_copy(path, topic, partition, config, wall_ms)
+        future.assign_topic_id(topic_id)
+        return future
+
+    def _load_copy(self, path: str, topic: str, partition: int, config: LogConfig, wall_ms: int) -> Log:
+        return load_log(
+            self.filesystem, path, topic, partition, config, wall_ms=wall_ms, may_have_holes=True, on_failure=self.fail,
+            jitter_ms=self._jitter_ms,
+        )  # fmt: skip
+
+    def promote_future(self, future: Log, old: Log, wall_ms: int) -> Log:
+        """The copy becomes the log: what `old` knows besides its records - epochs, watermarks - it knows, too; its
+        directory gets the ordinary name. Raises StorageError."""
+        future.epochs.take_over(old.epochs)
+        future.close()
+        with self._disk("rename a log in"):
+            path = f"{self.path}/{future.name}"
+            self.filesystem.rename(future.directory, path)
+            self.filesystem.fsync_dir(self.path)
+        log = self._load_copy(path, future.topic, future.partition, old.config, wall_ms)
+        log.update_high_watermark(old.high_watermark)
+        log.increment_log_start_offset(old.log_start_offset)
+        self.logs[log.topic, log.partition] = log
+        return log
+
+    def drop_future(self, future: Log) -> None:
+        """The copy is not wanted any more. Raises StorageError."""
+        future.close_files()
+        with self._disk("delete files in"):
+            self._unlink_all(future.directory)
 
     def remove(self, topic: str, partition: int, wall_ms: int) -> None:
         """Rename the log's directory to `-delete`; its files are unlinked after file.delete.delay.ms."""

@@ -30,6 +30,7 @@ from minikafka.broker.handlers.sasl import SaslHandlers
 from minikafka.broker.handlers.topics import TopicHandlers
 from minikafka.broker.hosts.cleaner import LogCleaner
 from minikafka.broker.hosts.controller import ControllerHost
+from minikafka.broker.hosts.directory_moves import DirectoryMoves
 from minikafka.broker.hosts.group import GroupHost
 from minikafka.broker.hosts.lifecycle import BrokerLifecycle
 from minikafka.broker.hosts.metadata import MetadataHost
@@ -41,7 +42,7 @@ from minikafka.broker.topic_config import log_config
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
 from storage.config import LogConfig
-from storage.errors import StorageError
+from storage.errors import DirectoryLocked, NotFormatted, StorageError
 from storage.log_dir import LogDirectory
 from wire.records.metadata_records import FeatureLevelRecord
 
@@ -69,7 +70,7 @@ class BrokerParts:
             cluster_id=node.cluster_id,
             listeners=node.registered_listeners,
             log_dirs=lambda: [d.directory_id for d in node.directories if not d.is_offline],
-            offline_log_dirs=lambda: [d.directory_id for d in node.directories if d.is_offline],
+            offline_log_dirs=lambda: [d.directory_id for d in node.directories if d.is_offline and d.meta is not None],
             previous_broker_epoch=min((d.previous_broker_epoch for d in node.directories), default=-1),
         )
         self.replicas = ReplicaManager(
@@ -77,6 +78,7 @@ class BrokerParts:
         )
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
         self.replicas.on_topic_configs = self.cleaner.wake
+        self.replicas.moves = DirectoryMoves(self.replicas, environment, self.settings)
         self.lifecycle.on_registered = self.replicas.registered
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
@@ -150,13 +152,23 @@ class Node:
         config = self.config
         for path in config.directories:
             directory = LogDirectory(self.environment.filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter)
-            meta = directory.open()
             self.directories.append(directory)
+            try:
+                meta = directory.open()
+            except (DirectoryLocked, NotFormatted):
+                raise
+            except StorageError as error:
+                if directory.path == config.metadata_directory.rstrip("/"):
+                    raise
+                logger.error("log directory %s cannot be used: %s", path, error)
+                continue
             if meta.node_id != config.node_id:
                 raise StartError(f"{path} belongs to node {meta.node_id}, this is node {config.node_id}: check node.id and log.dirs")
             if self.cluster_id and meta.cluster_id != self.cluster_id:
                 raise StartError(f"{path} belongs to cluster {meta.cluster_id}, the other log directories to {self.cluster_id}")
             self.cluster_id = meta.cluster_id
+        if all(directory.is_offline for directory in self.directories):
+            raise StartError("every log directory has failed: " + "; ".join(str(d.failure) for d in self.directories))
         path = config.metadata_directory.rstrip("/")
         found = next((d for d in self.directories if d.path == path), None)
         if found is None:
@@ -255,7 +267,8 @@ class Node:
         count = 0
         for directory in self.directories:
             try:
-                await self.environment.run_blocking(directory.load, config_of, clock.wall_ms())
+                if not directory.is_offline:
+                    await self.environment.run_blocking(directory.load, config_of, clock.wall_ms())
             except StorageError as error:
                 directory.fail(error)
             count += len(directory.logs)
@@ -302,6 +315,8 @@ class Node:
 
     def _directory_failed(self, directory: LogDirectory, failure: StorageError) -> None:
         logger.error("log directory %s is offline: %s", directory.path, failure)
+        if self._metadata_directory is None:
+            return  # while directories are being opened
         if directory is self._metadata_directory or all(d.is_offline for d in self.directories):
             self.environment.loop.call_soon_threadsafe(self._fail, failure)
         elif self.broker is not None:

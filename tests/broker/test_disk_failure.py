@@ -48,6 +48,12 @@ class FaultyFileSystem(OsFileSystem):
     def __init__(self) -> None:
         self.failures: dict[str, int] = {}
 
+    def read(self, path: str) -> bytes:
+        number = self._failure(path)
+        if number == errno.EIO:
+            raise OSError(number, os.strerror(number), path)
+        return super().read(path)
+
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:
         return FaultyFile(super().open(path, create=create, read_only=read_only), lambda: self._failure(path))
 
@@ -93,6 +99,12 @@ async def test_one_directory_of_two_fails_and_the_other_goes_on(tmp_path: Path, 
         assert node.directories[1].is_offline
         assert not node.failed.done(), "the node serves what is left"
     assert any("is offline" in record.getMessage() and second in record.getMessage() for record in caplog.records)
+    async with live_node(tmp_path, filesystem=disk, log_dirs=2) as node:
+        assert node.directories[1].is_offline, "the disk still fails: the node starts without it"
+        assert node.broker is not None
+        assert (await consume(f"127.0.0.1:{broker_port(node)}", spared, 21))[-1] == b"still"
+        assert node.broker.replicas.partition(hit, 0) is None, "no empty log takes the place of what lies on the failed disk"
+        assert node.metadata.image.topics_by_name[hit].partitions[0].leader == -1
     disk.failures.clear()
     async with live_node(tmp_path, filesystem=disk, log_dirs=2) as node:
         bootstrap = f"127.0.0.1:{broker_port(node)}"

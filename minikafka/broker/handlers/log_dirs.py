@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from wire.errors import ApiError, ErrorCode
+from wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 
@@ -25,7 +26,26 @@ class LogDirHandlers:
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve on a broker listener."""
         dispatcher.register(DescribeLogDirsRequest, self.describe_log_dirs)
+        dispatcher.register(AlterReplicaLogDirsRequest, self.alter_replica_log_dirs)
         dispatcher.register(DescribeProducersRequest, self.describe_producers)
+
+    def alter_replica_log_dirs(self, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+        """Move replicas between log directories; answered when the copies have begun (KIP-113)."""
+        response = AlterReplicaLogDirsResponse()
+        results: dict[str, AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = {}
+        moves = self._replicas.moves
+        for wanted in request.dirs:
+            for topic in wanted.topics:
+                result = results.get(topic.name)
+                if result is None:
+                    result = results[topic.name] = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=topic.name)
+                    response.results.append(result)
+                for index in topic.partitions:
+                    code = ErrorCode.LOG_DIR_NOT_FOUND if moves is None else moves.alter(wanted.path, topic.name, index)
+                    result.partitions.append(
+                        AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    )
+        return response
 
     def describe_log_dirs(self, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
         """Size and lag of every replica asked for; null topics ask for all."""
@@ -51,6 +71,19 @@ class LogDirHandlers:
                 topic.partitions.append(
                     DescribeLogDirsResponse.DescribeLogDirsPartition(
                         partition_index=index, partition_size=log.size, offset_lag=lag, is_future_key=False
+                    )
+                )
+            for (name, index), future, log in self._replicas.moves.future(directory) if self._replicas.moves is not None else ():
+                if wanted is not None and (name, index) not in wanted:
+                    continue
+                topic = topics.get(name)
+                if topic is None:
+                    topic = topics[name] = DescribeLogDirsResponse.DescribeLogDirsTopic(name=name)
+                    result.topics.append(topic)
+                lag = max(log.log_end_offset - future.log_end_offset, 0)
+                topic.partitions.append(
+                    DescribeLogDirsResponse.DescribeLogDirsPartition(
+                        partition_index=index, partition_size=future.size, offset_lag=lag, is_future_key=True
                     )
                 )
         return response

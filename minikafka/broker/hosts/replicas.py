@@ -13,7 +13,7 @@ from minikafka.broker.hosts.fetcher import FetcherManager
 from minikafka.broker.hosts.partition import Partition
 from minikafka.broker.topic_config import log_config
 from minikafka.core.metadata.delta import MetadataDelta
-from minikafka.core.metadata.image import empty_image
+from minikafka.core.metadata.image import DIRECTORY_UNASSIGNED, empty_image
 from minikafka.core.metadata.records import image_records
 from minikafka.core.partition.isr import AlterOutcome, IsrProposal
 from minikafka.core.purgatory import Purgatory
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from minikafka.broker.config import BrokerConfig
     from minikafka.broker.controller_channel import ControllerChannel
     from minikafka.broker.environment import Environment
+    from minikafka.broker.hosts.directory_moves import DirectoryMoves
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
     from storage.log import Log
@@ -101,6 +102,8 @@ class ReplicaManager:
         self._flushing: asyncio.Task[None] | None = None
         self._unlinking: set[asyncio.Task[None]] = set()
         self._stopping = False
+        #: Moves between log directories, if this broker makes any.
+        self.moves: DirectoryMoves | None = None
         #: Told when configurations of topics have changed.
         self.on_topic_configs: Callable[[], None] = lambda: None
         self._is_registered = False
@@ -203,14 +206,22 @@ class ReplicaManager:
         if partition is not None:
             return partition
         try:
-            log = self._log(topic, topic_id, index, image)
+            log = self._log(topic, topic_id, index, registration, image)
         except (StorageError, ApiError) as error:
             logger.error("%s-%d cannot be served here: %s", topic, index, error)
             return None
         partition = Partition(self, topic, topic_id, index, log)
         self.partitions[(topic, index)] = partition
         self.partitions_by_id[(topic_id, index)] = partition
+        if self.moves is not None:
+            self.moves.resume(partition)
         return partition
+
+    def moved(self, partition: Partition) -> None:
+        """A replica lies in another log directory now: tell the controller, and who waits for the log."""
+        if partition.registration is not None:
+            self._observe_directory(partition, partition.registration)
+        self.purgatory_wake(partition.key)
 
     def _observe_directory(self, partition: Partition, registration: PartitionRegistration) -> None:
         told = registration.directory(self.broker_id)
@@ -218,7 +229,9 @@ class ReplicaManager:
             if directory.logs.get(partition.key) is partition.log:
                 self._assignments.observe((partition.topic_id, partition.index), told, directory.directory_id)
 
-    def _log(self, topic: str, topic_id: bytes, index: int, image: MetadataImage) -> Log:
+    def _log(
+        self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage
+    ) -> Log:
         wall_ms = self._clock.wall_ms()
         config = self._topic_log_config(topic, image)
         for directory in self.directories:
@@ -231,6 +244,10 @@ class ReplicaManager:
                 continue
             log.update_config(config)
             return directory.create_log(topic, index, topic_id, config, wall_ms)
+        told = registration.directory(self.broker_id)
+        if told != DIRECTORY_UNASSIGNED and told not in self.log_directory_ids and any(d.is_offline for d in self.directories):
+            # Its records may be on the disk that has failed: an empty log in their place would be taken for all there is (KIP-858).
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "it lies in a log directory that is offline")
         online = [directory for directory in self.directories if not directory.is_offline]
         if not online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
@@ -274,6 +291,8 @@ class ReplicaManager:
 
     def _remove(self, partition: Partition, wall_ms: int, reason: str) -> None:
         self.fetchers.unfollow(partition)
+        if self.moves is not None:
+            self.moves.cancel(partition)
         self._assignments.forget((partition.topic_id, partition.index))
         was_leader = partition.is_leader
         partition.leader = None
@@ -509,6 +528,8 @@ class ReplicaManager:
             timer.cancel()
         for handle, _ in self._purgatory_timers.values():
             handle.cancel()
+        if self.moves is not None:
+            await self.moves.stop()
         await self.fetchers.stop()
         await self._alter.stop()
         await self._assignments.stop()

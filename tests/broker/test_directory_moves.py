@@ -1,0 +1,114 @@
+"""AlterReplicaLogDirs: a replica moves to another disk of its broker while it is written to; moves survive restarts, a deletion ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from helpers.live_node import broker_port, live_node
+
+from minikafka.broker.node import Node
+from minikafka.client.admin import Admin
+from minikafka.client.consumer import Consumer
+from minikafka.client.producer import Producer
+from minikafka.net.channel import Channel
+from minikafka.net.server import SocketNetwork
+from storage.log_dir import LogDirectory
+from wire.errors import ErrorCode
+from wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from wire.messages.describe_log_dirs import DescribeLogDirsRequest
+
+SLOW = {"replica.alter.log.dirs.io.max.bytes.per.second": "1000"}
+
+
+async def ask(node: Node, request: Any) -> Any:
+    network = SocketNetwork(asyncio.get_running_loop())
+    channel = await Channel.open(network, "127.0.0.1", broker_port(node), client_id="t")
+    try:
+        return await channel.request(request)
+    finally:
+        channel.close()
+
+
+async def move(node: Node, path: str, topic: str = "t") -> ErrorCode:
+    wanted = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[0])
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[wanted])])
+    return ErrorCode((await ask(node, request)).results[0].partitions[0].error_code)
+
+
+def places(node: Node, topic: str = "t") -> tuple[LogDirectory, LogDirectory]:
+    """(where the replica is, where it is not)."""
+    here = next(d for d in node.directories if (topic, 0) in d.logs)
+    return here, next(d for d in node.directories if d is not here)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def fill(node: Node, count: int, start: int = 0) -> None:
+    async with Producer(f"127.0.0.1:{broker_port(node)}", linger_ms=0) as producer:
+        for number in range(start, start + count):
+            await (await producer.send("t", b"%d" % number * 50, partition=0))
+
+
+async def values(node: Node) -> list[bytes | None]:
+    async with Consumer(f"127.0.0.1:{broker_port(node)}", auto_offset_reset="earliest") as consumer:
+        await consumer.assign([("t", 0)])
+        found: list[bytes | None] = []
+        while records := await consumer.poll(300):
+            found += [record.value for record in records]
+        return found
+
+
+async def create(node: Node) -> None:
+    async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+        await admin.create_topic("t", partitions=1, replication_factor=1)
+
+
+async def test_a_replica_moves_while_it_is_written_to(tmp_path: Path) -> None:
+    async with live_node(tmp_path, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 30)
+        source, target = places(node)
+        end_before = source.logs["t", 0].epochs.entries
+        writing = asyncio.ensure_future(fill(node, 60, 30))
+        assert await move(node, target.path) is ErrorCode.NONE
+        await until(lambda: ("t", 0) in target.logs)
+        await writing
+        assert ("t", 0) not in source.logs
+        assert await values(node) == [b"%d" % number * 50 for number in range(90)]
+        assert target.logs["t", 0].epochs.entries[: len(end_before)] == end_before
+        await until(lambda: node.metadata.image.topics_by_name["t"].partitions[0].directories == (target.directory_id,))
+        assert await move(node, target.path) is ErrorCode.NONE, "it is there already"
+        assert await move(node, str(tmp_path / "elsewhere")) is ErrorCode.LOG_DIR_NOT_FOUND
+        assert await move(node, source.path, "unknown") is ErrorCode.REPLICA_NOT_AVAILABLE
+    async with live_node(tmp_path, log_dirs=2) as node:
+        assert places(node)[0].path == target.path
+        assert len(await values(node)) == 90
+
+
+async def test_a_slow_move_is_shown_goes_on_after_a_restart_and_ends_with_its_topic(tmp_path: Path) -> None:
+    async with live_node(tmp_path, SLOW, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 50)
+        source, target = places(node)
+        assert await move(node, target.path) is ErrorCode.NONE
+        await fill(node, 10, 50)
+        described = await ask(node, DescribeLogDirsRequest(topics=None))
+        shown = [(r.log_dir, p.is_future_key, p.offset_lag > 0) for r in described.results for t in r.topics for p in t.partitions]
+        assert sorted(shown) == sorted([(source.path, False, False), (target.path, True, True)])
+    async with live_node(tmp_path, log_dirs=2) as node:
+        await until(lambda: places(node)[0].path == target.path)
+        assert len(await values(node)) == 60
+        node.config.replica_alter_log_dirs_io_max_bytes_per_second = 1000
+        await fill(node, 30, 60)
+        source, target = places(node)
+        assert await move(node, target.path) is ErrorCode.NONE
+        async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+            await admin.delete_topic("t")
+        await until(lambda: not any(path.name.endswith("-future") for path in Path(target.path).iterdir()))
