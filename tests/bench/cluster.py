@@ -67,7 +67,7 @@ def active_controller(cluster: ProcessCluster) -> int:
     return asyncio.run(ask())
 
 
-def gap(cluster: ProcessCluster, topic: str, strike: Callable[[], None]) -> tuple[float, int]:
+def gap(cluster: ProcessCluster, topic: str, client: list[str], strike: Callable[[], None]) -> tuple[float, int]:
     """A record a millisecond, acks=all, librdkafka's defaults: the longest time between two acknowledgements around `strike`, in ms, and
     the number of records that were refused."""
     acked: list[float] = []
@@ -80,7 +80,8 @@ def gap(cluster: ProcessCluster, topic: str, strike: Callable[[], None]) -> tupl
         else:
             failed += 1
 
-    producer = ConfluentProducer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0})
+    given = dict(entry.split("=", 1) for entry in client)
+    producer = ConfluentProducer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0, **given})
     started, struck = time.monotonic(), None
     while True:
         now = time.monotonic()
@@ -108,7 +109,7 @@ def failover(options: argparse.Namespace) -> None:
             controller = active_controller(cluster)
             victim = controller if options.victim == "controller" else next(n for n in cluster.nodes if n != controller)
             asyncio.run(_create(cluster.bootstrap, "t", [victim, *(n for n in cluster.nodes if n != victim)]))
-            milliseconds, failed = gap(cluster, "t", lambda node=victim, running=cluster: running.kill(node))  # type: ignore[misc]
+            milliseconds, failed = gap(cluster, "t", options.client, lambda node=victim, running=cluster: running.kill(node))  # type: ignore[misc]
             print(f"  gap {milliseconds:7.0f} ms, {failed} records refused", flush=True)
             found.append(milliseconds)
     print(f"failover, SIGKILL of the {options.victim}: median {statistics.median(found):.0f} ms, most {max(found):.0f} ms")
@@ -124,7 +125,7 @@ def shutdown(options: argparse.Namespace) -> None:
             asyncio.run(_create(cluster.bootstrap, "t", [victim, *(n for n in cluster.nodes if n != victim)]))
             process = cluster.nodes[victim].process
             assert process is not None
-            milliseconds, failed = gap(cluster, "t", process.terminate)
+            milliseconds, failed = gap(cluster, "t", options.client, process.terminate)
             print(f"  gap {milliseconds:7.0f} ms, {failed} records refused", flush=True)
             found.append(milliseconds)
     print(f"controlled shutdown: median {statistics.median(found):.0f} ms, most {max(found):.0f} ms")
@@ -259,6 +260,7 @@ def main() -> None:
     parser.add_argument("--mib", type=int, default=2048)
     parser.add_argument("--rest-s", type=float, default=10)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--client", action="append", default=[], metavar="NAME=VALUE", help="a setting of librdkafka")
     options = parser.parse_args()
     commands[options.command](options)
 

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: a replica moves to another disk of its broker while it is written to; moves survive restarts, a deletion ends them."""
+"""AlterReplicaLogDirs: a replica moves to another disk of its broker while it is written to; a restart does not end the move."""
 
 from __future__ import annotations
 
