@@ -56,9 +56,14 @@ def command_config_option(command: Command) -> Command:
 
 
 def output_option(command: Command) -> Command:
-    """`-o table|json|jsonl`."""
+    """`-o table|wide|json|jsonl|yaml`."""
     return click.option(
-        "--output", "-o", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True, help="Format of the result."
+        "--output",
+        "-o",
+        type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]),
+        default="table",
+        show_default=True,
+        help="Format of the result.",
     )(command)
 
 
@@ -110,13 +115,41 @@ def traceback_option(command: Command) -> Command:
 def emit(rows: Iterable[Mapping[str, Any]], output: str, columns: Sequence[str]) -> None:
     """Print rows: aligned columns, one JSON array, or one JSON object a line."""
     found = list(rows)
-    if output == "json":
+    if output == "wide":
+        names = dict.fromkeys([*columns, *(name for row in found for name in row)])
+        click.echo(table(found, list(names)), nl=False)
+    elif output == "yaml":
+        click.echo(to_yaml(found), nl=False)
+    elif output == "json":
         click.echo(json.dumps(found, indent=2, default=str))
     elif output == "jsonl":
         for row in found:
             click.echo(json.dumps(row, default=str))
     else:
         click.echo(table(found, columns), nl=False)
+
+
+def to_yaml(value: Any, indent: str = "") -> str:
+    """Lists, mappings and scalars as YAML: strings are written as JSON strings, which YAML takes as they are."""
+    if isinstance(value, Mapping) and value:
+        return "".join(
+            f"{indent}{key}:{chr(10) + to_yaml(item, indent + '  ') if _is_nested(item) else ' ' + _scalar(item) + chr(10)}"
+            for key, item in value.items()
+        )
+    if isinstance(value, list | tuple) and value:
+        return "".join(
+            f"{indent}- {to_yaml(item, indent + '  ')[len(indent) + 2 :] if _is_nested(item) else _scalar(item) + chr(10)}"
+            for item in value
+        )
+    return f"{indent}{_scalar(value)}\n"
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, Mapping | list | tuple) and bool(value)
+
+
+def _scalar(value: Any) -> str:
+    return json.dumps(value, default=str)
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:

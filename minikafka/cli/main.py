@@ -3,25 +3,50 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 #: name -> (module, attribute, one line of help). The help is here so that `--help` imports no subcommand.
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "audit": ("minikafka.cli.audit", "audit", "Prove that the replicas in log directories agree."),
+    "broker-api-versions": ("minikafka.cli.api_versions", "broker_api_versions", "APIs and versions that brokers serve."),
+    "cluster": ("minikafka.cli.cluster", "cluster", "Start a cluster here (up); cluster id, endpoints."),
+    "completion": ("minikafka.cli.shims", "completion", "Print a shell's completion script."),
     "configs": ("minikafka.cli.configs", "configs", "Describe and alter configurations."),
+    "console-consumer": ("minikafka.cli.console", "console_consumer", "Read records, as kafka-console-consumer.sh."),
+    "console-producer": ("minikafka.cli.console", "console_producer", "Write records, as kafka-console-producer.sh."),
     "consume": ("minikafka.cli.consume", "consume", "Read records."),
     "consumer-groups": ("minikafka.cli.groups", "consumer_groups", "List and describe consumer groups."),
+    "consumer-perf-test": ("minikafka.cli.perf", "consumer_perf_test", "Measure reading."),
+    "delete-records": ("minikafka.cli.offsets", "delete_records", "Delete records before an offset."),
     "demo": ("minikafka.cli.demo", "demo", "Three brokers, a killed leader, and a proof that nothing was lost."),
+    "doctor": ("minikafka.cli.doctor", "doctor", "Dial every advertised listener and explain."),
     "dump-log": ("minikafka.cli.dump_log", "dump_log", "Show what is in log, index and snapshot files."),
+    "features": ("minikafka.cli.features", "features", "Features of the cluster and their levels."),
+    "get-offsets": ("minikafka.cli.offsets", "get_offsets", "Offsets of partitions at a time."),
+    "health": ("minikafka.cli.health", "health", "Is the cluster well; waits until it is (-e)."),
+    "install-shims": ("minikafka.cli.shims", "install_shims", "Write kafka-topics.sh and its siblings."),
+    "leader-election": ("minikafka.cli.elections", "leader_election", "Elect preferred or unclean leaders."),
     "load": ("minikafka.cli.load", "load", "Bulk-load a table into a topic."),
+    "log-dirs": ("minikafka.cli.disks", "log_dirs", "Log directories of brokers."),
+    "metadata-quorum": ("minikafka.cli.quorum", "metadata_quorum", "The quorum of controllers."),
     "produce": ("minikafka.cli.produce", "produce", "Write records."),
+    "producer-perf-test": ("minikafka.cli.perf", "producer_perf_test", "Measure writing."),
+    "reassign-partitions": ("minikafka.cli.reassign", "reassign_partitions", "Move replicas between brokers."),
     "sim": ("minikafka.cli.sim", "sim", "Play seeds of the deterministic cluster simulator."),
     "start": ("minikafka.cli.start", "start", "Run a broker, a controller, or both."),
     "storage": ("minikafka.cli.storage", "storage", "Format log directories; make cluster ids."),
+    "top": ("minikafka.cli.top", "top", "Watch partitions, replicas and groups."),
     "topics": ("minikafka.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
+    "verifiable-consumer": ("minikafka.cli.verifiable", "verifiable_consumer", "Read and report, as JSON lines."),
+    "verifiable-producer": ("minikafka.cli.verifiable", "verifiable_producer", "Write and report, as JSON lines."),
 }
 
 
@@ -38,7 +63,15 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         command: click.Command = getattr(importlib.import_module(entry[0]), entry[1])
+        _complete_names(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of the table, without importing anything."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=COMMANDS[name][2]) for name in sorted(COMMANDS) if name.startswith(incomplete)]
+        return found or super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table, without importing anything."""
@@ -67,6 +100,24 @@ def _version(context: click.Context, parameter: click.Parameter, value: bool) ->
         version = "of a source tree that is not installed"
     click.echo(f"minikafka, version {version}")
     context.exit()
+
+
+#: Parameters whose values are names that the cluster knows.
+TOPIC_PARAMETERS = frozenset({"topic", "topics", "names", "topic_argument"})
+GROUP_PARAMETERS = frozenset({"group", "groups", "group_id"})
+
+
+def _complete_names(command: click.Command) -> None:
+    """Complete names of topics and groups by asking the cluster."""
+    if "_MINIKAFKA_COMPLETE" not in os.environ:
+        return
+    from minikafka.cli.completion import complete_groups, complete_topics
+
+    for parameter in command.params:
+        if parameter.name in TOPIC_PARAMETERS:
+            parameter.shell_complete = complete_topics  # type: ignore[method-assign]
+        elif parameter.name in GROUP_PARAMETERS:
+            parameter.shell_complete = complete_groups  # type: ignore[method-assign]
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

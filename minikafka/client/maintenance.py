@@ -19,12 +19,15 @@ from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_quorum import DescribeQuorumRequest
 from wire.messages.elect_leaders import ElectLeadersRequest
 from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from wire.messages.offset_commit import OffsetCommitRequest
+from wire.messages.offset_delete import OffsetDeleteRequest
 from wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from wire.messages.unregister_broker import UnregisterBrokerRequest
 from wire.messages.update_features import UpdateFeaturesRequest
 
 Partition = tuple[str, int]
 METADATA_TOPIC = "__cluster_metadata"
+OFFSET_COMMIT_VERSION_MAX = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,42 @@ class Maintenance(Admin):
         answer = response.results[0]
         if answer.error_code:
             raise refusal(answer.error_code, f"deleting group {group_id}")
+
+    async def commit_offsets(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
+        """Set the offsets of a group without members. Raises BrokerError for the first partition that is refused."""
+        coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
+        topics: dict[str, list[Any]] = {}
+        for (topic, index), offset in offsets.items():
+            entry = OffsetCommitRequest.OffsetCommitRequestPartition(
+                partition_index=index, committed_offset=offset, committed_leader_epoch=-1, committed_metadata=""
+            )
+            topics.setdefault(topic, []).append(entry)
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        )
+        response = await self._ask(request, OFFSET_COMMIT_VERSION_MAX, coordinator.node_id)
+        for topic in response.topics:
+            for p in topic.partitions:
+                if p.error_code:
+                    raise refusal(p.error_code, f"setting the offset of {topic.name}-{p.partition_index} for group {group_id}")
+
+    async def delete_offsets(self, group_id: str, partitions: Iterable[Partition]) -> dict[Partition, ErrorCode]:
+        """Forget a group's offsets; what became of each. Raises BrokerError when the group is refused."""
+        coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
+        topics: dict[str, list[Any]] = {}
+        for topic, index in partitions:
+            topics.setdefault(topic, []).append(OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index))
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[OffsetDeleteRequest.OffsetDeleteRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        )
+        response = await self._ask(request, node_id=coordinator.node_id)
+        if response.error_code:
+            raise refusal(response.error_code, f"deleting offsets of group {group_id}")
+        return {(t.name, p.partition_index): ErrorCode(p.error_code) for t in response.topics for p in t.partitions}
 
     # -- quorum ----------------------------------------------------------------------------------------------------
 

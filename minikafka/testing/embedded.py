@@ -61,11 +61,13 @@ class EmbeddedCluster:
         cluster_id: str | None = None,
         log_level: str = "INFO",
         start_timeout_s: float = START_TIMEOUT_S,
+        first_port: int = 0,
+        first_http_port: int | None = None,
     ) -> None:
         """`topics`: name -> number of partitions, or a mapping with partitions, replication_factor and configs. `config`: broker
         properties for every node, over the quick ones of `layout.QUICK_PROPERTIES`. The first `controllers` brokers (3, or 1 of fewer than
         3 brokers) are controllers too. A `directory` that is given is kept, and used again if it was formatted by a cluster of the
-        same `cluster_id`; otherwise a temporary one is removed at the end."""
+        same `cluster_id`; otherwise a temporary one is removed at the end. `first_port`, `first_http_port`: see ClusterLayout."""
         if mode not in ("thread", "process"):
             raise ValueError(f"mode={mode}: must be thread or process")
         if brokers < 1:
@@ -82,6 +84,7 @@ class EmbeddedCluster:
         self._given_directory = None if directory is None else Path(directory)
         self._cluster_id = cluster_id
         self._start_timeout_s = start_timeout_s
+        self._first_ports = (first_port, first_http_port)
         self._layout: ClusterLayout | None = None
         self._host: ThreadHost | ProcessHost | None = None
         self._logs: ThreadLogs | None = None
@@ -120,8 +123,11 @@ class EmbeddedCluster:
             for node_id, future in started.items():
                 self._await_start(node_id, future)
             self.wait_ready(timeout_s=self._start_timeout_s)
+            # A directory that is used again has its topics already.
+            there = self.topics() if self._topics and self._given_directory is not None else []
             for name, spec in self._topics.items():
-                self.create_topic(name, **spec)
+                if name not in there:
+                    self.create_topic(name, **spec)
         except BaseException:
             self.stop(keep_directory=False)
             raise
@@ -131,7 +137,16 @@ class EmbeddedCluster:
         directory = self._given_directory or Path(tempfile.mkdtemp(prefix="minikafka-"))
         if isinstance(host, ProcessHost) and self._given_directory is None:
             host.own(directory)
-        layout = self._layout = ClusterLayout(directory, self._size, self._controllers, self._config, self._racks, self._cluster_id)
+        layout = self._layout = ClusterLayout(
+            directory,
+            self._size,
+            self._controllers,
+            self._config,
+            self._racks,
+            self._cluster_id,
+            first_port=self._first_ports[0],
+            first_http_port=self._first_ports[1],
+        )
         tag = f"minikafka-{next(_NUMBERS)}"
         for node in layout.nodes.values():
             layout.format(node)
@@ -169,7 +184,7 @@ class EmbeddedCluster:
             layout, self._layout = self._layout, None
             self._brokers = {}
             if layout is not None:
-                layout.ports.release()
+                layout.release()
                 if self._given_directory is None and not keep_directory:
                     shutil.rmtree(layout.directory, ignore_errors=True)
 
@@ -517,6 +532,11 @@ class BrokerHandle:
     def address(self) -> str:
         """host:port for clients."""
         return self._node.address
+
+    @property
+    def http_port(self) -> int | None:
+        """Of /metrics and /ui, None without."""
+        return self._node.http_port
 
     @property
     def ports(self) -> tuple[int, ...]:

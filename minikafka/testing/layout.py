@@ -40,6 +40,7 @@ class NodeLayout:
     controller_port: int | None
     directory: Path
     properties: dict[str, str]
+    http_port: int | None = None
 
     @property
     def log_dir(self) -> Path:
@@ -63,12 +64,21 @@ class ClusterLayout:
         config: Mapping[str, str],
         racks: Mapping[int, str],
         cluster_id: str | None = None,
+        *,
+        first_port: int = 0,
+        first_http_port: int | None = None,
     ) -> None:
+        """With `first_port` the brokers listen on that and the following ports; `first_http_port` likewise, 0 = any free ones, None = no
+        HTTP. Raises OSError when a port is taken."""
         from wire.uuid import uuid_to_text
 
         self.directory = directory
         self.cluster_id = cluster_id or uuid_to_text(_random_uuid())
-        self.ports = ReservedPorts(brokers + controllers)
+        http = brokers if first_http_port is not None else 0
+        ports = tuple(range(first_port, first_port + brokers)) if first_port else ()
+        self.ports = ReservedPorts(brokers + controllers, ports)
+        http_ports = tuple(range(first_http_port, first_http_port + brokers)) if first_http_port else ()
+        self._http_ports = ReservedPorts(http, http_ports)
         replicas = str(min(brokers, REPLICAS_DEFAULT))
         given = {
             **QUICK_PROPERTIES,
@@ -96,6 +106,9 @@ class ClusterLayout:
                 **({"broker.rack": racks[node_id]} if node_id in racks else {}),
                 **given,
             }
+            if http:
+                node.http_port = self._http_ports.numbers[index]
+                node.properties |= {"minikafka.http.port": str(node.http_port), "minikafka.http.host": HOST}
             self.nodes[node_id] = node
 
     def format(self, node: NodeLayout) -> None:
@@ -117,6 +130,11 @@ class ClusterLayout:
             random_bytes=os.urandom,
             ignore_formatted=True,
         )
+
+    def release(self) -> None:
+        """Give the ports back."""
+        self.ports.release()
+        self._http_ports.release()
 
     def wipe(self, node: NodeLayout) -> None:
         """Delete everything the node has stored."""

@@ -15,15 +15,16 @@ HOST = "127.0.0.1"
 class ReservedPorts:
     """`numbers` are the ports; `release` gives them back."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, wanted: tuple[int, ...] = ()) -> None:
+        """`wanted` are the first ones. Raises OSError when somebody has them."""
         self._holders: list[socket.socket] = []
         self.numbers: list[int] = []
         try:
-            for _ in range(count):
+            for number in range(count):
                 holder = socket.socket()
                 self._holders.append(holder)
                 holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                holder.bind((HOST, 0))
+                holder.bind((HOST, wanted[number] if number < len(wanted) else 0))
                 self.numbers.append(holder.getsockname()[1])
         except OSError:
             self.release()

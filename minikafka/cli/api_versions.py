@@ -1,0 +1,52 @@
+"""`minikafka broker-api-versions`: kafka-broker-api-versions.sh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minikafka.cli.common import emit
+from minikafka.cli.session import operator_command, with_admin
+from wire.registry import api
+
+if TYPE_CHECKING:
+    from minikafka.client.maintenance import Maintenance
+
+
+def _versions(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+@operator_command("broker-api-versions")
+def broker_api_versions(bootstrap: str, output: str, traceback: bool) -> None:
+    """The APIs and versions that each broker serves, and which of them this program would use."""
+
+    async def work(admin: Maintenance) -> None:
+        await admin.cluster.refresh([])
+        rows: list[dict[str, Any]] = []
+        for node_id in sorted(admin.cluster.brokers):
+            broker = admin.cluster.brokers[node_id]
+            served = {entry.api_key: entry for entry in (await admin.api_versions(node_id)).api_keys}
+            lines = []
+            for key in sorted(served):
+                entry, known = served[key], api(key)
+                name = known.name if known is not None else "UNKNOWN"
+                usable = min(entry.max_version, known.max_version) if known is not None else -1
+                if known is not None and usable < max(entry.min_version, known.min_version):
+                    usable = -1
+                rows.append(
+                    {
+                        "broker": node_id, "api": name, "key": key, "min": entry.min_version, "max": entry.max_version,
+                        "usable": usable if usable >= 0 else None,
+                    }
+                )  # fmt: skip
+                shown = f"usable: {usable}" if usable >= 0 else "unusable: node too new or too old"
+                lines.append(f"\t{name}({key}): {_versions(entry.min_version, entry.max_version)} [{shown}]")
+            if output == "table":
+                click.echo(f"{broker.host}:{broker.port} (id: {node_id} rack: {broker.rack or 'null'} isFenced: false) -> (")
+                click.echo(",\n".join(lines) + "\n)")
+        if output != "table":
+            emit(rows, output, ["broker", "api", "key", "min", "max", "usable"])
+
+    with_admin(bootstrap, work, traceback=traceback)

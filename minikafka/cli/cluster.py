@@ -1,0 +1,187 @@
+"""`minikafka cluster`: kafka-cluster.sh, and `cluster up`: brokers on this machine with one command."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, parse_pairs, traceback_option
+from minikafka.cli.session import with_admin
+
+if TYPE_CHECKING:
+    from minikafka.client.maintenance import Maintenance
+
+ENDPOINT_TYPES = {1: "broker", 2: "controller"}
+COLUMNS = ["id", "host", "port", "rack", "state", "endpoint_type"]
+
+
+@click.group("cluster")
+def cluster() -> None:
+    """The cluster as a whole; `cluster up` starts one here."""
+
+
+@cluster.command("cluster-id")
+@bootstrap_option
+@command_config_option
+@click.option("--config", hidden=True, help="Older name of --command-config.")
+@output_option
+@traceback_option
+def cluster_id(bootstrap: str, config: str | None, output: str, traceback: bool) -> None:
+    """Show the cluster's id."""
+
+    async def work(admin: Maintenance) -> None:
+        await admin.cluster.refresh([])
+        if output == "table":
+            click.echo(f"Cluster ID: {admin.cluster.cluster_id}")
+        else:
+            emit([{"cluster_id": admin.cluster.cluster_id}], output, ["cluster_id"])
+
+    with_admin(bootstrap, work, traceback=traceback)
+
+
+@cluster.command("list-endpoints")
+@bootstrap_option
+@command_config_option
+@click.option("--include-fenced-brokers", is_flag=True, help="Brokers too that are registered but not in service.")
+@output_option
+@traceback_option
+def list_endpoints(bootstrap: str, include_fenced_brokers: bool, output: str, traceback: bool) -> None:
+    """Where clients can connect."""
+
+    async def work(admin: Maintenance) -> None:
+        response = await admin.describe_nodes(include_fenced=include_fenced_brokers)
+        kind = ENDPOINT_TYPES.get(response.endpoint_type, str(response.endpoint_type))
+        rows: list[dict[str, Any]] = [
+            {
+                "id": b.broker_id, "host": b.host, "port": b.port, "rack": b.rack,
+                "state": "fenced" if getattr(b, "is_fenced", False) else "unfenced", "endpoint_type": kind,
+            }
+            for b in sorted(response.brokers, key=lambda b: b.broker_id)
+        ]  # fmt: skip
+        if output != "table":
+            emit(rows, output, COLUMNS)
+            return
+        width = max([10, *(len(row["host"]) for row in rows)])
+        line = "{:<10} {:<" + str(min(width, 100)) + "} {:<10} {:<10} {:<10} {:<15}"
+        if all(len(row["host"]) <= 9 for row in rows):
+            line = "{:<10} {:<9} {:<10} {:<10} {:<10} {:<15}"
+        click.echo(line.format("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"))
+        for row in rows:
+            click.echo(line.format(row["id"], row["host"], row["port"], row["rack"] or "null", row["state"], row["endpoint_type"]))
+
+    with_admin(bootstrap, work, traceback=traceback)
+
+
+@cluster.command("unregister")
+@bootstrap_option
+@command_config_option
+@click.option("--id", "-i", "broker_id", type=int, required=True, help="Broker that has gone for good.")
+@traceback_option
+def unregister(bootstrap: str, broker_id: int, traceback: bool) -> None:
+    """Forget a broker."""
+
+    async def work(admin: Maintenance) -> None:
+        await admin.unregister(broker_id)
+        click.echo(f"Broker {broker_id} is no longer registered.")
+
+    with_admin(bootstrap, work, traceback=traceback)
+
+
+@cluster.command("up")
+@click.option("-n", "--brokers", type=click.IntRange(1), default=3, show_default=True, help="How many brokers.")
+@click.option("--directory", type=click.Path(file_okay=False), help="Keep the data here, and use them again; else they go at the end.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic; may be repeated.")
+@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Broker property; may be repeated.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the first broker, the others follow; 0 = free ones.")
+@click.option("--http-port", type=click.IntRange(0, 65535), help="Metrics and the page /ui of the first broker, the others follow.")
+@click.option("--log-level", default="INFO", show_default=True, help="Of the brokers' logs.")
+def up(
+    brokers: int,
+    directory: str | None,
+    topics: tuple[str, ...],
+    configs: tuple[str, ...],
+    port: int,
+    http_port: int | None,
+    log_level: str,
+) -> None:
+    """Start a cluster on this machine; it ends with this command (Ctrl-C)."""
+    from minikafka.testing.embedded import EmbeddedCluster
+    from minikafka.testing.errors import ClusterError
+
+    specs = dict(_topic(text) for text in topics)
+    properties = parse_pairs(configs, "--config")
+    made = EmbeddedCluster(
+        brokers,
+        mode="process",
+        topics=specs,
+        config=properties,
+        directory=_absolute(directory),
+        cluster_id=_stored_cluster_id(directory),
+        log_level=log_level,
+        first_port=port,
+        first_http_port=http_port,
+    )
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        with made:
+            _announce(made)
+            while not ended.wait(0.5):
+                for broker in made.brokers:
+                    broker.raise_if_dead()
+            click.echo("stopping", err=True)
+    except (ClusterError, OSError) as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+
+
+def _absolute(directory: str | None) -> Path | None:
+    return None if directory is None else Path(directory).absolute()
+
+
+def _stored_cluster_id(directory: str | None) -> str | None:
+    """The cluster id of a directory that has been used before."""
+    if directory is None:
+        return None
+    for path in Path(directory).glob("broker-*/data/meta.properties"):
+        for line in path.read_text().splitlines():
+            if line.startswith("cluster.id="):
+                return line.partition("=")[2]
+    return None
+
+
+def _topic(text: str) -> tuple[str, dict[str, Any]]:
+    name, *counts = text.split(":")
+    if not name or len(counts) > 2 or not all(count.isdigit() and int(count) for count in counts):
+        raise click.BadParameter(f"{text!r} is not NAME[:PARTITIONS[:REPLICAS]]", param_hint="--topic")
+    return name, dict(zip(("partitions", "replication_factor"), map(int, counts), strict=False))
+
+
+def _announce(made: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("node", "address", "metrics and page", "log", "pid"):
+        table.add_column(title)
+    for broker in made.brokers:
+        page = f"http://127.0.0.1:{broker.http_port}/ui" if broker.http_port is not None else "-"
+        table.add_row(str(broker.node_id), broker.address, page, str(broker.log_dir.parent / "broker.log"), str(broker.process.pid))
+    # The table is for people, the address for scripts that read the standard output.
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
+    console.print(f"cluster {made.cluster_id} is up after {made.started_seconds:.2f} s. To try:")
+    console.print(f"  export MINIKAFKA_BOOTSTRAP={made.bootstrap_servers}", soft_wrap=True)
+    console.print("  echo hello | minikafka produce greetings")
+    console.print("  minikafka consume greetings --from-beginning -n 1")
+    console.print("  minikafka top")
+    click.echo(made.bootstrap_servers)
+    sys.stdout.flush()

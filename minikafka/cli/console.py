@@ -1,0 +1,276 @@
+"""`minikafka console-producer` and `minikafka console-consumer`: kafka-console-producer.sh and kafka-console-consumer.sh."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minikafka.cli.common import bootstrap_option, command_config_option, parse_pairs, run, traceback_option
+from minikafka.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from minikafka.client.consumer import ConsumedRecord
+
+POLL_MS = 200
+FLUSH_EVERY = 1000
+READER_PROPERTIES = {
+    "parse.key": "false", "key.separator": "\t", "parse.headers": "false", "headers.delimiter": "\t", "headers.separator": ",",
+    "headers.key.separator": ":", "ignore.error": "false", "null.marker": None,
+}  # fmt: skip
+FORMATTER_PROPERTIES = {
+    "print.timestamp": "false", "print.key": "false", "print.offset": "false", "print.delivery": "false", "print.epoch": "false",
+    "print.partition": "false", "print.headers": "false", "print.value": "true", "key.separator": "\t", "line.separator": "\n",
+    "headers.separator": ",", "null.literal": "null", "key.deserializer": None, "value.deserializer": None, "headers.deserializer": None,
+}  # fmt: skip
+
+
+def _properties(given: tuple[str, ...], known: dict[str, str | None], option: str) -> dict[str, str | None]:
+    found = dict(known)
+    for text in given:
+        # A separator may be a comma or a bracket: one property an option.
+        name, separator, value = text.partition("=")
+        if not separator or name not in known:
+            raise click.BadParameter(f"{text!r}: known are {', '.join(known)}", param_hint=option)
+        found[name] = value.replace("\\t", "\t").replace("\\n", "\n")
+    return found
+
+
+@click.command("console-producer")
+@bootstrap_option
+@command_config_option
+@click.option("--topic", required=True, help="Topic to write to.")
+@click.option("--sync", is_flag=True, help="Wait for each record.")
+@click.option("--compression-codec", is_flag=False, flag_value="gzip", default="none", help="none, gzip, snappy, lz4 or zstd.")
+@click.option("--batch-size", type=int, default=16384, help="Bytes of a batch.")
+@click.option("--timeout", "linger_ms", type=float, default=1000, help="Milliseconds that a batch gathers records.")
+@click.option("--request-required-acks", "acks", default="-1", help="all, -1, 0 or 1.")
+@click.option("--request-timeout-ms", type=int, default=30000, help="Milliseconds for a request.")
+@click.option("--message-send-max-retries", type=int, default=3, hidden=True)
+@click.option("--reader-property", "--property", "reader", multiple=True, metavar="NAME=VALUE", help=", ".join(READER_PROPERTIES))
+@click.option(
+    "--command-property", "--producer-property", "command", multiple=True, metavar="NAME=VALUE", help="acks, linger.ms, batch.size .."
+)
+@traceback_option
+def console_producer(
+    bootstrap: str, topic: str, reader: tuple[str, ...], command: tuple[str, ...], traceback: bool, **options: Any
+) -> None:
+    """Write a record for each line of the standard input."""
+    properties = _properties(reader, READER_PROPERTIES, "--reader-property")
+    settings = parse_pairs(command, "--command-property")
+
+    async def go() -> None:
+        from minikafka.client.producer import Producer
+
+        acks = settings.get("acks", options["acks"])
+        async with Producer(
+            bootstrap,
+            acks=acks,
+            linger_ms=0 if options["sync"] else float(settings.get("linger.ms", min(options["linger_ms"], 100.0))),
+            batch_size=int(settings.get("batch.size", options["batch_size"])),
+            compression=settings.get("compression.type", options["compression_codec"]),
+            enable_idempotence=acks in ("all", "-1"),
+            request_timeout_ms=options["request_timeout_ms"],
+        ) as producer:
+            await _write(producer, topic, properties, options["sync"])
+
+    run(go, traceback=traceback)
+
+
+async def _write(producer: Any, topic: str, properties: dict[str, str | None], sync: bool) -> None:
+    loop = asyncio.get_running_loop()
+    futures: list[Any] = []
+    number = 0
+    is_terminal = sys.stdin.isatty()
+    while True:
+        if is_terminal:
+            click.echo(">", nl=False)
+        line = await loop.run_in_executor(None, sys.stdin.buffer.readline)
+        if not line:
+            break
+        number += 1
+        key, value, headers = parse_line(line.rstrip(b"\r\n").decode("utf-8", "surrogateescape"), number, properties)
+        futures.append(await producer.send(topic, value, key=key, headers=headers))
+        if sync:
+            await futures[-1]
+        if len(futures) >= FLUSH_EVERY:
+            done, futures = futures, []
+            await asyncio.gather(*done)
+    await producer.flush()
+    await asyncio.gather(*futures)
+
+
+def parse_line(
+    line: str, number: int, properties: dict[str, str | None]
+) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+    """(key, value, headers) of a line, as Kafka's LineMessageReader splits it. Raises ClientError."""
+    ignore = properties["ignore.error"] == "true"
+    headers: list[tuple[str, bytes | None]] = []
+    rest = line
+    if properties["parse.headers"] == "true":
+        head, found, tail = rest.partition(properties["headers.delimiter"] or "\t")
+        if found:
+            rest = tail
+            headers = _headers(head, number, properties)
+        elif not ignore:
+            raise ClientError(f"No headers delimiter found on line number {number}: '{line}'")
+    key: bytes | None = None
+    if properties["parse.key"] == "true":
+        head, found, tail = rest.partition(properties["key.separator"] or "\t")
+        if found:
+            rest, key = tail, _null_or_bytes(head, properties)
+        elif not ignore:
+            raise ClientError(f"No key separator found on line number {number}: '{line}'")
+    return key, _null_or_bytes(rest, properties), headers
+
+
+def _headers(text: str, number: int, properties: dict[str, str | None]) -> list[tuple[str, bytes | None]]:
+    found = []
+    for part in text.split(properties["headers.separator"] or ","):
+        name, separator, value = part.partition(properties["headers.key.separator"] or ":")
+        if not separator and properties["ignore.error"] != "true":
+            raise ClientError(f"No header key separator found in pair '{part}' on line number {number}")
+        found.append((name, _null_or_bytes(value, properties) if separator else None))
+    return found
+
+
+def _null_or_bytes(text: str, properties: dict[str, str | None]) -> bytes | None:
+    return None if properties["null.marker"] is not None and text == properties["null.marker"] else text.encode("utf-8", "surrogateescape")
+
+
+@click.command("console-consumer")
+@bootstrap_option
+@command_config_option
+@click.option("--topic", help="Topic to read.")
+@click.option("--include", help="Pattern of topics to read.")
+@click.option("--partition", type=click.IntRange(0), help="Only this partition.")
+@click.option("--offset", default="latest", help="With --partition: earliest, latest or a number.")
+@click.option("--group", help="Read as a member of this group.")
+@click.option("--from-beginning", is_flag=True, help="Begin with the earliest record when the group has no offsets.")
+@click.option("--max-messages", type=click.IntRange(0), help="Stop after this many records.")
+@click.option("--timeout-ms", type=click.IntRange(0), help="Stop when no record has come for this long.")
+@click.option("--skip-message-on-error", is_flag=True, help="Accepted; a record cannot fail to be shown.")
+@click.option(
+    "--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_uncommitted", help="Transactions."
+)
+@click.option("--formatter", hidden=True)
+@click.option(
+    "--formatter-property", "--property", "formatter_properties", multiple=True, metavar="NAME=VALUE", help=", ".join(FORMATTER_PROPERTIES)
+)
+@click.option("--key-deserializer", hidden=True)
+@click.option("--value-deserializer", hidden=True)
+@click.option(
+    "--command-property", "--consumer-property", "command", multiple=True, metavar="NAME=VALUE", help="group.id, auto.offset.reset .."
+)
+@click.option("--enable-systest-events", is_flag=True, hidden=True)
+@traceback_option
+def console_consumer(
+    bootstrap: str, command: tuple[str, ...], formatter_properties: tuple[str, ...], traceback: bool, **options: Any
+) -> None:
+    """Print records until interrupted, or as long as the options say."""
+    if (options["topic"] is None) == (options["include"] is None):
+        raise click.UsageError("Exactly one of --include/--topic is required.")
+    if options["partition"] is not None and options["topic"] is None:
+        raise click.UsageError("The topic is required when partition is specified.")
+    if options["offset"] != "latest" and options["partition"] is None:
+        raise click.UsageError("The partition is required when offset is specified.")
+    show = formatter_of(_properties(formatter_properties, FORMATTER_PROPERTIES, "--formatter-property"))
+    settings = parse_pairs(command, "--command-property")
+    count = run(lambda: _read(bootstrap, show, settings, options), traceback=traceback)
+    click.echo(f"Processed a total of {count} messages", err=True)
+
+
+async def _read(bootstrap: str, show: Callable[[ConsumedRecord], bytes], settings: dict[str, str], options: dict[str, Any]) -> int:
+    from minikafka.client.consumer import Consumer
+
+    group = options["group"] or settings.get("group.id")
+    reset = "earliest" if options["from_beginning"] else settings.get("auto.offset.reset", "latest")
+    count, most = 0, options["max_messages"]
+    out = sys.stdout.buffer
+    async with Consumer(bootstrap, group_id=group, auto_offset_reset=reset, isolation_level=options["isolation_level"]) as consumer:
+        await _choose(consumer, group, options)
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while most is None or count < most:
+            records = await consumer.poll(POLL_MS, min(500, 500 if most is None else most - count))
+            for record in records:
+                out.write(show(record))
+                count += 1
+            if records:
+                out.flush()
+                last = loop.time()
+            elif options["timeout_ms"] is not None and (loop.time() - last) * 1000 >= options["timeout_ms"]:
+                break
+    return count
+
+
+async def _choose(consumer: Any, group: str | None, options: dict[str, Any]) -> None:
+    if options["include"]:
+        try:
+            pattern = re.compile(options["include"])
+        except re.error as error:
+            raise ClientError(f"--include {options['include']}: {error}") from error
+        await consumer.cluster.refresh(None)
+        topics = [name for name, topic in consumer.cluster.topics.items() if pattern.fullmatch(name) and not topic.is_internal]
+        if not topics:
+            raise ClientError(f"no topic matches {options['include']}")
+    else:
+        topics = [options["topic"]]
+    if group and options["partition"] is None:
+        await consumer.subscribe(topics)
+        return
+    keys = []
+    for name in topics:
+        info = await consumer.cluster.fresh_topic(name)
+        keys += [(name, p.index) for p in info.partitions if options["partition"] in (None, p.index)]
+    if not keys:
+        raise ClientError(f"topic {topics[0]} has no partition {options['partition']}")
+    offsets = None
+    text = options["offset"]
+    if options["partition"] is not None and not (text == "latest" and options["from_beginning"]):
+        if text in ("earliest", "latest"):
+            offsets = await consumer.offsets_for(dict.fromkeys(keys, -2 if text == "earliest" else -1))
+        elif text.isdigit():
+            offsets = dict.fromkeys(keys, int(text))
+        else:
+            raise ClientError(
+                f"The provided offset value '{text}' is incorrect. Valid values are 'earliest', 'latest', or a non-negative long."
+            )
+    await consumer.assign(keys, offsets)
+
+
+def formatter_of(properties: dict[str, str | None]) -> Callable[[ConsumedRecord], bytes]:
+    """The line of a record, as Kafka's DefaultMessageFormatter writes it (the epoch is shown, where Kafka's tool says NOT_PRESENT)."""
+    on = {name: value == "true" for name, value in properties.items() if name.startswith("print.")}
+    key_separator = (properties["key.separator"] or "").encode()
+    end = (properties["line.separator"] or "").encode()
+    null = (properties["null.literal"] or "").encode()
+    between = properties["headers.separator"] or ","
+
+    def line(record: ConsumedRecord) -> bytes:
+        parts = []
+        if on["print.timestamp"]:
+            kind = "LogAppendTime" if getattr(record, "timestamp_type", 0) else "CreateTime"
+            parts.append(f"{kind}:{record.timestamp}".encode() if record.timestamp >= 0 else b"NO_TIMESTAMP")
+        if on["print.partition"]:
+            parts.append(b"Partition:%d" % record.partition)
+        if on["print.offset"]:
+            parts.append(b"Offset:%d" % record.offset)
+        if on["print.delivery"]:
+            parts.append(b"Delivery:NOT_PRESENT")
+        if on["print.epoch"]:
+            parts.append(b"Epoch:%d" % record.leader_epoch if record.leader_epoch >= 0 else b"Epoch:NOT_PRESENT")
+        if on["print.headers"]:
+            shown = between.encode().join(name.encode() + b":" + (null if value is None else value) for name, value in record.headers)
+            parts.append(shown or b"NO_HEADERS")
+        if on["print.key"]:
+            parts.append(null if record.key is None else bytes(record.key))
+        if on["print.value"]:
+            parts.append(null if record.value is None else bytes(record.value))
+        return key_separator.join(parts) + end
+
+    return line

@@ -1,0 +1,122 @@
+"""`minikafka health`: is the cluster well, and which partitions are not; made for compose files and CI."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, emit, run
+from minikafka.cli.session import operator_command
+
+if TYPE_CHECKING:
+    from minikafka.client.maintenance import Maintenance
+
+RETRY_S = 0.2
+
+
+@operator_command("health")
+@click.option("--exit-when-healthy", "-e", is_flag=True, help="Wait until it is healthy; combine with --timeout.")
+@click.option("--watch", "-w", is_flag=True, help="Say it again whenever it changes, until interrupted.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=None, help="Seconds to wait [health: 5, with -e: no end].")
+@click.option("--brokers", type=click.IntRange(1), help="How many brokers there must be.")
+def health(
+    bootstrap: str, exit_when_healthy: bool, watch: bool, timeout_s: float | None, brokers: int | None, output: str, traceback: bool
+) -> None:
+    """Controller, brokers, leaderless and under-replicated partitions. Exit status 0 healthy, 1 not, 3 cannot be reached."""
+    limit = timeout_s if timeout_s is not None else (None if exit_when_healthy or watch else 5.0)
+    sys.exit(run(lambda: _watch(bootstrap, exit_when_healthy, watch, limit, brokers, output), traceback=traceback))
+
+
+async def _watch(bootstrap: str, until_healthy: bool, watch: bool, limit_s: float | None, brokers: int | None, output: str) -> int:
+    from minikafka.client.errors import ClientError
+    from minikafka.client.maintenance import Maintenance
+
+    deadline = None if limit_s is None else time.monotonic() + limit_s
+    shown: Any = None
+    while True:
+        left = 5.0 if deadline is None else max(deadline - time.monotonic(), 0.1)
+        admin = Maintenance(bootstrap, client_id="minikafka-health", timeout_ms=int(left * 1000))
+        report: dict[str, Any]
+        try:
+            report = await asyncio.wait_for(examine(admin, brokers), left)
+            status = 0 if report["healthy"] else EXIT_REFUSED
+        except (ClientError, OSError, TimeoutError) as error:
+            reason = str(error) or "no answer in time"
+            report, status = {"healthy": False, "reasons": [f"the cluster cannot be reached: {reason}"]}, EXIT_UNREACHABLE
+        finally:
+            await admin.close()
+        is_last = not watch and (not until_healthy or status == 0)
+        is_late = deadline is not None and time.monotonic() >= deadline
+        if (is_last or is_late or watch) and report != shown:
+            _show(report, output)
+            shown = report
+        if is_last or is_late:
+            return status
+        await asyncio.sleep(RETRY_S)
+
+
+async def examine(admin: Maintenance, expected_brokers: int | None = None) -> dict[str, Any]:
+    """What is wrong with a cluster: `healthy`, `reasons`, and the facts behind them. Raises ClientError, OSError."""
+    response = await admin.cluster.refresh(None)
+    alive = sorted(admin.cluster.brokers)
+    known, leaderless, under, offline = set(alive), [], [], []
+    for topic in response.topics:
+        for p in topic.partitions:
+            key = (topic.name or "", p.partition_index)
+            known.update(p.replica_nodes)
+            if p.leader_id < 0:
+                leaderless.append(key)
+            if len(p.isr_nodes) < len(p.replica_nodes):
+                under.append(key)
+            if p.offline_replicas:
+                offline.append(key)
+    down = sorted(known - set(alive))
+    controller = response.controller_id
+    reasons = []
+    if controller < 0:
+        reasons.append("no controller is known")
+    if down:
+        reasons.append(f"brokers down: {', '.join(map(str, down))}")
+    if expected_brokers is not None and len(alive) < expected_brokers:
+        reasons.append(f"{len(alive)} of {expected_brokers} brokers are there")
+    if leaderless:
+        reasons.append(f"leaderless partitions: {len(leaderless)}")
+    if under:
+        reasons.append(f"under-replicated partitions: {len(under)}")
+    return {
+        "healthy": not reasons,
+        "reasons": reasons,
+        "cluster_id": admin.cluster.cluster_id,
+        "controller_id": controller,
+        "brokers": alive,
+        "brokers_down": down,
+        "leaderless_partitions": [f"{t}-{p}" for t, p in sorted(leaderless)],
+        "under_replicated_partitions": [f"{t}-{p}" for t, p in sorted(under)],
+        "partitions_with_offline_replicas": [f"{t}-{p}" for t, p in sorted(offline)],
+    }
+
+
+def _show(report: dict[str, Any], output: str) -> None:
+    if output != "table":
+        emit([report], output, list(report))
+        return
+    lines: list[tuple[str, Any]] = [("Healthy", str(report["healthy"]).lower()), ("Unhealthy reasons", ", ".join(report["reasons"]) or "-")]
+    if "brokers" in report:
+        lines += [
+            ("Cluster ID", report["cluster_id"]),
+            ("Controller ID", report["controller_id"]),
+            ("All nodes", ", ".join(map(str, report["brokers"]))),
+            ("Nodes down", ", ".join(map(str, report["brokers_down"])) or "-"),
+        ]
+        for title, key in (
+            ("Leaderless partitions", "leaderless_partitions"),
+            ("Under-replicated partitions", "under_replicated_partitions"),
+        ):
+            lines.append((f"{title} ({len(report[key])})", ", ".join(report[key]) or "-"))
+    width = max(len(title) for title, _ in lines) + 2
+    for title, value in lines:
+        click.echo(f"{title + ':':<{width}}{value}")

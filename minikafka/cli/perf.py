@@ -1,0 +1,258 @@
+"""`minikafka producer-perf-test` and `consumer-perf-test`: load from this machine, with the summary lines of Kafka's tools."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from datetime import datetime
+from typing import Any
+
+import click
+
+from minikafka.cli.common import bootstrap_option, command_config_option, parse_pairs, run, traceback_option
+from minikafka.client.errors import ClientError
+
+REPORT_EVERY_S = 5.0
+MB = 1024 * 1024
+POLL_MS = 100
+CONSUMER_COLUMNS = (
+    "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, fetch.time.ms, fetch.MB.sec,"
+    " fetch.nMsg.sec"
+)
+
+
+class Latencies:
+    """Latencies in milliseconds; the line that Kafka's Stats prints."""
+
+    def __init__(self) -> None:
+        self._started = self._window_started = time.monotonic()
+        self._all: list[float] = []
+        self._bytes = 0
+        self._window_from = 0
+        self._window_bytes = 0
+
+    def add(self, latency_ms: float, size: int) -> str | None:
+        """Note one acknowledged record; a line for the window when it is over."""
+        self._all.append(latency_ms)
+        self._bytes += size
+        self._window_bytes += size
+        now = time.monotonic()
+        if now - self._window_started < REPORT_EVERY_S:
+            return None
+        rows = self._all[self._window_from :]
+        seconds = now - self._window_started
+        line = (
+            f"{len(rows)} records sent, {len(rows) / seconds:.1f} records/sec ({self._window_bytes / seconds / MB:.2f} MB/sec), "
+            f"{sum(rows) / len(rows):.1f} ms avg latency, {max(rows):.1f} ms max latency."
+        )
+        self._window_started, self._window_from, self._window_bytes = now, len(self._all), 0
+        return line
+
+    def total(self) -> str:
+        """The last line."""
+        rows = sorted(self._all)
+        seconds = max(time.monotonic() - self._started, 1e-6)
+        if not rows:
+            return "0 records sent, 0.000000 records/sec (0.00 MB/sec), 0.00 ms avg latency, 0.00 ms max latency."
+
+        def at(share: float) -> int:
+            return int(rows[min(int(share * len(rows)), len(rows) - 1)])
+
+        return (
+            f"{len(rows)} records sent, {len(rows) / seconds:.6f} records/sec ({self._bytes / seconds / MB:.2f} MB/sec), "
+            f"{sum(rows) / len(rows):.2f} ms avg latency, {rows[-1]:.2f} ms max latency, {at(0.5)} ms 50th, {at(0.95)} ms 95th, "
+            f"{at(0.99)} ms 99th, {at(0.999)} ms 99.9th."
+        )
+
+
+@click.command("producer-perf-test")
+@bootstrap_option
+@command_config_option
+@click.option("--topic", required=True, help="Topic to write to.")
+@click.option("--num-records", type=click.IntRange(1), help="Records to send.")
+@click.option("--record-size", type=click.IntRange(1), help="Bytes of a record.")
+@click.option("--payload-file", type=click.Path(exists=True, dir_okay=False), help="Records to choose from, one a line.")
+@click.option("--payload-delimiter", default="\\n", show_default=True, help="What separates them.")
+@click.option("--payload-monotonic", is_flag=True, help="Records are numbers that grow.")
+@click.option("--throughput", type=float, default=-1, show_default=True, help="Records a second; -1 = as many as go.")
+@click.option(
+    "--command-property",
+    "--producer-props",
+    "command",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="acks, linger.ms, batch.size, compression.type ..",
+)
+@click.option("--warmup-records", type=click.IntRange(0), default=0, help="First records that do not count.")
+@click.option("--print-metrics", is_flag=True, help="Accepted; the bundled client has none.")
+@click.argument("more_properties", nargs=-1)
+@traceback_option
+def producer_perf_test(
+    bootstrap: str,
+    topic: str,
+    num_records: int | None,
+    command: tuple[str, ...],
+    more_properties: tuple[str, ...],
+    traceback: bool,
+    **options: Any,
+) -> None:
+    """Send records as fast as it goes, or at a rate, and tell rate and latencies."""
+    given = [options["record_size"] is not None, options["payload_file"] is not None, options["payload_monotonic"]]
+    if sum(given) != 1:
+        raise click.UsageError("say what to send: --record-size, --payload-file or --payload-monotonic")
+    if num_records is None:
+        raise click.UsageError("--num-records is missing")
+    settings = parse_pairs([*command, *more_properties], "--command-property")
+    address = settings.pop("bootstrap.servers", bootstrap)
+    run(lambda: _produce(address, topic, num_records, settings, options), traceback=traceback)
+
+
+def _payloads(options: dict[str, Any]) -> Any:
+    if options["payload_monotonic"]:
+        return lambda number: str(number).encode()
+    generator = random.Random(0)
+    if options["payload_file"]:
+        delimiter = options["payload_delimiter"].replace("\\n", "\n").replace("\\t", "\t").encode()
+        with open(options["payload_file"], "rb") as file:
+            lines = [line for line in file.read().split(delimiter) if line]
+        if not lines:
+            raise ClientError(f"{options['payload_file']} holds no records")
+        return lambda number: generator.choice(lines)
+    # Kafka's tool fills a record with capital letters.
+    ready = [bytes(generator.choices(range(65, 91), k=options["record_size"])) for _ in range(100)]
+    return lambda number: ready[number % len(ready)]
+
+
+async def _produce(bootstrap: str, topic: str, count: int, settings: dict[str, str], options: dict[str, Any]) -> None:
+    from minikafka.client.producer import Producer
+
+    payload = _payloads(options)
+    acks = settings.get("acks", "all")
+    warm, rate = min(options["warmup_records"], count - 1), options["throughput"]
+    idempotent = acks in ("all", "-1") and settings.get("enable.idempotence", "true") == "true"
+    async with Producer(
+        bootstrap,
+        acks=acks,
+        linger_ms=float(settings.get("linger.ms", 5)),
+        batch_size=int(settings.get("batch.size", 16384)),
+        compression=settings.get("compression.type", "none"),
+        buffer_memory=int(settings.get("buffer.memory", 32 << 20)),
+        enable_idempotence=idempotent,
+    ) as producer:
+        await producer.cluster.topic(topic, create=True)
+        latencies = Latencies()
+        failed: list[BaseException] = []
+        started = time.monotonic()
+        for number in range(count):
+            if number == warm and warm:
+                await producer.flush()
+                latencies = Latencies()
+            value = payload(number)
+            sent = time.monotonic()
+            future = await producer.send(topic, value)
+            future.add_done_callback(_noter(latencies, failed, sent, len(value)))
+            if rate > 0 and (ahead := started + (number + 1) / rate - time.monotonic()) > 0.002:
+                await asyncio.sleep(ahead)
+            elif number % 64 == 63:
+                await asyncio.sleep(0)
+        await producer.flush()
+        await asyncio.sleep(0)
+    click.echo(latencies.total())
+    if failed:
+        raise ClientError(f"{len(failed)} records failed, the first with: {failed[0]}")
+
+
+def _noter(latencies: Latencies, failed: list[BaseException], sent: float, size: int) -> Any:
+    def done(future: asyncio.Future[Any]) -> None:
+        error = future.exception()
+        if error is not None:
+            failed.append(error)
+            return
+        line = latencies.add((time.monotonic() - sent) * 1000, size)
+        if line is not None:
+            click.echo(line)
+
+    return done
+
+
+@click.command("consumer-perf-test")
+@bootstrap_option
+@command_config_option
+@click.option("--topic", required=True, help="Topic to read.")
+@click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True, help="Records to read.")
+@click.option("--group", default=None, help="Group; one of its own when left out.")
+@click.option("--timeout", "timeout_ms", type=int, default=10000, show_default=True, help="Milliseconds between two records.")
+@click.option("--fetch-size", type=int, default=1 << 20, show_default=True, help="Bytes of a partition in a fetch.")
+@click.option("--from-latest", is_flag=True, help="Begin with the latest record.")
+@click.option("--hide-header", is_flag=True, help="Leave out the names of the columns.")
+@click.option("--show-detailed-stats", is_flag=True, help="A line for each --reporting-interval.")
+@click.option("--reporting-interval", type=click.IntRange(1), default=5000, show_default=True, help="Milliseconds.")
+@click.option("--print-metrics", is_flag=True, help="Accepted; the bundled client has none.")
+@click.option("--command-property", "command", multiple=True, metavar="NAME=VALUE", help="isolation.level ..")
+@click.option("--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", hidden=True)
+@traceback_option
+def consumer_perf_test(bootstrap: str, topic: str, count: int, command: tuple[str, ...], traceback: bool, **options: Any) -> None:
+    """Read records as fast as it goes and tell the rate."""
+    settings = parse_pairs(command, "--command-property")
+    run(lambda: _consume(bootstrap, topic, count, settings, options), traceback=traceback)
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S:%f")[:-3]
+
+
+async def _consume(bootstrap: str, topic: str, count: int, settings: dict[str, str], options: dict[str, Any]) -> None:
+    from minikafka.client.consumer import Consumer
+
+    group = options["group"] or f"perf-consumer-{random.SystemRandom().randrange(100_000)}"
+    if not options["hide_header"]:
+        click.echo(
+            CONSUMER_COLUMNS.replace("start.time, end.time", "time, threadId") if options["show_detailed_stats"] else CONSUMER_COLUMNS
+        )
+    async with Consumer(
+        bootstrap,
+        group_id=group,
+        auto_offset_reset="latest" if options["from_latest"] else "earliest",
+        partition_fetch_bytes_max=options["fetch_size"],
+        isolation_level=settings.get("isolation.level", "read_uncommitted"),
+    ) as consumer:
+        await consumer.subscribe([topic])
+        started_wall, started = time.time(), time.monotonic()
+        joined: float | None = None
+        read = size = last_read = last_size = 0
+        last = reported = started
+        while read < count:
+            records = await consumer.poll(POLL_MS, min(5000, count - read))
+            now = time.monotonic()
+            if joined is None and consumer.assignment:
+                joined = now
+            for record in records:
+                size += len(record.value or b"") + len(record.key or b"")
+            read += len(records)
+            if records:
+                last = now
+            elif (now - last) * 1000 >= options["timeout_ms"]:
+                click.echo(
+                    f"WARNING: Exiting before consuming the expected number of records: timeout ({options['timeout_ms']} ms) exceeded."
+                    " You can use the --timeout option to increase the timeout.",
+                    err=True,
+                )
+                break
+            if options["show_detailed_stats"] and (now - reported) * 1000 >= options["reporting_interval"]:
+                _row(f"{_when(time.time())}, 0", size, read, size - last_size, read - last_read, now - reported, (joined or now) - started)
+                reported, last_read, last_size = now, read, size
+        ended = time.monotonic()
+    if not options["show_detailed_stats"]:
+        when = f"{_when(started_wall)}, {_when(started_wall + ended - started)}"
+        _row(when, size, read, size, read, ended - started, (joined or ended) - started)
+
+
+def _row(when: str, total: int, records: int, size: int, count: int, seconds: float, join_seconds: float) -> None:
+    """One line of the table: totals, rates over `seconds`, the time until the group was joined, rates over the rest."""
+    seconds = max(seconds, 1e-6)
+    fetching = max(seconds - join_seconds, 1e-3)
+    click.echo(
+        f"{when}, {total / MB:.4f}, {size / MB / seconds:.4f}, {records}, {count / seconds:.4f}, {int(join_seconds * 1000)}, "
+        f"{int(fetching * 1000)}, {size / MB / fetching:.4f}, {count / fetching:.4f}"
+    )

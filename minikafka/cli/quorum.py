@@ -1,0 +1,179 @@
+"""`minikafka metadata-quorum`: kafka-metadata-quorum.sh."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, traceback_option
+from minikafka.cli.session import with_admin
+from wire.uuid import uuid_from_text, uuid_to_text
+
+if TYPE_CHECKING:
+    from minikafka.client.maintenance import Maintenance
+
+REPLICATION_COLUMNS = ("NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status")
+NO_DIRECTORY = bytes(16)
+
+
+@click.group("metadata-quorum")
+@bootstrap_option
+@command_config_option
+@click.pass_context
+def metadata_quorum(context: click.Context, bootstrap: str) -> None:
+    """The quorum of controllers that keeps the metadata."""
+    context.obj = bootstrap
+
+
+@metadata_quorum.command("describe")
+@click.option("--status", "view", flag_value="status", help="Leader, epoch, high watermark, voters and observers.")
+@click.option("--replication", "view", flag_value="replication", help="Each replica's end and lag.")
+@click.option("--human-readable", "-hr", is_flag=True, help="Times as ages.")
+@click.option("--bootstrap-server", "-b", "own_bootstrap", help="host:port of one or more brokers.")
+@output_option
+@traceback_option
+@click.pass_obj
+def describe(bootstrap: str, view: str | None, human_readable: bool, own_bootstrap: str | None, output: str, traceback: bool) -> None:
+    """Show the quorum."""
+    if view is None:
+        raise click.UsageError("say what to show: --status or --replication")
+
+    async def work(admin: Maintenance) -> None:
+        response = await admin.describe_quorum()
+        if view == "replication":
+            _replication(response, human_readable, output)
+        else:
+            await admin.cluster.refresh([])
+            _status(response, admin.cluster.cluster_id or "", output)
+
+    with_admin(own_bootstrap or bootstrap, work, traceback=traceback)
+
+
+def _replicas(partition: Any) -> list[tuple[Any, str]]:
+    voters = [(r, "Leader" if r.replica_id == partition.leader_id else "Follower") for r in partition.current_voters]
+    return sorted(voters, key=lambda row: row[1] != "Leader") + [(r, "Observer") for r in partition.observers]
+
+
+def _lag(end: int, replica: Any) -> int:
+    return end - replica.log_end_offset
+
+
+def _replication(response: Any, human_readable: bool, output: str) -> None:
+    partition = response.topics[0].partitions[0]
+    leader = next((r for r in partition.current_voters if r.replica_id == partition.leader_id), None)
+    end = leader.log_end_offset if leader is not None else -1
+    now_ms = time.time_ns() // 1_000_000
+
+    def when(timestamp_ms: int) -> str:
+        if not human_readable:
+            return str(timestamp_ms)
+        return "unknown" if timestamp_ms < 0 else f"{max(now_ms - timestamp_ms, 0)} ms ago"
+
+    rows = []
+    for replica, status in _replicas(partition):
+        values = (
+            str(replica.replica_id), uuid_to_text(getattr(replica, "replica_directory_id", NO_DIRECTORY)), str(replica.log_end_offset),
+            str(_lag(end, replica)), when(replica.last_fetch_timestamp), when(replica.last_caught_up_timestamp), status,
+        )  # fmt: skip
+        rows.append(dict(zip(REPLICATION_COLUMNS, values, strict=True)))
+    if output != "table":
+        emit(rows, output, list(REPLICATION_COLUMNS))
+        return
+    widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in REPLICATION_COLUMNS}
+    for line in [dict(zip(REPLICATION_COLUMNS, REPLICATION_COLUMNS, strict=True)), *rows]:
+        click.echo("".join(f"{line[name]:<{widths[name]}}\t" for name in REPLICATION_COLUMNS))
+
+
+def _status(response: Any, cluster_id: str, output: str) -> None:
+    partition = response.topics[0].partitions[0]
+    leader = next((r for r in partition.current_voters if r.replica_id == partition.leader_id), None)
+    followers = [r for r in partition.current_voters if r is not leader]
+    end = leader.log_end_offset if leader is not None else -1
+    slowest = max(followers, key=lambda r: _lag(end, r), default=None)
+    lag = 0 if slowest is None else _lag(end, slowest)
+    lag_ms = 0
+    if slowest is not None and leader is not None and slowest.last_caught_up_timestamp >= 0:
+        lag_ms = max(leader.last_caught_up_timestamp - slowest.last_caught_up_timestamp, 0)
+    elif slowest is not None:
+        lag_ms = -1
+    nodes = {node.node_id: [f"{e.name}://{e.host}:{e.port}" for e in node.listeners] for node in getattr(response, "nodes", [])}
+
+    def member(replica: Any) -> dict[str, Any]:
+        directory = getattr(replica, "replica_directory_id", NO_DIRECTORY)
+        entry: dict[str, Any] = {"id": replica.replica_id}
+        if directory != NO_DIRECTORY:
+            entry["directoryId"] = uuid_to_text(directory)
+        if replica.replica_id in nodes:
+            entry["endpoints"] = nodes[replica.replica_id]
+        return entry
+
+    import json
+
+    found = {
+        "ClusterId": cluster_id,
+        "LeaderId": partition.leader_id,
+        "LeaderEpoch": partition.leader_epoch,
+        "HighWatermark": partition.high_watermark,
+        "MaxFollowerLag": lag,
+        "MaxFollowerLagTimeMs": lag_ms,
+        "CurrentVoters": [member(r) for r in partition.current_voters],
+        "CurrentObservers": [member(r) for r in partition.observers],
+    }
+    if output != "table":
+        emit([found], output, list(found))
+        return
+    for name, value in found.items():
+        shown = json.dumps(value) if isinstance(value, list) else value
+        click.echo(f"{name + ':':<24}{shown}")
+
+
+@metadata_quorum.command("add-controller")
+@click.option("--controller-id", type=int, required=True, help="Node id of the new voter.")
+@click.option("--directory-id", required=True, help="Its directory.id, of meta.properties.")
+@click.option("--listener", "listeners", multiple=True, required=True, metavar="NAME://host:port", help="Its listeners.")
+@traceback_option
+@click.pass_obj
+def add_controller(bootstrap: str, controller_id: int, directory_id: str, listeners: tuple[str, ...], traceback: bool) -> None:
+    """Make a running controller a voter (KIP-853)."""
+    endpoints = []
+    for text in listeners:
+        name, separator, address = text.partition("://")
+        host, _, port = address.rpartition(":")
+        if not separator or not port.isdigit():
+            raise click.BadParameter(f"{text!r} is not NAME://host:port", param_hint="--listener")
+        endpoints.append((name, host.strip("[]"), int(port)))
+    directory = _directory(directory_id)
+
+    async def work(admin: Maintenance) -> None:
+        await admin.cluster.refresh([])
+        await admin.add_controller(admin.cluster.cluster_id or "", controller_id, directory, endpoints)
+        where = " and ".join(f"{name}://{host}:{port}" for name, host, port in endpoints)
+        click.echo(f"Added controller {controller_id} with directory id {directory_id} and endpoints: {where}")
+
+    with_admin(bootstrap, work, traceback=traceback)
+
+
+@metadata_quorum.command("remove-controller")
+@click.option("--controller-id", "-i", type=int, required=True, help="Node id of the voter.")
+@click.option("--controller-directory-id", "-d", required=True, help="Its directory.id.")
+@traceback_option
+@click.pass_obj
+def remove_controller(bootstrap: str, controller_id: int, controller_directory_id: str, traceback: bool) -> None:
+    """Take a voter out of the quorum (KIP-853)."""
+    directory = _directory(controller_directory_id)
+
+    async def work(admin: Maintenance) -> None:
+        await admin.cluster.refresh([])
+        await admin.remove_controller(admin.cluster.cluster_id or "", controller_id, directory)
+        click.echo(f"Removed KRaft controller {controller_id} with directory id {controller_directory_id}")
+
+    with_admin(bootstrap, work, traceback=traceback)
+
+
+def _directory(text: str) -> bytes:
+    try:
+        return uuid_from_text(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="directory id") from error

@@ -1,0 +1,200 @@
+"""`minikafka verifiable-producer` and `verifiable-consumer`: the JSON lines that system tests of Kafka are written against."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+import time
+from typing import Any
+
+import click
+
+from minikafka.cli.common import bootstrap_option, command_config_option, run, traceback_option
+from minikafka.client.errors import ClientError
+
+POLL_MS = 200
+COMMIT_TRIES_S = 10.0
+
+
+def say(name: str, **fields: Any) -> None:
+    """One event on the standard output, flushed: whoever reads it may act on it."""
+    sys.stdout.write(json.dumps({"timestamp": time.time_ns() // 1_000_000, "name": name, **fields}, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def _stop_event() -> asyncio.Event:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, stopping.set)
+    return stopping
+
+
+@click.command("verifiable-producer")
+@bootstrap_option
+@command_config_option
+@click.option("--topic", required=True, help="Topic to write to.")
+@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to send; -1 = until stopped.")
+@click.option("--throughput", type=float, default=-1, show_default=True, help="Records a second; -1 = as many as go.")
+@click.option("--acks", type=click.Choice(["0", "1", "-1", "all"]), default="-1", show_default=True, help="Who must have a record.")
+@click.option("--message-create-time", "-T", "create_time", type=int, default=-1, help="Timestamp of the first record, milliseconds.")
+@click.option("--value-prefix", type=int, help="Values are PREFIX.NUMBER.")
+@click.option("--repeating-keys", type=click.IntRange(1), help="Keys are 0 to this, again and again; else there are none.")
+@traceback_option
+def verifiable_producer(bootstrap: str, traceback: bool, **options: Any) -> None:
+    """Send numbered records and say of each whether it was acknowledged."""
+    sys.exit(run(lambda: _produce(bootstrap, options), traceback=traceback))
+
+
+async def _produce(bootstrap: str, options: dict[str, Any]) -> int:
+    from minikafka.client.producer import Producer
+
+    stopping = _stop_event()
+    prefix, keys, most, rate = options["value_prefix"], options["repeating_keys"], options["max_messages"], options["throughput"]
+    sent = acknowledged = 0
+    acks = options["acks"]
+    started = time.monotonic()
+    async with Producer(bootstrap, acks=acks, linger_ms=0, enable_idempotence=acks in ("-1", "all")) as producer:
+        say("startup_complete")
+        started = time.monotonic()
+        waiting: set[asyncio.Task[bool]] = set()
+        results = [0]
+
+        async def settle(future: Any, key: str | None, value: str) -> bool:
+            try:
+                stored = await future
+            except ClientError as error:
+                say(
+                    "producer_send_error", topic=options["topic"], key=key, value=value,
+                    exception=f"{type(error).__module__}.{type(error).__name__}", message=str(error),
+                )  # fmt: skip
+                return False
+            results[0] += 1
+            say("producer_send_success", key=key, value=value, offset=stored.offset, topic=stored.topic, partition=stored.partition)
+            return True
+
+        while (most < 0 or sent < most) and not stopping.is_set():
+            key = None if keys is None else str(sent % keys)
+            value = str(sent) if prefix is None else f"{prefix}.{sent}"
+            when = None if options["create_time"] < 0 else options["create_time"] + int((time.monotonic() - started) * 1000)
+            sent += 1
+            try:
+                future = await producer.send(options["topic"], value.encode(), key=None if key is None else key.encode(), timestamp_ms=when)
+            except (ClientError, TimeoutError) as error:
+                say("producer_send_error", topic=options["topic"], key=key, value=value, exception=type(error).__name__, message=str(error))
+                continue
+            task = asyncio.ensure_future(settle(future, key, value))
+            waiting.add(task)
+            task.add_done_callback(waiting.discard)
+            if rate > 0 and (ahead := started + sent / rate - time.monotonic()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stopping.wait(), ahead)
+            elif sent % 256 == 0:
+                await asyncio.sleep(0)
+        await producer.flush()
+        await asyncio.gather(*waiting)
+        acknowledged = results[0]
+    say("shutdown_complete")
+    seconds = max(time.monotonic() - started, 0.001)
+    target = int(rate) if rate == int(rate) else rate
+    say("tool_data", sent=sent, acked=acknowledged, target_throughput=target, avg_throughput=acknowledged / seconds)
+    return 0 if acknowledged == sent or acks == "0" else 1
+
+
+@click.command("verifiable-consumer")
+@bootstrap_option
+@command_config_option
+@click.option("--topic", required=True, help="Topic to read.")
+@click.option("--group-id", required=True, help="Group to join.")
+@click.option("--group-protocol", type=click.Choice(["classic"]), default="classic", show_default=True, help="Of the group.")
+@click.option("--group-instance-id", help="Accepted; members are dynamic.")
+@click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to read; -1 = until stopped.")
+@click.option("--session-timeout", "session_timeout_ms", type=int, default=30000, show_default=True, help="Milliseconds.")
+@click.option("--enable-autocommit", is_flag=True, help="Commit now and then instead of after each batch.")
+@click.option(
+    "--reset-policy", type=click.Choice(["earliest", "latest", "none"]), default="earliest", show_default=True, help="Without offsets."
+)
+@click.option("--assignment-strategy", help="Accepted; the bundled assignors are used.")
+@click.option("--verbose", is_flag=True, help="Say of each record what it is.")
+@traceback_option
+def verifiable_consumer(bootstrap: str, traceback: bool, **options: Any) -> None:
+    """Read as a member of a group and say what was assigned, read and committed."""
+    run(lambda: _consume(bootstrap, options), traceback=traceback)
+
+
+async def _consume(bootstrap: str, options: dict[str, Any]) -> None:
+    from minikafka.client.consumer import Consumer
+
+    stopping = _stop_event()
+    most, count = options["max_messages"], 0
+    auto = options["enable_autocommit"]
+    assigned: list[tuple[str, int]] = []
+    async with Consumer(
+        bootstrap,
+        group_id=options["group_id"],
+        auto_offset_reset=options["reset_policy"],
+        enable_auto_commit=auto,
+        session_timeout_ms=options["session_timeout_ms"],
+    ) as consumer:
+        say("startup_complete")
+        await consumer.subscribe([options["topic"]])
+        while (most < 0 or count < most) and not stopping.is_set():
+            records = await consumer.poll(POLL_MS, 500 if most < 0 else min(500, most - count))
+            assigned = _note_assignment(assigned, sorted(consumer.assignment))
+            if not records:
+                continue
+            count += len(records)
+            _note_records(records, verbose=options["verbose"])
+            if not auto:
+                await _commit(consumer, records)
+        if assigned:
+            say("partitions_revoked", partitions=_as_rows(assigned))
+    say("shutdown_complete")
+
+
+def _as_rows(partitions: list[tuple[str, int]]) -> list[dict[str, Any]]:
+    return [{"topic": topic, "partition": index} for topic, index in partitions]
+
+
+def _note_assignment(before: list[tuple[str, int]], now: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    if before != now:
+        if before:
+            say("partitions_revoked", partitions=_as_rows(before))
+        if now:
+            say("partitions_assigned", partitions=_as_rows(now))
+    return now
+
+
+def _note_records(records: list[Any], *, verbose: bool) -> None:
+    spans: dict[tuple[str, int], list[int]] = {}
+    for record in records:
+        spans.setdefault((record.topic, record.partition), []).append(record.offset)
+        if verbose:
+            say(
+                "record_data", key=_text(record.key), value=_text(record.value), topic=record.topic, partition=record.partition,
+                offset=record.offset,
+            )  # fmt: skip
+    rows = [
+        {"topic": topic, "partition": index, "count": len(offsets), "minOffset": min(offsets), "maxOffset": max(offsets)}
+        for (topic, index), offsets in spans.items()
+    ]
+    say("records_consumed", count=len(records), partitions=rows)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else bytes(value).decode("utf-8", "replace")
+
+
+async def _commit(consumer: Any, records: list[Any]) -> None:
+    offsets = {(r.topic, r.partition): r.offset + 1 for r in records}
+    rows = [{"topic": topic, "partition": index, "offset": offset} for (topic, index), offset in offsets.items()]
+    try:
+        await asyncio.wait_for(consumer.commit(offsets), COMMIT_TRIES_S)
+    except (ClientError, TimeoutError) as error:
+        say("offsets_committed", offsets=rows, success=False, error=str(error))
+    else:
+        say("offsets_committed", offsets=rows, success=True)

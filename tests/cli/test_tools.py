@@ -1,0 +1,356 @@
+"""The operators' commands against an embedded cluster, in this process; what they print is what Kafka's tools print."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import confluent_kafka
+import pytest
+from click.testing import CliRunner, Result
+
+from minikafka.cli.common import to_yaml
+from minikafka.cli.console import FORMATTER_PROPERTIES, READER_PROPERTIES, formatter_of, parse_line
+from minikafka.cli.main import COMMANDS, cli
+from minikafka.cli.perf import Latencies
+from minikafka.cli.reassign import propose
+from minikafka.cli.session import partition_filter
+from minikafka.client.consumer import ConsumedRecord
+from minikafka.client.errors import ClientError
+from minikafka.testing import EmbeddedCluster
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(3, topics={"t": {"partitions": 3}, "u": {"partitions": 1, "replication_factor": 2}}) as made:
+        producer = confluent_kafka.Producer(made.client_config())
+        for number in range(30):
+            producer.produce("t", f"v{number}", key=f"k{number}", partition=number % 3)
+        assert producer.flush(10) == 0
+        yield made
+
+
+@pytest.fixture
+def run(cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def call(*arguments: str, status: int = 0, stdin: str | None = None) -> Result:
+        monkeypatch.setenv("MINIKAFKA_BOOTSTRAP", cluster.bootstrap_servers)
+        result = CliRunner().invoke(cli, list(arguments), input=stdin, catch_exceptions=False)
+        assert result.exit_code == status, result.output
+        return result
+
+    return call
+
+
+def partitions_file(path: Path, *rows: dict[str, Any]) -> str:
+    path.write_text(json.dumps({"version": 1, "partitions": list(rows)}))
+    return str(path)
+
+
+# -- leaders and replicas ----------------------------------------------------------------------------------------------
+
+
+def test_leader_election(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    again = run("leader-election", "--election-type", "preferred", "--topic", "t", "--partition", "0")
+    assert again.stdout == "Valid replica already elected for partitions t-0\n"
+    preferred = cluster.partition("t", 0).replicas[0]
+    cluster.broker(preferred).restart()
+    cluster.wait_healthy()
+    path = partitions_file(tmp_path / "p.json", {"topic": "t", "partition": 0})
+    moved = run("leader-election", "--election-type", "PREFERRED", "--path-to-json-file", path)
+    assert moved.stdout == "Successfully completed leader election (PREFERRED) for partitions t-0\n"
+    assert cluster.leader("t", 0) == preferred
+    none = run("leader-election", "--election-type", "preferred", "--topic", "no", "--partition", "0", status=1)
+    assert none.stdout.startswith(
+        "Error completing leader election (PREFERRED) for partition: no-0: org.apache.kafka.common.errors.UnknownTopic"
+    )
+    assert "1 replica(s) could not be elected" in none.stderr
+    assert "which partitions" in run("leader-election", "--election-type", "preferred", status=2).stderr
+
+
+def test_reassign_partitions(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    replicas = cluster.partition("u", 0).replicas
+    other = next(broker.node_id for broker in cluster.brokers if broker.node_id not in replicas)
+    plan = partitions_file(tmp_path / "plan.json", {"topic": "u", "partition": 0, "replicas": [other, replicas[0]]})
+    (tmp_path / "topics.json").write_text('{"version":1,"topics":[{"topic":"u"}]}')
+
+    text = run(
+        "reassign-partitions", "--generate", "--topics-to-move-json-file", str(tmp_path / "topics.json"), "--broker-list", "1,2,3"
+    ).stdout
+    current, proposed = re.findall(r"^(\{.*\})$", text, re.M)
+    assert json.loads(current)["partitions"][0]["replicas"] == replicas
+    assert str(cluster.broker(replicas[0]).log_dir) in json.loads(current)["partitions"][0]["log_dirs"]
+    assert len(set(json.loads(proposed)["partitions"][0]["replicas"])) == 2
+
+    started = run("reassign-partitions", "--execute", "--reassignment-json-file", plan, "--throttle", "100000000").stdout
+    assert "Save this to use as the --reassignment-json-file option during rollback" in started
+    assert started.endswith("Successfully started partition reassignment for u-0\n")
+    cluster.wait_until(lambda: cluster.partition("u", 0).replicas == [other, replicas[0]], "the move")
+    done = run("reassign-partitions", "--verify", "--reassignment-json-file", plan).stdout
+    assert "Reassignment of partition u-0 is completed." in done and "Clearing topic-level throttles on topic u" in done
+    assert "throttled" not in run("configs", "--describe", "--entity-type", "topics", "--entity-name", "u").stdout
+    assert run("reassign-partitions", "--list").stdout == "No partition reassignments found.\n"
+    assert "None of the specified" in run("reassign-partitions", "--cancel", "--reassignment-json-file", plan).stdout
+    bad = partitions_file(tmp_path / "bad.json", {"topic": "u", "partition": 0, "replicas": [1, 1]})
+    assert "twice" in run("reassign-partitions", "--execute", "--reassignment-json-file", bad, status=2).stderr
+    missing = partitions_file(tmp_path / "missing.json", {"topic": "u", "partition": 7, "replicas": [1]})
+    assert "u-7" in run("reassign-partitions", "--execute", "--reassignment-json-file", missing, status=1).stderr
+
+
+def test_a_plan_spreads_leaders_and_racks() -> None:
+    current = {("t", index): [1, 2] for index in range(6)}
+    plan = propose(current, {1: "a", 2: "b", 3: "a", 4: "b"}, rack_aware=True)
+    racks = {1: "a", 2: "b", 3: "a", 4: "b"}
+    assert all(len({racks[n] for n in replicas}) == 2 for replicas in plan.values())
+    assert {replicas[0] for replicas in plan.values()} == {1, 2, 3, 4}
+    plain = propose(current, {1: None, 2: None, 3: None}, rack_aware=False)
+    assert all(len(set(replicas)) == 2 for replicas in plain.values())
+    with pytest.raises(ClientError, match="2 replicas"):
+        propose(current, {1: None}, rack_aware=False)
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def test_log_dirs(run: Any, cluster: EmbeddedCluster) -> None:
+    lines = run("log-dirs", "--describe", "--topic-list", "t", "--broker-list", "1,2").stdout.splitlines()
+    assert lines[:2] == ["Querying brokers for log directories information", "Received log directory information from brokers 1,2"]
+    report = json.loads(lines[2])
+    assert [b["broker"] for b in report["brokers"]] == [1, 2] and report["version"] == 1
+    directory = report["brokers"][0]["logDirs"][0]
+    assert directory["logDir"] == str(cluster.broker(1).log_dir) and directory["error"] is None
+    assert {p["partition"] for p in directory["partitions"]} == {"t-0", "t-1", "t-2"} and directory["partitions"][0]["size"] > 0
+    assert "do not exist from --broker-list: 9" in run("log-dirs", "--describe", "--broker-list", "9", status=1).stderr
+
+
+def test_metadata_quorum(run: Any, cluster: EmbeddedCluster) -> None:
+    status = run("metadata-quorum", "describe", "--status").stdout
+    assert re.search(rf"^ClusterId:              {re.escape(cluster.cluster_id)}$", status, re.M)
+    assert re.search(rf"^LeaderId:               {cluster.controller}$", status, re.M)
+    assert re.search(r'^CurrentVoters:          \[\{"id": 1, "endpoints": \["CONTROLLER://127', status, re.M)
+    rows = run("metadata-quorum", "describe", "--replication").stdout.splitlines()
+    assert rows[0].split() == ["NodeId", "DirectoryId", "LogEndOffset", "Lag", "LastFetchTimestamp", "LastCaughtUpTimestamp", "Status"]
+    assert [row.split()[-1] for row in rows[1:]] == ["Leader", "Follower", "Follower"]
+    assert "ms ago" in run("metadata-quorum", "describe", "--replication", "--human-readable").stdout
+    assert json.loads(run("metadata-quorum", "describe", "--status", "-o", "json").stdout)[0]["LeaderId"] == cluster.controller
+
+
+def test_get_offsets(run: Any) -> None:
+    assert run("get-offsets", "--topic", "t").stdout == "t:0:10\nt:1:10\nt:2:10\n"
+    assert run("get-offsets", "--topic", "t", "--time", "-2", "--partitions", "0,2").stdout == "t:0:0\nt:2:0\n"
+    assert run("get-offsets", "--topic-partitions", "t:1-2,u").stdout == "t:1:10\nu:0:0\n"
+    assert run("get-offsets", "--topic", "t", "--time", "4102444800000").stdout == ""
+    assert run("get-offsets", "--topic", "[tu]", "--time", "max-timestamp").stdout.count("t:") == 3
+    assert "Could not match any" in run("get-offsets", "--topic", "zzz", status=1).stderr
+    assert "is not a time" in run("get-offsets", "--time", "soon", status=2).stderr
+    rules = partition_filter("a:1-3,b.*:7,c:-2,:5-", "--x")
+    assert [list(span[:3]) if span else None for _, span in rules] == [[1, 2], [7], [0, 1], [5, 6, 7]]
+
+
+def test_features_cluster_and_versions(run: Any, cluster: EmbeddedCluster) -> None:
+    text = run("features", "describe").stdout
+    line = next(line for line in text.splitlines() if "metadata.version" in line)
+    assert re.fullmatch(
+        r"Feature: metadata.version {26}SupportedMinVersion: 3.3-IV3 {10}SupportedMaxVersion: 4.3-IV0 {10}"
+        r"FinalizedVersionLevel: 4.3-IV0 {10}Epoch: \d+",
+        line,
+    )
+    assert run("features", "version-mapping", "--release-version", "4.3").stdout.splitlines()[:2] == [
+        "metadata.version=30 (4.3)",
+        "kraft.version=1",
+    ]
+    assert run("features", "upgrade", "--feature", "share.version=1", "--dry-run").stdout == "share.version can be upgraded to 1.\n"
+    bad = run("features", "upgrade", "--feature", "metadata.version=99", status=1)
+    assert bad.stderr.startswith("Could not upgrade metadata.version to 99. ") and "1 out of 1 operation(s) failed." in bad.stderr
+    assert run("cluster", "cluster-id").stdout == f"Cluster ID: {cluster.cluster_id}\n"
+    rows = run("cluster", "list-endpoints").stdout.splitlines()
+    assert rows[0] == "ID         HOST      PORT       RACK       STATE      ENDPOINT_TYPE  "
+    assert rows[1] == f"1          127.0.0.1 {cluster.broker(1).port:<10} null       unfenced   broker         "
+    assert "77" in run("cluster", "unregister", "--id", "77", status=1).stderr
+    apis = run("broker-api-versions").stdout.splitlines()
+    assert apis[0] == f"127.0.0.1:{cluster.broker(1).port} (id: 1 rack: null isFenced: false) -> ("
+    assert apis[1] == "\tProduce(0): 3 to 13 [usable: 13],"
+
+
+def test_delete_records(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    cluster.create_topic("short")
+    run("console-producer", "--topic", "short", stdin="1\n2\n3\n")
+    path = partitions_file(tmp_path / "p.json", {"topic": "short", "partition": 0, "offset": 2})
+    assert run("delete-records", "--offset-json-file", path).stdout.endswith("partition: short-0\tlow_watermark: 2\n")
+    path = partitions_file(tmp_path / "p.json", {"topic": "short", "partition": 0, "offset": 200})
+    assert "OffsetOutOfRangeException" in run("delete-records", "--offset-json-file", path, status=1).stdout
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def test_console_producer_and_consumer(run: Any, cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("console")
+    reader = [x for p in ("parse.key=true", "key.separator=:", "parse.headers=true", "null.marker=NIL") for x in ("--reader-property", p)]
+    run("console-producer", "--topic", "console", *reader, stdin="h:1,i:2\ta:b:c\nj:\tNIL:x\n")
+    show = [x for n in ("key", "headers", "offset", "partition") for x in ("--formatter-property", f"print.{n}=true")]
+    result = run("console-consumer", "--topic", "console", "--from-beginning", "--max-messages", "2", *show)
+    assert result.stdout == "Partition:0\tOffset:0\th:1,i:2\ta\tb:c\nPartition:0\tOffset:1\tj:\tnull\tx\n"
+    assert result.stderr == "Processed a total of 2 messages\n"
+    tail = run("console-consumer", "--topic", "console", "--partition", "0", "--offset", "1", "--timeout-ms", "300")
+    assert tail.stdout == "x\n"
+    assert (
+        "No key separator found on line number 1: 'x'"
+        in run("console-producer", "--topic", "console", *reader[:2], stdin="x\n", status=1).stderr
+    )
+    assert "Exactly one of" in run("console-consumer", status=2).stderr
+
+
+def test_lines_and_records_by_themselves() -> None:
+    properties = {**READER_PROPERTIES, "parse.key": "true", "ignore.error": "true"}
+    assert parse_line("no separator", 1, properties) == (None, b"no separator", [])
+    record = ConsumedRecord("t", 1, 2, -1, None, None, [("h", None)], -1)
+    everything = {
+        **FORMATTER_PROPERTIES,
+        **{name: "true" for name in FORMATTER_PROPERTIES if name.startswith("print.")},
+        "null.literal": "-",
+    }
+    line = formatter_of(everything)(record)
+    assert line == b"NO_TIMESTAMP\tPartition:1\tOffset:2\tDelivery:NOT_PRESENT\tEpoch:NOT_PRESENT\th:-\t-\t-\n"
+
+
+def test_verifiable_producer_and_consumer(run: Any, cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("verified")
+    sent = [
+        json.loads(x)
+        for x in run("verifiable-producer", "--topic", "verified", "--max-messages", "3", "--repeating-keys", "2").stdout.splitlines()
+    ]
+    assert [e["name"] for e in sent] == ["startup_complete", *["producer_send_success"] * 3, "shutdown_complete", "tool_data"]
+    assert [(e["key"], e["value"], e["offset"]) for e in sent[1:4]] == [("0", "0", 0), ("1", "1", 1), ("0", "2", 2)]
+    assert sent[-1]["sent"] == sent[-1]["acked"] == 3 and sent[-1]["target_throughput"] == -1
+    arguments = ("verifiable-consumer", "--topic", "verified", "--group-id", "vg", "--max-messages", "3", "--verbose")
+    read = [json.loads(x) for x in run(*arguments).stdout.splitlines()]
+    names = [e["name"] for e in read]
+    assert names[:2] == ["startup_complete", "partitions_assigned"] and names[-2:] == ["partitions_revoked", "shutdown_complete"]
+    assert [e["value"] for e in read if e["name"] == "record_data"] == ["0", "1", "2"]
+    commits = [e for e in read if e["name"] == "offsets_committed"]
+    assert commits[-1]["success"] and commits[-1]["offsets"] == [{"topic": "verified", "partition": 0, "offset": 3}]
+
+
+def test_performance_tools(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    cluster.create_topic("fast")
+    line = run("producer-perf-test", "--topic", "fast", "--num-records", "500", "--record-size", "50", "--throughput", "-1").stdout
+    assert re.fullmatch(
+        r"500 records sent, [\d.]+ records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, [\d.]+ ms max latency, \d+ ms 50th, \d+ ms 95th, "
+        r"\d+ ms 99th, \d+ ms 99.9th.\n",
+        line,
+    )
+    (tmp_path / "payload").write_text("a\nb\n")
+    run(
+        "producer-perf-test",
+        "--topic",
+        "fast",
+        "--num-records",
+        "9",
+        "--payload-file",
+        str(tmp_path / "payload"),
+        "--command-property",
+        "acks=1",
+    )
+    head, row = run("consumer-perf-test", "--topic", "fast", "--num-records", "509").stdout.splitlines()
+    assert head.startswith("start.time, end.time, data.consumed.in.MB") and row.split(", ")[4] == "509" and len(row.split(", ")) == 10
+    short = run("consumer-perf-test", "--topic", "fast", "--num-records", "10000", "--timeout", "100", "--hide-header")
+    assert "Exiting before consuming" in short.stderr
+    assert Latencies().total().startswith("0 records sent")
+
+
+def test_consumer_groups(run: Any, cluster: EmbeddedCluster) -> None:
+    consumer = confluent_kafka.Consumer(cluster.client_config(**{"group.id": "g", "auto.offset.reset": "earliest", "client.id": "c"}))
+    consumer.subscribe(["t"])
+    assert consumer.poll(10) is not None
+    consumer.commit(asynchronous=False)
+    assert "g" in run("consumer-groups", "--list").stdout.splitlines()
+    members = run("consumer-groups", "--describe", "--group", "g", "--members", "--verbose").stdout
+    assert "t(0,1,2)" in members and "#PARTITIONS" in members
+    refused = run("consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t", "--to-earliest", "--execute", status=1)
+    assert "is inactive" in refused.stderr
+    consumer.close()
+    assert "Empty" in run("consumer-groups", "--describe", "--group", "g", "--state").stdout
+    run("consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t", "--to-offset", "5", "--execute")
+    rows = [line.split() for line in run("consumer-groups", "--describe", "--group", "g").stdout.splitlines() if line.startswith("g")]
+    assert rows == [["g", "t", str(n), "5", "10", "5", "-", "-", "-"] for n in range(3)]
+    shifted = run("consumer-groups", "--reset-offsets", "--group", "g", "--topic", "t:1", "--shift-by", "-99", "--dry-run")
+    assert shifted.stdout.splitlines()[-1].split() == ["g", "t", "1", "0"] and "lower than earliest" in shifted.stderr
+    exported = run("consumer-groups", "--reset-offsets", "--group", "g", "--all-topics", "--to-latest", "--export").stdout
+    assert exported == "t,0,10\nt,1,10\nt,2,10\n"
+    assert "Successful" in run("consumer-groups", "--delete-offsets", "--group", "g", "--topic", "t:0").stdout
+    assert run("consumer-groups", "--delete", "--group", "g").stdout == "Deletion of requested consumer groups ('g') was successful.\n"
+    assert "GroupIdNotFoundException" in run("consumer-groups", "--delete", "--group", "g", status=1).stderr
+    assert "GROUP_ID_NOT_FOUND" in run("consumer-groups", "--describe", "--group", "g", status=1).stderr
+
+
+# -- is it well --------------------------------------------------------------------------------------------------------
+
+
+def test_health_top_and_doctor(run: Any, cluster: EmbeddedCluster) -> None:
+    report = json.loads(run("health", "-o", "json", "--brokers", "3").stdout)[0]
+    assert report["healthy"] and report["brokers"] == [1, 2, 3] and report["cluster_id"] == cluster.cluster_id
+    assert "3 of 4 brokers" in run("health", "--brokers", "4", status=1).stdout
+    late = run("health", "--exit-when-healthy", "--timeout", "0.3", "--brokers", "4", status=1)
+    assert late.stdout.startswith("Healthy:                         false")
+    refused = run("health", "-b", "127.0.0.1:1", "--timeout", "0.2", status=3)
+    assert "cannot be reached" in refused.stdout
+    text = run("top", "--topic", "t").stdout
+    assert "t-2" in text and "under-replicated 0" in text and "\x1b[" not in text
+    row = json.loads(run("top", "-n", "2", "--interval", "0.1", "--topic", "t", "-o", "jsonl").stdout.splitlines()[-1])
+    assert row["log_end_offset"] == 10 and row["rate"] == 0 and set(row["lag"]) == {"1", "2", "3"}
+    assert "error" not in run("doctor").stdout
+    refusal = run("doctor", "-b", "127.0.0.1:1,nowhere.invalid:9092", status=1).stdout
+    assert "the connection is refused" in refusal and "cannot be resolved" in refusal
+
+
+def test_a_broker_that_is_down_is_seen(run: Any, cluster: EmbeddedCluster) -> None:
+    victim = cluster.leader("t", 0)
+    cluster.broker(victim).kill()
+    cluster.wait_until(lambda: victim not in cluster.isr("t", 0), "the broker to be fenced")
+    bad = run("health", status=1).stdout
+    assert f"brokers down: {victim}" in bad and "t-0" in bad
+    assert f"{victim}!" in run("top", "--topic", "t").stdout
+    cluster.repair()
+    run("health")
+
+
+# -- the command itself ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_can_explain_itself(name: str) -> None:
+    result = CliRunner().invoke(cli, [name, "--help"])
+    assert result.exit_code == 0 and result.output.startswith("Usage: ")
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None and command.help
+
+
+def test_shims_and_completion(run: Any, cluster: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("install-shims", str(tmp_path))
+    shim = tmp_path / "kafka-get-offsets.sh"
+    assert shim.stat().st_mode & 0o111 and 'minikafka get-offsets "$@"' in shim.read_text()
+    assert "--force" in run("install-shims", str(tmp_path), status=1).stderr
+    assert "_MINIKAFKA_COMPLETE" in run("completion", "bash").stdout
+    for words, expected in (
+        ("minikafka get", ["get-offsets"]),
+        ("minikafka consume --topic ", ["t", "u"]),
+        ("minikafka leader-election --election-type ", ["preferred", "unclean"]),
+    ):
+        monkeypatch.setenv("_MINIKAFKA_COMPLETE", "bash_complete")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+        monkeypatch.setenv("MINIKAFKA_BOOTSTRAP", cluster.bootstrap_servers)
+        found = [line.partition(",")[2] for line in CliRunner().invoke(cli, prog_name="minikafka").stdout.splitlines()]
+        assert set(expected) <= set(found), (words, found)
+
+
+def test_yaml_reads_back() -> None:
+    yaml = pytest.importorskip("yaml")
+    value = [{"a": 1, "b": [1, 2], "c": {"d": None, "e": "x: y"}, "f": []}, {"a": True, "b": [{"x": 1}, {"y": [3]}], "c": {}, "f": "-"}]
+    assert yaml.safe_load(to_yaml(value)) == value
