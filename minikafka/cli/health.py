@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
 
 RETRY_S = 0.2
+ATTEMPT_S_MIN = 2.0
 
 
 @operator_command("health")
@@ -38,7 +39,8 @@ async def _watch(bootstrap: str, until_healthy: bool, watch: bool, limit_s: floa
     deadline = None if limit_s is None else time.monotonic() + limit_s
     shown: Any = None
     while True:
-        left = 5.0 if deadline is None else max(deadline - time.monotonic(), 0.1)
+        # The last look may take its time: an answer that is a little late says more than none.
+        left = 5.0 if deadline is None else max(deadline - time.monotonic(), ATTEMPT_S_MIN)
         admin = Maintenance(bootstrap, client_id="minikafka-health", timeout_ms=int(left * 1000))
         report: dict[str, Any]
         try:
