@@ -47,6 +47,8 @@ class NodeRunner:
             self._http = HttpServer(self.node)
             await self._http.start(self.config.minikafka_http_host, self.config.minikafka_http_port)
         await self.node.start()
+        # Nothing has been read from the connections that were accepted just now.
+        self.faults.guard_lanes()
 
     async def stop(self) -> None:
         """In order: leaderships move away, files are closed."""

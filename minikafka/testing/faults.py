@@ -11,6 +11,7 @@ import inspect
 import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from minikafka.broker.handlers.failures import failure_response
@@ -117,6 +118,17 @@ class FaultTable:
         installed = self._rules.get(number)
         return 0 if installed is None else installed.hits
 
+    def guard_lanes(self) -> None:
+        """Have the dispatchers' short ways take nothing while there are rules. Call it before the first connection is accepted."""
+        for dispatcher in self._dispatchers():
+            for api_key, make in list(dispatcher.lanes.items()):
+                dispatcher.lanes[api_key] = partial(_GuardedLane, self, make)
+
+    @property
+    def is_armed(self) -> bool:
+        """Whether there are rules."""
+        return bool(self._rules)
+
     # -- wrapping --------------------------------------------------------------------------------------------------
 
     def _wrap(self) -> None:
@@ -200,6 +212,20 @@ class FaultTable:
             self._loop.call_later(delay_ms / 1000, work)
         else:
             work()
+
+
+class _GuardedLane:
+    """A short way (dispatch.Lane) that requests take only while there are no faults."""
+
+    __slots__ = ("_serve", "_table")
+
+    def __init__(self, table: FaultTable, make: Callable[[], Any]) -> None:
+        self._table = table
+        self._serve = make().serve
+
+    def serve(self, connection: Any, frame: memoryview) -> bool:
+        """See Lane."""
+        return not self._table.is_armed and self._serve(connection, frame)
 
 
 class _Outcome:
