@@ -26,7 +26,7 @@ def test_with_the_fixtures(kafka, kafka_topic):
 
 def test_a_cluster_of_ones_own():
     async def story():
-        async with EmbeddedCluster(3, topics={"events": 2}) as cluster:
+        async with EmbeddedCluster(3, topics=["events"]) as cluster:
             values = await exchange(cluster.bootstrap_servers, "events", "readers")
             await cluster.aio.wait_healthy()
             return values, await cluster.aio.topics()
