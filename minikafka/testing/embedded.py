@@ -24,18 +24,16 @@ from typing import Any, Literal, Self
 
 from minikafka.testing import looking
 from minikafka.testing.admin_thread import AdminThread
+from minikafka.testing.broker_handle import START_TIMEOUT_S, WAIT_TIMEOUT_S, BrokerHandle, Fault
 from minikafka.testing.errors import ClusterError
 from minikafka.testing.faults import FaultRule
-from minikafka.testing.layout import ClusterLayout, NodeLayout
+from minikafka.testing.layout import ClusterLayout
 from minikafka.testing.logs import ThreadLogs, tail
 from minikafka.testing.processes import ProcessHost
 from minikafka.testing.threads import ThreadHost
 from minikafka.testing.wait import wait_until
 
 Mode = Literal["thread", "process"]
-START_TIMEOUT_S = 30.0
-WAIT_TIMEOUT_S = 15.0
-ASK_TIMEOUT_S = 10.0
 CONTROLLERS_DEFAULT_MAX = 3
 _NUMBERS = itertools.count(1)
 
@@ -121,7 +119,7 @@ class EmbeddedCluster:
             self._prepare(host)
             started = {broker.node_id: broker.process.start() for broker in self._brokers.values()}
             for node_id, future in started.items():
-                self._await_start(node_id, future)
+                self.await_start(node_id, future)
             self.wait_ready(timeout_s=self._start_timeout_s)
             # A directory that is used again has its topics already.
             there = self.topics() if self._topics and self._given_directory is not None else []
@@ -155,7 +153,8 @@ class EmbeddedCluster:
         if isinstance(host, ThreadHost):
             self._logs = ThreadLogs(tag, {n.node_id: n.directory / "broker.log" for n in layout.nodes.values()}, self.log_level)
 
-    def _await_start(self, node_id: int, future: Any) -> None:
+    def await_start(self, node_id: int, future: Any) -> None:
+        """Wait for a start that has begun. Raises ClusterError."""
         try:
             future.result(self._start_timeout_s)
         except ClusterError:
@@ -211,12 +210,12 @@ class EmbeddedCluster:
     @property
     def directory(self) -> Path:
         """Under which every broker has its own."""
-        return self._need_layout().directory
+        return self.layout.directory
 
     @property
     def cluster_id(self) -> str:
         """22 characters."""
-        return self._need_layout().cluster_id
+        return self.layout.cluster_id
 
     @property
     def brokers(self) -> list[BrokerHandle]:
@@ -233,13 +232,15 @@ class EmbeddedCluster:
     @property
     def bootstrap_servers(self) -> str:
         """host:port of every broker, separated by commas."""
-        return ",".join(node.address for node in self._need_layout().nodes.values())
+        return ",".join(node.address for node in self.layout.nodes.values())
 
     def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]:
         """Settings that connect a client: "confluent", "aiokafka", "kafka-python", "java" or "spark"; `more` is added."""
         return looking.client_config(self.bootstrap_servers, client, more)
 
-    def _need_layout(self) -> ClusterLayout:
+    @property
+    def layout(self) -> ClusterLayout:
+        """Where everything is. Raises ClusterError before the start."""
         if self._layout is None:
             raise ClusterError("the cluster is not running: use it in a with statement or call start()")
         return self._layout
@@ -250,7 +251,6 @@ class EmbeddedCluster:
     def admin(self) -> AdminThread:
         """Runs coroutine functions of minikafka.client.admin.Admin: `cluster.admin.call(lambda admin: admin.list_groups())`."""
         if self._admin is None:
-            self._need_layout()
             self._admin = AdminThread(self.bootstrap_servers)
         return self._admin
 
@@ -505,135 +505,6 @@ class EmbeddedBroker(EmbeddedCluster):
     def port(self) -> int:
         """The broker's port."""
         return self.broker(1).port
-
-
-class BrokerHandle:
-    """One broker of an embedded cluster."""
-
-    def __init__(self, cluster: EmbeddedCluster, layout: NodeLayout, process: Any) -> None:
-        self._cluster = cluster
-        self._node = layout
-        self.process = process
-
-    def __repr__(self) -> str:
-        return f"BrokerHandle({self.node_id}, {self.address}, {'running' if self.running else 'ended'})"
-
-    @property
-    def node_id(self) -> int:
-        """node.id."""
-        return self._node.node_id
-
-    @property
-    def port(self) -> int:
-        """Of the client listener."""
-        return self._node.port
-
-    @property
-    def address(self) -> str:
-        """host:port for clients."""
-        return self._node.address
-
-    @property
-    def http_port(self) -> int | None:
-        """Of /metrics and /ui, None without."""
-        return self._node.http_port
-
-    @property
-    def ports(self) -> tuple[int, ...]:
-        """Every port that other brokers connect to."""
-        return (self._node.port,) if self._node.controller_port is None else (self._node.port, self._node.controller_port)
-
-    @property
-    def is_controller(self) -> bool:
-        """Whether it is a voter of the metadata quorum."""
-        return self._node.controller_port is not None
-
-    @property
-    def log_dir(self) -> Path:
-        """Where its logs are."""
-        return self._node.log_dir
-
-    @property
-    def running(self) -> bool:
-        """Whether it lives; a paused one does."""
-        return bool(self.process.running)
-
-    @property
-    def paused(self) -> bool:
-        """Whether `pause` holds it."""
-        return bool(self.process.paused)
-
-    def raise_if_dead(self) -> None:
-        """Raises ClusterError with why, if the broker has ended by itself."""
-        if not self.running:
-            failure = self.process.failure
-            raise ClusterError(f"broker {self.node_id} has ended{f': {failure}' if failure else ''}\n{self._cluster.logs()}")
-
-    def kill(self) -> None:
-        """As a power cut of the process: SIGKILL, or in thread mode everything dropped at once."""
-        self.process.kill()
-
-    def terminate(self) -> None:
-        """A stop in order: leaderships move away first. Returns when the broker has ended."""
-        self.process.terminate()
-
-    def pause(self) -> None:
-        """Let it hang with its connections open, as SIGSTOP or a long garbage collection does."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """Let it go on."""
-        self.process.resume()
-
-    def start(self, *, wipe: bool = False, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Start a broker that has ended, with an empty disk if `wipe`; returns when it is in service and known to the others."""
-        if self.running:
-            raise ClusterError(f"broker {self.node_id} is running")
-        layout = self._cluster._need_layout()
-        if wipe:
-            layout.wipe(self._node)
-        layout.format(self._node)
-        self._cluster._await_start(self.node_id, self.process.start())
-        self._cluster.wait_ready(timeout_s=timeout_s)
-
-    def restart(self, *, wipe: bool = False, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Stop it in order if it runs, and start it."""
-        if self.running:
-            self.terminate()
-        self.start(wipe=wipe, timeout_s=timeout_s)
-
-    def ask(self, command: str, **arguments: Any) -> Any:
-        """A command of `control.NodeRunner.handle`. Raises ClusterError."""
-        return self.process.ask(command, arguments, ASK_TIMEOUT_S)
-
-
-class Fault:
-    """A fault that is installed; a context manager that removes it at the end."""
-
-    def __init__(self, installed: list[tuple[BrokerHandle, int]]) -> None:
-        self._installed = installed
-        self._final = 0
-
-    @property
-    def hits(self) -> int:
-        """How often it has happened, on all brokers together."""
-        return self._final + sum(broker.ask("fault_hits", number=number) for broker, number in self._installed if broker.running)
-
-    def wait(self, hits: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Until it has happened so often. Raises ClusterError."""
-        wait_until(lambda: self.hits >= hits, f"{hits} hits of the fault (so far {self.hits})", timeout_s)
-
-    def remove(self) -> int:
-        """Take it away; how often it has happened."""
-        installed, self._installed = self._installed, []
-        self._final += sum(broker.ask("fault_remove", number=number) for broker, number in installed if broker.running)
-        return self._final
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.remove()
 
 
 class _Awaitable:
