@@ -83,7 +83,7 @@ class BrokerConfig:
         self._derive_times()
         self._derive_listeners(problems)
         self._derive_quorum(problems)
-        self.directories: list[str] = list(self.log_dirs or [self.log_dir])
+        self.directories: list[str] = list(self.log_dirs or self.log_dir)
         if len(set(self.directories)) != len(self.directories):
             problems.append(f"log.dirs={','.join(self.directories)}: names a directory twice")
         self.metadata_directory: str = self.metadata_log_dir or self.directories[0]

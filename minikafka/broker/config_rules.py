@@ -29,7 +29,7 @@ CLIENT_METRICS_PROPERTIES = frozenset({"metrics", "interval.ms", "match"})
 #: A topic property that exists for tests and is not shown.
 HIDDEN_PROPERTIES = frozenset({"internal.segment.bytes"})
 
-_TYPE_WORDS = {"int": "INT", "long": "LONG", "double": "DOUBLE"}
+_TYPE_WORDS = {"short": "SHORT", "int": "INT", "long": "LONG", "double": "DOUBLE"}
 
 
 def source_of(entry: Property, config: BrokerConfig, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> int:
@@ -96,7 +96,7 @@ class BrokerConfigRules:
             entry = BROKER_PROPERTIES.get(name)
             if entry is None:
                 return None  # Kafka stores what plugins may know
-            if not entry.dynamic and entry.effect == "full":
+            if not entry.dynamic:
                 return f"Cannot update these configs dynamically: {{{name}}}"
             return fault_of(entry, value)
         known = {RESOURCE_GROUP: GROUP_PROPERTIES, RESOURCE_CLIENT_METRICS: CLIENT_METRICS_PROPERTIES}.get(resource_type, frozenset())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+INT16_MAX = (1 << 15) - 1
 INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
@@ -23,7 +24,9 @@ class ConfigurationError(Exception):
 class Property:
     """One property: Kafka's name, type, default as it would be written, allowed values, and what it does.
 
-    `kind` is one of boolean, int, long, double, string, list, password. `effect` is "full" or "accepted" (known, without effect here).
+    `kind` is one of boolean, short, int, long, double, string, class, list, password. `effect` is "full", "accepted" (known, without
+    effect here) or "refused" (any other value than the default is an error; `refusal` says why). `dynamic`: can be changed while the broker
+    runs; `internal`: Kafka does not show it to administrators.
     """
 
     name: str
@@ -35,6 +38,8 @@ class Property:
     choices: tuple[str, ...] = ()
     dynamic: bool = False
     effect: str = "full"
+    refusal: str = ""
+    internal: bool = False
     synonyms: tuple[str, ...] = ()
 
     @property
@@ -45,12 +50,15 @@ class Property:
     def parse(self, text: str) -> Any:
         """The typed value. Raises ValueError with what is wrong and what is allowed."""
         value = _PARSERS[self.kind](text.strip())
-        if self.kind in ("int", "long", "double"):
-            limit = {"int": (-INT32_MAX - 1, INT32_MAX), "long": (-INT64_MAX - 1, INT64_MAX)}.get(self.kind, (None, None))
+        if self.kind in ("short", "int", "long", "double"):
+            most = {"short": INT16_MAX, "int": INT32_MAX, "long": INT64_MAX}.get(self.kind)
+            limit = (None, None) if most is None else (-most - 1, most)
             low = self.low if self.low is not None else limit[0]
             high = self.high if self.high is not None else limit[1]
             if (low is not None and value < low) or (high is not None and value > high):
                 raise ValueError(f"must be {_range(low, high)}")
+        if self.refusal and value != self.default_value():
+            raise ValueError(f"must stay {self.default or 'unset'}: {self.refusal}")
         if self.choices:
             for item in value if self.kind == "list" else [value]:
                 if item not in self.choices:
@@ -59,7 +67,7 @@ class Property:
 
     def default_value(self) -> Any:
         """The typed default; None when there is none."""
-        return None if self.default is None else self.parse(self.default)
+        return None if self.default is None else _PARSERS[self.kind](self.default)
 
 
 def _range(low: float | None, high: float | None) -> str:
@@ -91,10 +99,12 @@ def _number(text: str) -> float:
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "boolean": _boolean,
+    "short": _integer,
     "int": _integer,
     "long": _integer,
     "double": _number,
     "string": str,
+    "class": str,
     "password": str,
     "list": lambda text: [item.strip() for item in text.split(",") if item.strip()],
 }

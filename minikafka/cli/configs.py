@@ -22,6 +22,7 @@ TOPIC_OWN, BROKER_OWN, CLUSTER_OWN = 1, 2, 3
 @click.command("configs")
 @bootstrap_option
 @command_config_option
+@click.option("--reference", "action", flag_value="reference", help="Print the page of all properties, as Markdown; asks no broker.")
 @click.option("--describe", "action", flag_value="describe", help="Show properties.")
 @click.option("--alter", "action", flag_value="alter", help="Change properties.")
 @click.option("--entity-type", type=click.Choice(sorted(TYPES)), help="What the properties are of.")
@@ -36,6 +37,11 @@ TOPIC_OWN, BROKER_OWN, CLUSTER_OWN = 1, 2, 3
 @traceback_option
 def configs(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
     """Describe and alter properties of topics and brokers."""
+    if action == "reference":
+        from minikafka.broker.config_reference import reference_page
+
+        click.echo(reference_page(), nl=False)
+        return
     kind, name = _entity(options)
     if action is None:
         raise click.UsageError("say what to do: --describe or --alter")

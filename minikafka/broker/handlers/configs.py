@@ -181,7 +181,7 @@ class ConfigHandlers:
         own = image.config(RESOURCE_BROKER, name)
         results = []
         for entry in BROKER_PROPERTIES:
-            if keys is not None and entry.name not in keys:
+            if entry.name not in keys if keys is not None else entry.internal:
                 continue
             synonyms: list[Synonym] = []
             for values, source in ((own, BROKER_SOURCE), (cluster, CLUSTER_SOURCE), (self._config.given, STATIC_SOURCE)):

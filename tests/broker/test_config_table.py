@@ -1,0 +1,76 @@
+"""The table of properties against Apache Kafka 4.3's own (tests/golden/broker_properties-4.3.tsv, printed by KafkaConfig.configDef), and
+what follows from it: validation, did-you-mean, refusals, the reference page."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from minikafka.broker.config import BrokerConfig, ConfigurationError
+from minikafka.broker.config_reference import reference_page
+from minikafka.broker.config_table import BROKER_PROPERTIES
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "broker_properties-4.3.tsv"
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+#: Parsed here as lists, described to clients as lists: Kafka has one string.
+OTHER_TYPE = {"listener.security.protocol.map"}
+#: Dynamic in Kafka, read at start here.
+STATIC_HERE = {"listeners", "listener.security.protocol.map"}
+NODE = {
+    "process.roles": "broker,controller", "node.id": "1", "controller.listener.names": "C", "controller.quorum.voters": "1@h:1",
+    "listeners": "PLAINTEXT://:0,C://:1",
+}  # fmt: skip
+
+
+def golden() -> list[dict[str, str]]:
+    with GOLDEN.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def test_every_property_of_kafka_is_known() -> None:
+    assert len(golden()) == 360
+    assert not [row["name"] for row in golden() if row["name"] not in BROKER_PROPERTIES]
+
+
+@pytest.mark.parametrize("row", golden(), ids=lambda row: row["name"])
+def test_it_is_as_in_kafka(row: dict[str, str]) -> None:
+    entry = BROKER_PROPERTIES.get(row["name"])
+    assert entry is not None and entry.doc.endswith(".")
+    if row["name"] not in OTHER_TYPE:
+        assert entry.kind.upper() == row["type"]
+    assert (entry.default or "") == {"<null>": "", "<none>": ""}.get(row["default"], row["default"])
+    assert entry.internal == (row["internal"] == "true")
+    if row["name"] not in STATIC_HERE:
+        assert entry.dynamic == (row["update mode"] != "read-only"), row["update mode"]
+    limits = re.fullmatch(r"\[(-?[\d.]+)?,?\.\.\.,?(-?[\d.]+)?\]", row["validator"])
+    if limits is not None and limits[1]:
+        assert entry.low is not None and entry.low >= float(limits[1])
+    if limits is not None and limits[2]:
+        assert entry.high is not None and entry.high <= float(limits[2])
+    if entry.default is not None:
+        entry.parse(entry.default)
+
+
+def test_what_would_be_a_false_promise_is_refused() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        BrokerConfig.from_properties({**NODE, "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
+    assert "everybody would be let in" in str(caught.value)
+    BrokerConfig.from_properties({**NODE, "authorizer.class.name": ""})
+
+
+def test_what_has_no_effect_is_said() -> None:
+    config = BrokerConfig.from_properties({**NODE, "num.io.threads": "16", "ssl.keystore.type": "PEM"})
+    assert config.warnings == ["num.io.threads is accepted without effect", "ssl.keystore.type is accepted without effect"]
+
+
+def test_a_misspelt_name_is_corrected() -> None:
+    with pytest.raises(ConfigurationError, match=r"ssl\.keystore\.locaton is not a property; did you mean ssl\.keystore\.location\?"):
+        BrokerConfig.from_properties({**NODE, "ssl.keystore.locaton": "x"})
+
+
+def test_the_page_is_up_to_date() -> None:
+    """`minikafka configs --reference > docs/configuration.md` makes it anew."""
+    assert PAGE.read_text() == reference_page()
