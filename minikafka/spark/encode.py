@@ -161,7 +161,7 @@ def frame_records(
 
 def header_tail(headers: list[tuple[str, pa.Array]]) -> pa.Array:
     """What follows the value of each record: varint count, then varint name length, name, varint value length (-1 null), value."""
-    parts: list[Any] = [pa.scalar(_varint_bytes(len(headers)), pa.binary())]
+    parts: list[Any] = [pa.scalar(varint_bytes(len(headers)), pa.binary())]
     for name, values in headers:
         encoded = name.encode()
         lengths = zigzag(binary_parts(values)[1])
@@ -169,12 +169,13 @@ def header_tail(headers: list[tuple[str, pa.Array]]) -> pa.Array:
         offsets = np.concatenate(([0], np.cumsum(sizes)))
         data = np.zeros(int(offsets[-1]), np.uint8)
         _scatter_varint(data, offsets[:-1], lengths, sizes)
-        parts += [pa.scalar(_varint_bytes(len(encoded)) + encoded, pa.binary()), _binary(data, offsets), values]
+        parts += [pa.scalar(varint_bytes(len(encoded)) + encoded, pa.binary()), _binary(data, offsets), values]
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b"")
 
 
-def _varint_bytes(value: int) -> bytes:
-    value <<= 1
+def varint_bytes(value: int) -> bytes:
+    """A small number as a zigzag varint."""
+    value = (value << 1) ^ (value >> 63)
     found = bytearray()
     while value >= 0x80:
         found.append(value & 0x7F | 0x80)
@@ -208,12 +209,14 @@ def encode_rows(
     codec: int = 0,
     compress: Callable[[int, memoryview], bytes] | None = None,
     headers: list[tuple[str, pa.Array]] | None = None,
+    tail: pa.Array | None = None,
 ) -> Iterator[EncodedBatch]:
     """Batches of at most about `batch_bytes` (before compression) for rows whose partitions are given.
 
     Rows of a partition keep their order.
 
-    timestamps: int64 milliseconds, else every record gets `now_ms`. headers: (name, values of all rows).
+    timestamps: int64 milliseconds, else every record gets `now_ms`. headers: (name, values of all rows);
+    tail: instead of them, the encoded headers of each row (see header_tail).
     Raises ValueError for a record of more than 1 GiB.
     """
     order = np.argsort(partition, kind="stable")
@@ -221,7 +224,8 @@ def encode_rows(
     take = pa.array(order)
     values = values.take(take)
     keys = keys.take(take) if keys is not None else None
-    tail = header_tail(headers).take(take) if headers else None
+    tail = header_tail(headers) if headers else tail
+    tail = tail.take(take) if tail is not None else None
     times = timestamps[order] if timestamps is not None else None
     size = np.maximum(binary_parts(values)[1], 0) + 24
     if keys is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,31 @@ def stopped_broker(tmp_path: Path) -> Callable[[str], str]:
         return str(target)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[Any]:
+    """One Spark for all tests: two cores, and a task may fail three times. Its workers import what this process imports."""
+    import os
+    import sys
+
+    from minikafka.spark.engine_spark import start_session
+
+    root = str(Path(__file__).parents[2])
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(part for part in (root, before) if part))
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    started = start_session("local[2,4]")
+    yield started
+    started.stop()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of Spark with brokers take minutes: they run when asked for, `pytest -m interop`."""
+    if "interop" in config.option.markexpr:
+        return
+    longer = [item for item in items if item.get_closest_marker("interop")]
+    if longer:
+        config.hook.pytest_deselected(items=longer)
+        items[:] = [item for item in items if item not in longer]

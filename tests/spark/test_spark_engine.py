@@ -19,14 +19,7 @@ pytestmark = [
 from minikafka.spark import report as reporting  # noqa: E402
 from minikafka.spark.audit import AuditOptions, run_audit  # noqa: E402
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
-from minikafka.spark.engine_spark import SparkEngine, start_session  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def session() -> Any:
-    started = start_session("local[2]")
-    yield started
-    started.stop()
+from minikafka.spark.engine_spark import SparkEngine  # noqa: E402
 
 
 def test_both_engines_give_the_same_findings(session: Any, three_brokers: Any) -> None:

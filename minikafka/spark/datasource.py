@@ -1,0 +1,187 @@
+"""`spark.read.format("minikafka")`: records or batches from log directories and from brokers, batch and streaming, and a sink.
+
+Column and option names are those of Spark's own Kafka connector; needs PySpark 4 and pyarrow, no JAR. With `mode=batches` a row is a
+record batch, with its stored and computed CRC; nothing is decompressed then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from minikafka.spark import source_ranges
+from minikafka.spark.source_ranges import SourceOptions
+
+RECORDS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+HEADERS = ", headers array<struct<key: string, value: binary>>"
+BATCHES = (
+    "topic string, partition int, broker string, baseOffset bigint, lastOffset bigint, leaderEpoch int, crc bigint, crcValid boolean, "
+    "attributes int, compression string, isControl boolean, baseTimestamp bigint, maxTimestamp bigint, producerId bigint, "
+    "producerEpoch int, baseSequence int, records int, sizeInBytes int, position bigint"
+)
+
+
+def arrow_schema(schema: StructType) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class MinikafkaDataSource(DataSource):
+    """See the README of minikafka.spark for the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "minikafka"
+
+    def schema(self) -> str:
+        options = SourceOptions.parse(self.options)
+        if options.mode == "batches":
+            return BATCHES
+        return RECORDS + (HEADERS if options.include_headers else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BatchReader(SourceOptions.parse(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return StreamReader(SourceOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return SinkWriter(dict(self.options), overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return StreamSinkWriter(dict(self.options), overwrite)
+
+
+@dataclass
+class RangePartition(InputPartition):
+    wanted: source_ranges.Range
+
+
+class _RangeReader:
+    """What batch and stream readers share: an executor reads one range as Arrow."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self.options, self.schema = options, schema
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        if partition is not None:  # Spark makes one partition of None out of an empty list
+            yield from source_ranges.read_range(partition.wanted, self.options.mode, arrow_schema(self.schema))
+
+
+class BatchReader(_RangeReader, DataSourceReader):
+    def partitions(self) -> list[InputPartition]:
+        found = source_ranges.available(self.options)
+        begin = source_ranges.resolve(self.options.starting, found.bounds, "earliest")
+        end = source_ranges.resolve(self.options.ending, found.bounds, "latest")
+        for key, (_, last) in found.bounds.items():
+            end[key] = min(end[key], last)
+        return [RangePartition(one) for one in source_ranges.ranges(self.options, found, begin, end)]
+
+
+class StreamReader(_RangeReader, DataSourceStreamReader):
+    """Offsets are {topic: {partition: next offset}}. Partitions that appear later are read from their beginning."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self.last_of_now: dict[tuple[str, int], int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        found = source_ranges.available(self.options)
+        return source_ranges.as_json(source_ranges.resolve(self.options.starting, found.bounds, "latest"))
+
+    def getDefaultReadLimit(self) -> Any:
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+        most = self.options.max_offsets_per_trigger
+        return ReadMaxRows(most) if most else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.last_of_now = {key: end for key, (_, end) in source_ranges.available(self.options).bounds.items()}
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        end = self.last_of_now or {key: last for key, (_, last) in source_ranges.available(self.options).bounds.items()}
+        begin = source_ranges.from_json(start or {})
+        most = getattr(limit, "max_rows", 0) or (self.options.max_offsets_per_trigger if limit is None else 0)
+        return source_ranges.as_json(source_ranges.capped(begin, end, most))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        found = source_ranges.available(self.options)
+        wanted = {key: offset for key, offset in source_ranges.from_json(end).items() if key in found.bounds}
+        work = source_ranges.ranges(self.options, found, source_ranges.from_json(start), wanted)
+        return [RangePartition(one) for one in work]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+def _available_now_support() -> None:
+    """Mark the stream reader as knowing AvailableNow, where this PySpark has the mark (4.2)."""
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:
+        return
+    SupportsTriggerAvailableNow.register(StreamReader)
+
+
+_available_now_support()
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    rows: int
+
+
+class _Sink:
+    """Writes rows with columns value, and optionally key, headers, topic and partition, acks=all, a producer id of its own a task.
+
+    A task that runs again writes its rows again (as Spark's own Kafka sink); `minikafka load` writes each row once.
+    """
+
+    def __init__(self, options: dict[str, str], overwrite: bool) -> None:
+        from minikafka.spark.source_ranges import OptionError
+
+        self.options = {key.lower(): value for key, value in options.items()}
+        if overwrite:
+            raise OptionError('a topic cannot be overwritten: use mode("append")')
+        if not self.options.get("kafka.bootstrap.servers"):
+            raise OptionError("the sink needs kafka.bootstrap.servers")
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from minikafka.spark.sink import write_batches
+
+        rows = write_batches(iterator, self.options["kafka.bootstrap.servers"], self.options.get("topic", ""),
+                             self.options.get("includeheaders", "false").lower() == "true",
+                             self.options.get("kafka.compression.type", "none"))  # fmt: skip
+        return Written(rows)
+
+
+class SinkWriter(_Sink, DataSourceArrowWriter):
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        pass
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        pass
+
+
+class StreamSinkWriter(_Sink, DataSourceStreamArrowWriter):
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        pass
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        pass
