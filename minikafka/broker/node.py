@@ -37,6 +37,7 @@ from minikafka.broker.hosts.metadata import MetadataHost
 from minikafka.broker.hosts.raft import RaftHost
 from minikafka.broker.hosts.replicas import ReplicaManager
 from minikafka.broker.hosts.settings import Settings
+from minikafka.broker.hosts.throttles import ReplicationThrottles
 from minikafka.broker.local_configs import LocalConfigs
 from minikafka.broker.topic_config import log_config
 from minikafka.core.controller.config import SUPPORTED_FEATURES
@@ -78,6 +79,7 @@ class BrokerParts:
         )
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
         self.replicas.on_topic_configs = self.cleaner.wake
+        self.replicas.throttles = ReplicationThrottles(self.settings, metadata, config.node_id)
         self.replicas.moves = DirectoryMoves(self.replicas, environment, self.settings)
         self.lifecycle.on_registered = self.replicas.registered
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)

@@ -89,6 +89,8 @@ class _Fetch:
                 return True
             if partition.leader is None and (self.wants.is_follower or not self.wants.may_read_follower):
                 return True
+            if read.is_throttled:
+                continue
             offset = read.wanted.fetch_offset
             end = end_offset_of(partition, self.wants)
             if end < offset and partition.log.log_end_offset < offset:

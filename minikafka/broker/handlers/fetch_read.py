@@ -54,6 +54,7 @@ class PartitionRead:
         "diverging",
         "end",
         "high_watermark",
+        "is_throttled",
         "last_stable_offset",
         "leader_epoch",
         "log_start_offset",
@@ -78,6 +79,7 @@ class PartitionRead:
         self.preferred = -1
         self.leader_epoch = -1
         self.end = -1
+        self.is_throttled = False
 
     @property
     def size(self) -> int:
@@ -158,6 +160,9 @@ class PartitionReader:
         if result.diverging is not None or result.preferred >= 0:
             return
         end = result.end = end_offset_of(partition, wants)
+        if wants.replica_id >= 0 and self._replicas.throttles is not None and self._replicas.throttles.leader.is_active:
+            self._read_throttled(result, wanted, wants, bytes_max, at_least_one, now_ms)
+            return
         if offset > end and wants.replica_id < 0 and partition.leader is None:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
         found = log.read(offset, max(min(bytes_max, wanted.max_bytes), 0), end_offset=end, at_least_one=at_least_one)
@@ -166,6 +171,26 @@ class PartitionReader:
             result.slice = found.slice
         if wants.isolation == READ_COMMITTED and wants.replica_id < 0:
             result.aborted = log.aborted_transactions(offset, log.upper_bound_offset(found)) if found.slice.size else []
+
+    def _read_throttled(
+        self, result: PartitionRead, wanted: FetchPartition, wants: FetchWants, bytes_max: int, at_least_one: bool, now_ms: int
+    ) -> None:
+        """For a follower, while replication is throttled: nothing for a replica that is throttled and not in sync when the rate is used
+        up; what it gets counts (ReplicaManager.shouldLeaderThrottle)."""
+        partition, throttles = result.partition, self._replicas.throttles
+        assert partition is not None and throttles is not None
+        quota = throttles.leader
+        is_counted = quota.applies_to(partition.topic, partition.index)
+        if is_counted and wants.replica_id not in partition.isr and quota.wait_ms(now_ms) > 0:
+            result.is_throttled = True
+            return
+        size_max = max(min(bytes_max, wanted.max_bytes), 0)
+        found = partition.log.read(wanted.fetch_offset, size_max, end_offset=result.end, at_least_one=at_least_one)
+        result.position = found.position
+        if found.slice.size:
+            result.slice = found.slice
+            if is_counted:
+                quota.record(found.slice.size, now_ms)
 
     @staticmethod
     def _diverges(result: PartitionRead, wanted: FetchPartition, log: Any) -> bool:

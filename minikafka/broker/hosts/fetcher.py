@@ -331,6 +331,15 @@ class Fetcher:
             if state.resume_ms > now_ms:
                 soonest = state.resume_ms if soonest is None else min(soonest, state.resume_ms)
                 continue
+            held_ms = self._held_back_ms(state, now_ms)
+            if held_ms:
+                if state.sent is not None:
+                    # Out of the leader's session, or it would send all the same.
+                    state.sent = None
+                    self._forgotten.append((topic_id, index))
+                state.resume_ms = now_ms + held_ms
+                soonest = state.resume_ms if soonest is None else min(soonest, state.resume_ms)
+                continue
             log = state.partition.log
             latest = log.latest_epoch
             position = (log.log_end_offset, state.epoch, -1 if latest is None else latest, log.log_start_offset)
@@ -349,10 +358,21 @@ class Fetcher:
             )
         return topics, soonest
 
+    def _held_back_ms(self, state: FetchState, now_ms: int) -> int:
+        """How long a throttled replica that is not in sync has to wait (follower.replication.throttled.*); 0 = it need not."""
+        throttles = self._manager.replicas.throttles
+        if throttles is None or not throttles.follower.is_active:
+            return 0
+        partition = state.partition
+        if self._manager.replicas.broker_id in partition.isr or not throttles.follower.applies_to(partition.topic, partition.index):
+            return 0
+        return throttles.follower.wait_ms(now_ms)
+
     def _take_forgotten(self) -> list[FetchRequest.ForgottenTopic]:
         forgotten: dict[bytes, list[int]] = {}
         for topic_id, index in self._forgotten:
-            if (topic_id, index) not in self.states:
+            state = self.states.get((topic_id, index))
+            if state is None or state.sent is None:
                 forgotten.setdefault(topic_id, []).append(index)
         self._forgotten.clear()
         return [FetchRequest.ForgottenTopic(topic_id=topic_id, partitions=indexes) for topic_id, indexes in forgotten.items()]
@@ -433,6 +453,9 @@ class Fetcher:
         records = data.records
         if records is not None and len(cast(memoryview, records)):
             view = cast(memoryview, records)
+            throttles = self._manager.replicas.throttles
+            if throttles is not None and throttles.follower.applies_to(partition.topic, partition.index):
+                throttles.follower.record(len(view), self._clock.now_ms())
             skip = _already_present(view, log.log_end_offset)
             try:
                 log.append_as_follower(view[skip:] if skip else view, state.epoch)

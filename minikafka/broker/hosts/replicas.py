@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.directory_moves import DirectoryMoves
     from minikafka.broker.hosts.metadata import MetadataHost
+    from minikafka.broker.hosts.throttles import ReplicationThrottles
     from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
     from storage.log import Log
     from storage.log_dir import LogDirectory
@@ -102,6 +103,8 @@ class ReplicaManager:
         self._flushing: asyncio.Task[None] | None = None
         self._unlinking: set[asyncio.Task[None]] = set()
         self._stopping = False
+        #: Throttles of replication, if there are any.
+        self.throttles: ReplicationThrottles | None = None
         #: Moves between log directories, if this broker makes any.
         self.moves: DirectoryMoves | None = None
         #: Told when configurations of topics have changed.
