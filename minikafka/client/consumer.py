@@ -25,6 +25,7 @@ from wire.record import Header
 
 LATEST, EARLIEST = -1, -2
 FETCH_VERSION_MAX = 12
+LAST_FETCHED_EPOCH_VERSION_MIN = 12
 OFFSET_FETCH_VERSION_MAX = 7
 OFFSET_COMMIT_VERSION_MAX = 9
 PREFETCH_RECORDS_MAX = 20_000
@@ -463,6 +464,10 @@ class Consumer:
         )
         channel = await self.cluster.channel_to(node_id)
         version = channel.version_for(request, FETCH_VERSION_MAX)
+        if version >= LAST_FETCHED_EPOCH_VERSION_MIN:
+            for wanted in request.topics:
+                for part in wanted.partitions:
+                    part.last_fetched_epoch = asked[(wanted.topic, part.partition)][0].last_epoch
         response = cast(FetchResponse, await channel.request(request, version, self._fetch_wait_ms_max + 30_000))
         for topic in response.responses:
             for data in topic.partitions:
@@ -491,6 +496,9 @@ class Consumer:
             self.cluster.forget(topic)
             self._look.set()
             return
+        if data.diverging_epoch.end_offset >= 0:
+            self._diverged(topic, data, position)
+            return
         position.high_watermark = data.high_watermark
         if data.preferred_read_replica >= 0:
             position.preferred = data.preferred_read_replica
@@ -514,6 +522,26 @@ class Consumer:
             self._arrived.set()
             return
         position.fetch_offset = position.offset = offsets[(topic, index)]
+        position.last_epoch = -1
+
+    def _diverged(self, topic: str, data: FetchResponse.PartitionData, position: _Position) -> None:
+        """What was read beyond some offset is not in the log any more (KIP-320): go on where the logs part, or say so."""
+        end_offset = data.diverging_epoch.end_offset
+        if self._reset == "none":
+            self._failure = ClientError(
+                f"{topic}-{data.partition_index} was cut: what was read from offset {end_offset} on is not in the log any more"
+                " (unclean election?), and auto_offset_reset is none"
+            )
+            position.paused_until_s = float("inf")
+            self._arrived.set()
+            return
+        while position.buffered and position.buffered[-1].offset >= end_offset:
+            position.buffered.pop()
+        self._generation += 1
+        position.fetch_offset = min(position.fetch_offset, end_offset)
+        position.offset = min(position.offset if position.offset is not None else end_offset, end_offset)
+        position.last_epoch = data.diverging_epoch.epoch
+        self._news()
 
     def _decode(self, topic: str, data: FetchResponse.PartitionData, position: _Position) -> None:
         aborted = sorted(((a.first_offset, a.producer_id) for a in data.aborted_transactions or []), reverse=True)
