@@ -11,7 +11,7 @@ from helpers.control_plane import CLUSTER_ID, ControlPlane, FakeConnection, ask,
 
 from minikafka.broker.handlers.metadata import FENCED_NAMED_MS
 from minikafka.core.controller.config import SUPPORTED_FEATURES
-from minikafka.core.controller.controller import record_version
+from minikafka.core.metadata.versions import NEWEST, versioned
 from wire.errors import ApiError, ErrorCode
 from wire.frame import encode_request
 from wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -58,7 +58,7 @@ def creation(*names: str, **options: Any) -> CreateTopicsRequest:
 async def test_the_first_records_are_kafkas() -> None:
     """Offsets 3 to 11 of the golden log."""
     plane = ControlPlane()
-    ours = [encode_metadata_record(record, record_version(record)) for record in plane.raft.records]
+    ours = [encode_metadata_record(*versioned(record, NEWEST)) for record in plane.raft.records]
     path = metadata_logs.directory("kraft-standalone/stopped") / "00000000000000000000.log"
     kafkas = [value for offset, value, _, _ in metadata_logs.records(path) if offset <= 11]
     assert ours == kafkas

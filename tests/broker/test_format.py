@@ -128,7 +128,11 @@ def test_which_option_goes_with_which_configuration(tmp_path) -> None:
     run(config_of(tmp_path / "b", is_controller=False, process_roles=["broker"]))
     run(config_of(tmp_path / "n"), no_initial_controllers=True, release_version="4.0", features={"share.version": 0})
     levels = {record.name: record.feature_level for record in read_bootstrap(OsFileSystem(), str(tmp_path / "n"))}
-    assert levels["metadata.version"] == 25 and "share.version" not in levels
+    # Features that came later stay off, as `kafka-storage version-mapping` says.
+    assert levels == {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
+    run(config_of(tmp_path / "o"), no_initial_controllers=True, release_version="3.9-IV0", features={"group.version": 1})
+    levels = {record.name: record.feature_level for record in read_bootstrap(OsFileSystem(), str(tmp_path / "o"))}
+    assert levels == {"metadata.version": 21, "group.version": 1}
 
 
 def test_formatted_directories_are_left_alone(tmp_path) -> None:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from helpers.apache_kafka import run_tool
+from helpers.apache_kafka import free_ports, run_tool
 from helpers.ledger import create_topic
 from helpers.mixed_cluster import BOTH, BROKER, CONTROLLER, KAFKA, MINI, MixedCluster
 
@@ -94,6 +94,29 @@ def test_controllers_join_by_themselves_also_with_a_new_disk(kinds: tuple[str, s
         cluster.start(2)
         cluster.wait_for(lambda: voters(cluster) == directory_ids(cluster, 1, 2, 3), "the wiped controller to join again")
         assert cluster.nodes[2].directory_id != before
+        assert cluster.errors() == []
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("kinds", [(MINI, KAFKA, MINI), (KAFKA, MINI, KAFKA)], ids="-".join)
+def test_controllers_move_to_other_ports(kinds: tuple[str, str, str], tmp_path: Path) -> None:
+    """UpdateRaftVoter: followers of both kinds, and at last the leader, come back elsewhere and tell the quorum."""
+    nodes = [(index + 1, kind, CONTROLLER) for index, kind in enumerate(kinds)]
+    automatic = {"controller.quorum.auto.join.enable": "true"}
+    with MixedCluster(tmp_path, [*nodes, (9, MINI, BROKER)], dynamic=True, properties=automatic) as cluster:
+        cluster.format(1, options=["--standalone"])
+        cluster.format(2, 3, options=["--no-initial-controllers"])
+        cluster.format(9)
+        cluster.start()
+        cluster.wait_for(lambda: voters(cluster) == directory_ids(cluster, 1, 2, 3), "two controllers to join")
+        for node_id in (2, 3, 1):
+            node = cluster.nodes[node_id]
+            cluster.stop(node_id)
+            (node.controller_port,) = free_ports(1)
+            cluster.start(node_id)
+            cluster.wait_for(lambda: node.controller_address in cluster.quorum("describe", "--status"), f"{node_id} to be known")  # noqa: B023
+        cluster.kill(2)
+        create_topic(cluster.bootstrap, "t", 1, 1)
         assert cluster.errors() == []
 
 

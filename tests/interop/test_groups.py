@@ -29,7 +29,7 @@ def test_offsets_survive_compaction_and_moves_of_the_coordinator(tmp_path: Path)
         cluster.format()
         cluster.start(1, 2)
         create_topic(cluster.bootstrap, "t", 2, 1)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "error_cb": silent, "log_level": 0})
         for number in range(RECORDS):
             producer.produce("t", b"%d" % number, partition=number % 2)
         assert producer.flush(20) == 0

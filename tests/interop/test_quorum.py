@@ -12,6 +12,8 @@ from helpers.mixed_cluster import BOTH, CONTROLLER, KAFKA, MINI, MixedCluster, o
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 #: Snapshots after a few changes.
 SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "3000"}
+#: Answers hold less than a snapshot, so that several are needed.
+IN_PIECES = {"controller.quorum.fetch.max.bytes": "700", "controller.quorum.fetch.snapshot.max.bytes": "900"}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_a_wiped_controller_takes_the_others_snapshot(leader: str, tmp_path: Pat
     """A controller whose disk is new gets the state by FetchSnapshot from a leader of the other kind, and can lead with it."""
     other = other_kind(leader)
     nodes = [(1, leader, CONTROLLER), (2, leader, CONTROLLER), (3, other, CONTROLLER), (4, MINI, "broker")]
-    with MixedCluster(tmp_path, nodes, properties=SNAPSHOTS) as cluster:
+    with MixedCluster(tmp_path, nodes, properties=SNAPSHOTS | IN_PIECES) as cluster:
         cluster.format(1, 2, 4)
         cluster.start(1, 2, 4)
         for number in range(20):

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.config_rules import BrokerConfigRules
 from minikafka.broker.hosts.raft import NotLeader
 from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES, ControllerConfig
-from minikafka.core.controller.controller import Controller, record_version
+from minikafka.core.controller.controller import Controller
 from minikafka.core.controller.topics import random_uuid
+from minikafka.core.metadata.image import METADATA_VERSION
+from minikafka.core.metadata.versions import NEWEST, versioned
 from wire.errors import ApiError, ErrorCode
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from wire.messages.broker_registration import BrokerRegistrationRequest
@@ -181,11 +183,13 @@ class ControllerHost:
         for start in range(0, len(records), step or 1):
             batch = records[start : start + step]
             base = core.state.next_offset
-            framed = [encode_metadata_record(record, record_version(record)) for record in batch]
+            level = core.state.image.features.get(METADATA_VERSION, NEWEST)
+            fitting = [versioned(record, level) for record in batch]
+            framed = [encode_metadata_record(record, version) for record, version in fitting]
             last = self._raft.append(framed, epoch=self._epoch)
             # The log may have put a control batch in between (a change of voters).
             base = last - len(batch) + 1
-            _tell(core.replay(batch, base))
+            _tell(core.replay([record for record, _ in fitting], base))
         return core.state.next_offset - 1
 
     # -- answers ---------------------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.hosts.raft import SnapshotId
 from minikafka.core.metadata.delta import MetadataDelta
-from minikafka.core.metadata.image import MetadataImage, empty_image
+from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage, empty_image
 from minikafka.core.metadata.records import image_records
+from minikafka.core.metadata.versions import NEWEST, versioned
+from wire.records.frame import encode_metadata_record
 from wire.records.metadata_records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 if TYPE_CHECKING:
@@ -148,7 +150,9 @@ class MetadataHost:
         if size - self._snapshot_log_size < self._snapshot_bytes and not is_old:
             return
         self._snapshot_ms, self._snapshot_log_size = now_ms, size
-        self._raft.write_snapshot(SnapshotId(self._offset + 1, epoch), image_records(self.image), self._clock.wall_ms())
+        level = self.image.features.get(METADATA_VERSION, NEWEST)
+        records = (encode_metadata_record(*versioned(record, level)) for record in image_records(self.image))
+        self._raft.write_snapshot(SnapshotId(self._offset + 1, epoch), records, self._clock.wall_ms())
 
     def _publish(self, epoch: int) -> None:
         if not self._caught_up:

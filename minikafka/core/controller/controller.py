@@ -41,22 +41,12 @@ from wire.messages.incremental_alter_configs import IncrementalAlterConfigsReque
 from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from wire.messages.unregister_broker import UnregisterBrokerRequest
 from wire.messages.update_features import UpdateFeaturesRequest
-from wire.records.metadata_records import BrokerRegistrationChangeRecord, ProducerIdsRecord
+from wire.records.metadata_records import ProducerIdsRecord
 
 #: How soon after a full round of elections the next one follows (the balancer has reached its limit).
 BALANCE_AGAIN_MS = 50
 
 Method = Callable[[Any, int, int], Result]
-
-
-def record_version(record: Any) -> int:
-    """The version in which Kafka 4.3 writes a record: the newest, but for a broker's change the lowest that can say it."""
-    if isinstance(record, BrokerRegistrationChangeRecord):
-        if record.cordoned_log_dirs is not None:
-            return 3
-        return 2 if record.log_dirs else 1 if record.in_controlled_shutdown else 0
-    version: int = record.MAX_VERSION
-    return version
 
 
 class Controller:

@@ -1,4 +1,4 @@
-"""Feature levels (KIP-584, KIP-778): UpdateFeatures, and the bootstrap records of a new cluster."""
+"""Feature levels (KIP-584, KIP-778): UpdateFeatures, kraft.version with them, and the bootstrap records of a new cluster."""
 
 from __future__ import annotations
 
@@ -70,6 +70,8 @@ class FeatureControl:
                 )
             if update.feature != KRAFT_VERSION and self._state.image.features.get(update.feature, 0) != update.max_version_level:
                 records.append(FeatureLevelRecord(name=update.feature, feature_level=update.max_version_level))
+        if any(record.name == ELIGIBLE_LEADER_REPLICAS_VERSION and record.feature_level > 0 for record in records):
+            records = [*self._min_insync_replicas(), *records]
         for update in request.feature_updates:
             if update.feature == KRAFT_VERSION and self.kraft is not None and not request.validate_only:
                 self.kraft.upgrade_kraft_version(update.max_version_level, validate_only=False)
@@ -77,6 +79,18 @@ class FeatureControl:
         if version <= 1:
             response.results = [UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_message=None) for name in names]
         return Result(response, [] if request.validate_only else records)
+
+    def _min_insync_replicas(self) -> list[ConfigRecord]:
+        """With eligible leader replicas there is one min.insync.replicas for the cluster, in the log, and none of single brokers."""
+        records = []
+        for (kind, name), values in self._state.image.configs.items():
+            if kind == RESOURCE_BROKER and name != CLUSTER_DEFAULT and MIN_INSYNC_REPLICAS in values:
+                records.append(ConfigRecord(resource_type=kind, resource_name=name, name=MIN_INSYNC_REPLICAS, value=None))
+        if MIN_INSYNC_REPLICAS not in self._state.image.config(RESOURCE_BROKER, CLUSTER_DEFAULT):
+            value = str(self._config.min_insync_replicas)
+            cluster = ConfigRecord(resource_type=RESOURCE_BROKER, resource_name=CLUSTER_DEFAULT, name=MIN_INSYNC_REPLICAS, value=value)
+            records.insert(0, cluster)
+        return records
 
     def _fault(self, name: str, level: int, kind: int) -> str | None:
         prefix = f"Invalid update version {level} for feature {name}."

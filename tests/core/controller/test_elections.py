@@ -6,10 +6,11 @@ import pytest
 from helpers.controller_core import ControllerDriver
 
 from minikafka.core.controller.change import Election, PartitionChange
-from minikafka.core.metadata.image import RECOVERED, RECOVERING, PartitionRegistration
+from minikafka.core.metadata.image import RECOVERED, RECOVERING, RESOURCE_BROKER, PartitionRegistration
 from wire.errors import ErrorCode
 from wire.messages.elect_leaders import ElectLeadersRequest
 from wire.messages.update_features import UpdateFeaturesRequest
+from wire.records.metadata_records import ConfigRecord
 
 TOPIC = b"t" * 16
 
@@ -287,3 +288,20 @@ def test_without_the_elr_feature_the_last_member_stays_in_the_isr() -> None:
     driver.register(1, incarnation=2)
     driver.heartbeat(1)
     assert (driver.partition("t").leader, driver.partition("t").isr) == (1, (1,))
+
+
+def test_the_elr_feature_leaves_one_min_insync_replicas_for_the_cluster() -> None:
+    driver = ControllerDriver(min_insync_replicas=2)
+    driver.start(1, 2)
+    feature = UpdateFeaturesRequest.FeatureUpdateKey(feature="eligible.leader.replicas.version", max_version_level=0, upgrade_type=2)
+    driver.do(UpdateFeaturesRequest(feature_updates=[feature]))
+    driver.write([
+        ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="", name="min.insync.replicas", value=None),
+        ConfigRecord(resource_type=RESOURCE_BROKER, resource_name="1", name="min.insync.replicas", value="1"),
+    ])  # fmt: skip
+    assert "min.insync.replicas" not in driver.image.config(RESOURCE_BROKER, "")
+    feature.max_version_level, feature.upgrade_type = 1, 1
+    driver.do(UpdateFeaturesRequest(feature_updates=[feature]))
+    assert driver.image.is_elr_enabled
+    assert driver.image.config(RESOURCE_BROKER, "")["min.insync.replicas"] == "2"
+    assert "min.insync.replicas" not in driver.image.config(RESOURCE_BROKER, "1")
