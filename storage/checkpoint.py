@@ -39,6 +39,9 @@ def decode_checkpoint(data: bytes, fields: int) -> list[list[str]]:
     if not lines:
         # Kafka makes the file before it has something to say.
         return []
+    if not data.endswith(b"\n"):
+        # Written without a sync, a power cut may leave "2 2" of "2 25": half a number is a number, too.
+        raise CorruptFile("the last line is cut")
     if lines[0].strip() != _VERSION:
         raise CorruptFile(f"version {lines[0].strip()[:20]!r} is not {_VERSION}")
     if len(lines) < 2 or not lines[1].strip().isdigit():

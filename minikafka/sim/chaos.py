@@ -24,7 +24,7 @@ ROUGH = (ClientError, *TRANSPORT_ERRORS)
 ADMIN_TIMEOUT_MS = 3000
 CALM_S = 1.0
 #: Faults that can end a process without its mark of a clean shutdown.
-UNCLEAN = frozenset({"kill", "kill_all", "power", "disk_error", "disk_full", "min_isr"})
+UNCLEAN = frozenset({"kill", "kill_all", "power", "wipe", "disk_error", "disk_full", "min_isr"})
 
 
 class Chaos:
@@ -110,6 +110,16 @@ class Chaos:
         lost = node.power_cut(self._random)
         self._later(fault, node.boot)
         return f"{lost} files lost something"
+
+    def _wipe(self, fault: Fault, node: SimNode) -> Any:
+        """A broker comes back with an empty, newly formatted disk."""
+        if node.config.is_controller or not self.may_lose_power(node):
+            return False
+        node.power_cut(self._random)
+        node.format()
+        self.world.invariants.forget_disk(node)
+        self._later(fault, node.boot)
+        return None
 
     def may_lose_power(self, node: SimNode) -> bool:
         """Whether every record that this broker may hold as a member of an in-sync set is surely held by another member as well.

@@ -79,6 +79,8 @@ class Invariants:
         is_metadata = log.directory == METADATA_DIRECTORY
         key = METADATA_KEY if is_metadata else (log.topic_id, log.partition)
         high_watermark = log.high_watermark
+        if self.is_compacted(log.topic):
+            return
         if high_watermark > log.log_end_offset:
             self._fail("S1", f"{node} {log.name}: high watermark {high_watermark} is beyond the end {log.log_end_offset}")
         if high_watermark <= before or key[0] == bytes(16):
@@ -150,6 +152,8 @@ class Invariants:
 
     def _check_holders(self, topic: str, key: Key) -> None:
         """S7, S9, S10: whoever may be elected holds everything that is committed."""
+        if self.is_compacted(topic):
+            return
         truth, registration = self.truths.get(key), self._registration(key)
         if truth is None or not truth.batches or registration is None:
             return
@@ -169,6 +173,16 @@ class Invariants:
                     f"{node} is in the in-sync set {registration.isr} (eligible {registration.elr}, leader {registration.leader} in epoch"
                     f" {registration.leader_epoch}) of {topic}-{key[1]} and has {what} where {last.key} is committed",
                 )
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether the cleaner may rewrite the topic's batches, on each replica when it likes. What it keeps is the storage tests' business,
+        and the group's: S22."""
+        return self.world.options.has_cleaner and topic == "__consumer_offsets"
+
+    def forget_disk(self, node: SimNode) -> None:
+        """The node's disk is another one now."""
+        self._before_crash.pop(node.node_id, None)
+        self._epochs.pop(node.node_id, None)
 
     def has_lost(self, node: SimNode) -> bool:
         """Whether the node lost power and the controller has not heard of it yet."""
@@ -238,6 +252,8 @@ class Invariants:
         """S23: a recovered log is a prefix of what was written, and holds all that was synced; after SIGKILL it is whole."""
         before = self._before_crash.get(node.node_id, {})
         for log in directory.logs.values():
+            if self.is_compacted(log.topic):
+                continue
             found = [batch.key for batch in log_of(node.disk, log.directory)]
             written, durable, _ = before.get(log.directory, ([], [], True))
             if found != [batch.key for batch in written][: len(found)]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -408,6 +409,20 @@ def _no_fencing_of_fetches(original: Any) -> Any:
     return fetched
 
 
+def _raw_disk_errors(original: Any) -> Any:
+    return lambda self, action: nullcontext()
+
+
+def _ask_for_an_id_at_once(original: Any) -> Any:
+    async def deliver(self: Any, queue: Any, batch: Any) -> None:
+        await original(self, queue, batch)
+        if self._idempotent and not self._has_producer_id:
+            await self._init_producer_id()
+            self._has_producer_id = True
+
+    return deliver
+
+
 _DYING = (("shape", "combined"), ("min_isr", 2))
 _SMALL = (("properties", {"log.flush.offset.checkpoint.interval.ms": "500"}),)
 
@@ -538,6 +553,10 @@ MUTATIONS: list[dict[str, Any]] = [
      "options": (("group_members", 2),)},
     {"name": "groups-not-loaded", "breaks": "a new coordinator forgets the groups", "profile": "crashes",
      "patches": (("minikafka.broker.hosts.group:GroupHost._load", _load_no_groups),), "options": (("group_members", 2),)},
+    {"name": "raw-disk-errors", "breaks": "a failing disk under the metadata log stops what it meets and nothing else", "profile": "disks",
+     "patches": ((f"{RAFT_LOG}:MetadataLog._disk", _raw_disk_errors),)},
+    {"name": "producer-without-id", "breaks": "a producer that gets no new id at once never sends there again", "profile": "storm",
+     "patches": (("minikafka.client.producer:Producer._deliver", _ask_for_an_id_at_once),), "options": (("delivery_timeout_ms", 1500),)},
     {"name": "sequence-of-every-try", "breaks": "a producer numbers a retried batch anew", "profile": "network",
      "patches": (("minikafka.client.producer:Producer._encode", _sequence_of_every_try),), "options": (("break_probability", 0.02),)},
 ]

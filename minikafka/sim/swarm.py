@@ -62,6 +62,7 @@ class Options:
     properties: dict[str, str] = field(default_factory=dict)
     topic: dict[str, str] = field(default_factory=dict)
     profile: str = "calm"
+    has_cleaner: bool = False
 
     @property
     def brokers(self) -> int:
@@ -77,6 +78,7 @@ class Options:
 #: kind -> (weight, targets, least and most seconds).
 KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
     "kill": (3.0, ("any", "leader", "controller", "coordinator"), 0.1, 6.0),
+    "wipe": (1.5, ("any", "leader"), 0.1, 6.0),
     "power": (2.0, ("any", "leader", "controller"), 0.1, 6.0),
     "stop": (1.5, ("any", "leader", "controller"), 0.5, 4.0),
     "pause": (2.0, ("any", "leader", "controller"), 0.2, 8.0),
@@ -147,6 +149,7 @@ def _options(seed: int, generator: random.Random, profile: str) -> Options:
     if profile in ("disks", "mixed", "storm"):
         options.blocking_s = float(str(one(0.0005, 0.01, 0.1)))
         options.sync_s = float(str(one(0, 0, 0.005, 0.05)))
+    options.has_cleaner = generator.random() < 0.3
     options.topic = {
         "segment.ms": segment_ms,
         "index.interval.bytes": str(one("4096", "1")),
@@ -172,7 +175,10 @@ def _options(seed: int, generator: random.Random, profile: str) -> Options:
         "metadata.max.retention.bytes": str(one("1000", "104857600")),
         "max.incremental.fetch.session.cache.slots": str(one("1", "1000", "1000")),
         "leader.imbalance.check.interval.seconds": str(one("1", "5", "300")),
+        "log.cleaner.enable": str(options.has_cleaner).lower(),
     }
+    if options.has_cleaner:
+        options.properties |= {"log.roll.ms": "1500", "log.cleaner.min.cleanable.ratio": "0.01", "log.cleaner.backoff.ms": "500"}
     return options
 
 
@@ -187,7 +193,7 @@ def _faults(generator: random.Random, options: Options) -> list[Fault]:
             "isolate", "isolate_in", "isolate_out", "split", "ring", "from_controllers", "from_brokers", "break_all", "slow_link",
             "slow_node", "pause",
         ),
-        "disks": lambda kind: kind in ("disk_slow", "disk_full", "disk_error", "power", "kill", "clock"),
+        "disks": lambda kind: kind in ("disk_slow", "disk_full", "disk_error", "power", "kill", "clock", "wipe"),
     }  # fmt: skip
     allowed = [kind for kind in KINDS if groups.get(profile, lambda kind: True)(kind)]
     if profile in ("mixed", "storm"):

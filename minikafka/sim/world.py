@@ -139,7 +139,6 @@ class World:
             "group.initial.rebalance.delay.ms": "100",
             "group.min.session.timeout.ms": "1000",
             "auto.create.topics.enable": "false",
-            "log.cleaner.enable": "false",
             **options.properties,
         }
         rates = random.Random(f"{self.seed}/clocks")

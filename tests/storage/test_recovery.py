@@ -200,3 +200,17 @@ def test_a_first_batch_shorter_than_a_header_is_cut(open_log: Callable[..., Log]
     assert (again.log_end_offset, again.size) == (0, 0)
     fill(again, 2)
     assert again.log_end_offset == 2
+
+
+def test_an_epoch_file_cut_within_a_number_is_rebuilt(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    """ "1 1" of "1 12" is a number too: believed, it made a leader tell its followers to cut what was committed (simulator, seed 10064)."""
+    log = open_log()
+    fill(log, 12, epoch=0)
+    fill(log, 3, epoch=1)
+    path = "/data/t-0/leader-epoch-checkpoint"
+    whole = disk.read(path)
+    assert whole.endswith(b"1 12\n")
+    for cut in range(1, 5):
+        torn = disk.kill()
+        torn.write(path, whole[:-cut])
+        assert open_log(torn, is_clean=False).epochs.entries == [(0, 0), (1, 12)]

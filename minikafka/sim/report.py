@@ -1,0 +1,59 @@
+"""Writes the generated tables of README.md: `python -m minikafka.sim.report [totals.json] [--mutants]`.
+
+The totals come from `minikafka sim ... --save totals.json`; the mutants are hunted anew, which takes some minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+README = Path(__file__).parent / "README.md"
+
+
+def replace(text: str, name: str, lines: list[str]) -> str:
+    """`text` with the lines between the marks `<!-- name -->` and `<!-- end name -->`. Raises ValueError without the marks."""
+    first, last = f"<!-- {name} -->\n", f"<!-- end {name} -->"
+    start, end = text.index(first) + len(first), text.index(last)
+    return text[:start] + "\n".join(lines) + "\n" + text[end:]
+
+
+def totals_table(totals: dict[str, Any]) -> list[str]:
+    """What many seeds came to."""
+    faults = totals["faults"]
+    lines = ["| | |", "|---|---|"]
+    lines += [
+        f"| seeds | {totals['seeds']:,} |",
+        f"| simulated hours | {totals['simulated_hours']:,.1f} |",
+        f"| speed, simulated seconds in a second of one core | {totals['simulated_hours'] * 3600 / max(totals['real_s'], 0.001):.0f} |",
+        f"| events; frames delivered | {totals['events']:,}; {totals['frames']:,} |",
+        f"| records acknowledged; read by consumers | {totals['acknowledged_records']:,}; {totals['consumed_records']:,} |",
+        f"| faults injected | {sum(faults.values()):,} |",
+        f"| violations | {len(totals['failed_seeds'])}"
+        + (f" (seeds {', '.join(map(str, totals['failed_seeds']))})" if totals["failed_seeds"] else "")
+        + " |",
+        "",
+        "| fault | times |",
+        "|---|---|",
+    ]
+    lines += [f"| {kind} | {count:,} |" for kind, count in sorted(faults.items(), key=lambda item: -item[1])]
+    return lines
+
+
+def main(arguments: list[str]) -> None:
+    """Replace what the arguments ask for."""
+    text = README.read_text()
+    for name in arguments:
+        if name == "--mutants":
+            from minikafka.sim.mutants import table
+
+            text = replace(text, "mutants", table(Path.cwd()))
+        else:
+            text = replace(text, "totals", totals_table(json.loads(Path(name).read_text())))
+    README.write_text(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
