@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import datetime
 import importlib.util
+import io
 import json
+import operator
 import time
 import zipfile
 from collections import Counter
@@ -17,6 +20,7 @@ from typing import Any, NamedTuple
 import aiokafka
 import confluent_kafka
 import kafka
+import pyarrow.json
 import pytest
 from helpers.shell import minikafka
 
@@ -148,6 +152,13 @@ READERS: dict[str, Callable[[str], Members]] = {
 }
 
 
+def cell_text(value: object) -> str:
+    """A value as the table writes it."""
+    if isinstance(value, datetime.datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return "NA" if value is None else str(value)
+
+
 @pytest.fixture(scope="module")
 def stored(loaded: Loaded) -> Values:
     """Every row of the table by partition and offset, as it lies on disk; checked against the table itself, whose NA is null."""
@@ -159,10 +170,12 @@ def stored(loaded: Loaded) -> Values:
                 records, wrong = decode_records(batches)
                 assert wrong == {}
                 values.update({(partition, int(records.offset[n])): records.value(n) or b"" for n in range(len(records))})
-    rows = Counter(tuple(str(row[name]) for name in COLUMNS) for row in map(json.loads, values.values()))
+    decoded = pyarrow.json.read_json(io.BytesIO(b"\n".join(values.values())))
+    rows = Counter(zip(*([cell_text(value) for value in decoded.column(name).to_pylist()] for name in COLUMNS), strict=True))
     with loaded.table.open(newline="") as file:
-        table = Counter(tuple("None" if row[name] == "NA" else row[name] for name in COLUMNS) for row in csv.DictReader(file))
-    assert rows == table
+        reader = csv.reader(file)
+        chosen = operator.itemgetter(*map(next(reader).index, COLUMNS))
+        assert rows == Counter(map(chosen, reader))
     return values
 
 
