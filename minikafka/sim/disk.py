@@ -2,7 +2,8 @@
 
 `Disk` is the device; `DiskView` is what one process sees of it, and sees no longer when the process is dead. Every file remembers how to
 undo what was written since its last fsync, every directory its names as of the last fsync_dir. SIGKILL loses nothing; a power cut keeps of
-each file the synced bytes and none, some or all of the others, perhaps torn, and unsynced names or not.
+each file the synced bytes and none, some or all of the others, perhaps torn, and of each directory's unsynced changes the first ones, as a
+journalling file system does.
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class Disk:
     def __init__(self) -> None:
         self.files: dict[str, dict[str, Inode]] = {"/": {}}
         self.durable: dict[str, dict[str, Inode]] = {"/": {}}
+        #: Changes of each directory since its last sync, in order: names and what they stand for then (None: nothing).
+        self.journal: dict[str, list[dict[str, Inode | None]]] = {}
         self.locks: set[str] = set()
         self.failing: dict[str, int] = {}
         self.space_left: int | None = None
@@ -144,6 +147,10 @@ class Disk:
         self.space_left = left - size
         return size
 
+    def note(self, directory: str, change: dict[str, Inode | None]) -> None:
+        """Names have changed, all of them or none."""
+        self.journal.setdefault(directory, []).append(change)
+
     def find(self, path: str) -> Inode:
         """Raises FileNotFoundError."""
         directory, name = posixpath.split(path)
@@ -158,25 +165,28 @@ class Disk:
         fresh: dict[int, Inode] = {}
         lost = 0
         for directory in sorted({*self.files, *self.durable}):
-            names, synced = self.files.get(directory, {}), self.durable.get(directory, {})
-            for name in sorted({*names, *synced}):
-                volatile, durable = names.get(name), synced.get(name)
-                inode = volatile if volatile is durable or generator.random() < 0.5 else durable
-                if inode is None:
-                    lost += 1
-                    continue
+            names = dict(self.durable.get(directory, {}))
+            changes = self.journal.get(directory, [])
+            for change in changes[: generator.randint(0, len(changes)) if generator.random() < 0.5 else len(changes)]:
+                names.update({name: inode for name, inode in change.items() if inode is not None})
+                for name in [name for name, inode in change.items() if inode is None]:
+                    names.pop(name, None)
+            lost += names.keys() != self.files.get(directory, {}).keys()
+            for name, inode in sorted(names.items()):
                 if id(inode) not in fresh:
                     fresh[id(inode)] = inode.after_power_cut(generator)
                     lost += fresh[id(inode)].data != inode.data
                 survivors.setdefault(directory, {})[name] = fresh[id(inode)]
         self.files = survivors
         self.durable = {directory: dict(names) for directory, names in survivors.items()}
+        self.journal.clear()
         self.locks.clear()
         return lost
 
     def wipe(self) -> None:
         """An empty disk."""
         self.files, self.durable = {"/": {}}, {"/": {}}
+        self.journal.clear()
         self.locks.clear()
 
 
@@ -289,6 +299,7 @@ class DiskView:
             if names is None or not create:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
             inode = names[name] = Inode()
+            self.disk.note(directory, {name: inode})
         return DiskFile(self, path, inode)
 
     def read(self, path: str) -> bytes:
@@ -302,15 +313,21 @@ class DiskView:
         self._check("rename", source)
         disk = self.disk
         if source in disk.files:
-            for tree in (disk.files, disk.durable):
+            trees: tuple[dict[str, Any], ...] = (disk.files, disk.durable, disk.journal)
+            for tree in trees:
                 for path in [path for path in tree if path == source or path.startswith(source + "/")]:
                     tree[target + path[len(source) :]] = tree.pop(path)
             return
         inode = disk.find(source)
         directory, name = posixpath.split(source)
         del disk.files[directory][name]
-        directory, name = posixpath.split(target)
-        disk.files[directory][name] = inode
+        into, new_name = posixpath.split(target)
+        disk.files[into][new_name] = inode
+        if into == directory:
+            disk.note(directory, {name: None, new_name: inode})
+        else:
+            disk.note(into, {new_name: inode})
+            disk.note(directory, {name: None})
 
     def unlink(self, path: str) -> None:
         """See FileSystem."""
@@ -318,12 +335,14 @@ class DiskView:
         self.disk.find(path)
         directory, name = posixpath.split(path)
         del self.disk.files[directory][name]
+        self.disk.note(directory, {name: None})
 
     def rmdir(self, path: str) -> None:
         """See FileSystem."""
         self._check("rmdir", path)
         self.disk.files.pop(path, None)
         self.disk.durable.pop(path, None)
+        self.disk.journal.pop(path, None)
 
     def mkdir(self, path: str) -> None:
         """See FileSystem."""
@@ -365,6 +384,7 @@ class DiskView:
         self.disk.syncs += 1
         if path in self.disk.files:
             self.disk.durable[path] = dict(self.disk.files[path])
+            self.disk.journal.pop(path, None)
 
     def lock(self, path: str) -> DiskLock:
         """See FileSystem."""
