@@ -1,0 +1,99 @@
+"""What the controller is told of replicas' directories: only where the metadata say otherwise, until it has understood."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from minikafka.broker.hosts import directory_assignments
+from minikafka.broker.hosts.directory_assignments import DirectoryAssignments
+from wire.errors import ErrorCode
+from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+
+OLD, NEW, OTHER = b"o" * 16, b"n" * 16, b"x" * 16
+TOPIC = b"t" * 16
+
+
+class FakeController:
+    """Takes everything, after as many failures as `failures` holds."""
+
+    def __init__(self, *failures: Any) -> None:
+        self.failures = list(failures)
+        self.requests: list[AssignReplicasToDirsRequest] = []
+
+    async def request(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
+        self.requests.append(request)
+        await asyncio.sleep(0)
+        if self.failures:
+            failure = self.failures.pop(0)
+            if isinstance(failure, Exception):
+                raise failure
+            return AssignReplicasToDirsResponse(error_code=failure)
+        kind = AssignReplicasToDirsResponse
+        answers = []
+        for directory in request.directories:
+            topics = []
+            for topic in directory.topics:
+                taken = [kind.PartitionData(partition_index=p.partition_index) for p in topic.partitions]
+                topics.append(kind.TopicData(topic_id=topic.topic_id, partitions=taken))
+            answers.append(kind.DirectoryData(id=directory.id, topics=topics))
+        return kind(directories=answers)
+
+    def told(self, number: int = -1) -> dict[bytes, list[int]]:
+        return {d.id: sorted(p.partition_index for topic in d.topics for p in topic.partitions) for d in self.requests[number].directories}
+
+
+async def settled(assignments: DirectoryAssignments) -> None:
+    task = assignments._task
+    if task is not None:
+        await asyncio.wait_for(task, 5)
+
+
+async def test_what_the_metadata_know_is_not_told() -> None:
+    controller = FakeController()
+    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    assignments.observe((TOPIC, 0), NEW, NEW)
+    await settled(assignments)
+    assert controller.requests == []
+
+
+async def test_replicas_go_together_by_directory() -> None:
+    controller = FakeController()
+    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    for index in range(4):
+        assignments.observe((TOPIC, index), OLD, NEW if index % 2 else OTHER)
+    await settled(assignments)
+    assert controller.told() == {OTHER: [0, 2], NEW: [1, 3]} and len(controller.requests) == 1
+    assert (controller.requests[0].broker_id, controller.requests[0].broker_epoch) == (1, 9)
+
+
+async def test_it_is_told_until_it_is_taken(monkeypatch: Any) -> None:
+    monkeypatch.setattr(directory_assignments, "RETRY_DELAY_S", 0)
+    controller = FakeController(ConnectionError("gone"), ErrorCode.STALE_BROKER_EPOCH, TimeoutError())
+    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    assignments.observe((TOPIC, 0), OLD, NEW)
+    await settled(assignments)
+    assert [controller.told(number) for number in range(4)] == [{NEW: [0]}] * 4 and len(controller.requests) == 4
+
+
+async def test_a_move_while_the_request_is_under_way_is_told_too() -> None:
+    controller = FakeController()
+    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    assignments.observe((TOPIC, 0), OLD, NEW)
+    await asyncio.sleep(0)
+    assignments.observe((TOPIC, 0), NEW, OTHER)
+    await settled(assignments)
+    assert [controller.told(number) for number in range(2)] == [{NEW: [0]}, {OTHER: [0]}]
+
+
+async def test_metadata_that_agree_end_it(monkeypatch: Any) -> None:
+    monkeypatch.setattr(directory_assignments, "RETRY_DELAY_S", 0)
+    controller = FakeController(*[ErrorCode.STALE_BROKER_EPOCH] * 1000)
+    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    assignments.observe((TOPIC, 0), OLD, NEW)
+    assignments.observe((TOPIC, 1), OLD, NEW)
+    await asyncio.sleep(0)
+    assignments.observe((TOPIC, 0), NEW, NEW)
+    assignments.forget((TOPIC, 1))
+    await settled(assignments)
+    assert len(controller.requests) < 5
