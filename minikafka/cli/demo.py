@@ -157,7 +157,7 @@ class Demo:
         story = self._story
         story.chapter("Three brokers")
         engine = Engine(self._engine_name)
-        cluster = ProcessCluster(3, directory=self._directory / "cluster")
+        cluster = ProcessCluster(3, controllers=3, directory=self._directory / "cluster")
         try:
             started = time.monotonic()
             cluster.format()
@@ -237,7 +237,7 @@ class Demo:
         story = self._story
         story.chapter("Produce, and kill the leader")
         async with Admin(cluster.bootstrap) as admin:
-            victim, partition = await self._choose_victim(admin)
+            victim, partition = await self._choose_victim(admin, cluster.active_controller())
             before = await self._describe(admin, partition)
             story.say(f"{TOPIC}-{partition}: leader [bold]{before.leader}[/], epoch {before.leader_epoch}, in sync {before.isr}")
             stop = asyncio.Event()
@@ -264,17 +264,38 @@ class Demo:
             story.say(f"{TOPIC}-{partition}: leader {healed.leader}, epoch {healed.leader_epoch}, in sync [bold]{healed.isr}[/]")
             for line in self._truncations(cluster, victim):
                 story.say(f"   {line}")
+            await self._lose_the_controller(cluster, admin)
             stop.set()
             await writer
         return await self._read_back(cluster)
 
-    async def _choose_victim(self, admin: Admin) -> tuple[int, int]:
-        """A partition led by a node other than the controller's, which is node 1 here."""
+    async def _choose_victim(self, admin: Admin, active: int) -> tuple[int, int]:
+        """A partition led by a node other than the active controller, which has a chapter of its own."""
         topic = (await admin.describe_topics([TOPIC]))[0]
         for partition in topic.partitions:
-            if partition.leader not in (-1, 1):
+            if partition.leader not in (-1, active):
                 return partition.leader, partition.index
-        raise ClusterError("no partition is led by node 2 or 3")
+        raise ClusterError("every partition is led by the active controller")
+
+    async def _lose_the_controller(self, cluster: ProcessCluster, admin: Admin) -> None:
+        story = self._story
+        story.chapter("Kill the active controller")
+        active = cluster.active_controller()
+        led = sum(p.leader == active for p in await self._partitions(admin))
+        count = len(self._ledger.acknowledged)
+        killed = time.monotonic()
+        cluster.kill(active)
+        story.say(f"[bold red]SIGKILL[/] to node {active}, which holds the office and leads {led} of {PARTITIONS} partitions")
+        await self._until(lambda: cluster.active_controller() not in (-1, active), "another active controller")
+        next_one = cluster.active_controller()
+        story.say(f"node [bold]{next_one}[/] is the active controller  ({time.monotonic() - killed:.2f} s after the kill)")
+        await self._all(admin, lambda p: p.leader not in (-1, active), "leaders for all partitions")
+        story.say(f"every partition has a living leader  ({time.monotonic() - killed:.2f} s after the kill)")
+        await self._until(lambda: len(self._ledger.acknowledged) >= count + 200, "writing to go on")
+        with story.working(f"starting node {active} again"):
+            await asyncio.to_thread(cluster.restart, active)
+        await self._all(admin, lambda p: len(p.isr) == 3, "three in-sync replicas everywhere")
+        story.say(f"node {active} is back: three in-sync replicas of every partition")
 
     async def _orphan_records(self, cluster: ProcessCluster, victim: int, partition: int) -> None:
         """Give the leader records that nobody copies: its followers are paused, so that acks=1 is all it can promise."""
@@ -387,9 +408,11 @@ class Demo:
 
     # -- looking ---------------------------------------------------------------------------------------------------
 
+    async def _partitions(self, admin: Admin):  # type: ignore[no-untyped-def]
+        return (await admin.describe_topics([TOPIC]))[0].partitions
+
     async def _describe(self, admin: Admin, partition: int):  # type: ignore[no-untyped-def]
-        topic = (await admin.describe_topics([TOPIC]))[0]
-        return next(p for p in topic.partitions if p.index == partition)
+        return next(p for p in await self._partitions(admin) if p.index == partition)
 
     async def _elected(self, admin: Admin, partition: int, epoch: int):  # type: ignore[no-untyped-def]
         return await self._poll(
@@ -399,13 +422,18 @@ class Demo:
     async def _in_sync(self, admin: Admin, partition: int, size: int):  # type: ignore[no-untyped-def]
         return await self._poll(admin, partition, lambda p: len(p.isr) == size, f"{size} in-sync replicas of {TOPIC}-{partition}")
 
-    async def _poll(self, admin: Admin, partition: int, condition, what: str, timeout_s: float = 30):  # type: ignore[no-untyped-def]
+    async def _poll(self, admin: Admin, partition: int, condition, what: str):  # type: ignore[no-untyped-def]
+        found = await self._all(admin, lambda p: p.index != partition or condition(p), what)
+        return next(p for p in found if p.index == partition)
+
+    async def _all(self, admin: Admin, condition, what: str, timeout_s: float = 30):  # type: ignore[no-untyped-def]
+        """The partitions, once the condition holds for each."""
         deadline = time.monotonic() + timeout_s
         with self._story.working(f"waiting for {what}"):
             while time.monotonic() < deadline:
                 with contextlib.suppress(ConnectionError, TimeoutError):
-                    found = await self._describe(admin, partition)
-                    if condition(found):
+                    found = await self._partitions(admin)
+                    if all(condition(p) for p in found):
                         return found
                 await asyncio.sleep(0.02)
         raise ClusterError(f"waited {timeout_s:g} s for {what}")
