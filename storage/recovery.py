@@ -166,7 +166,7 @@ def _recover(
         cut = segment.recover(log.producer_state, log.epochs)
         if cut:
             _log.warning("%s: cut %d bytes that are no valid batch off %s", log.name, cut, segment.log_path)
-        log.producer_state.take_snapshot()
+        log.producer_state.save_snapshot()
         if index + 1 < len(segments):
             segment.become_inactive()
         has_hole = after is not None and not may_have_holes and segment.next_offset() < after
@@ -187,7 +187,7 @@ def _load_producers(log: Log, segments: list[Segment], log_end: int, is_clean: b
     if is_clean and not producers.snapshots:
         for offset in (*(segment.base_offset for segment in segments[-2:]), log_end):
             producers.advance(offset)
-            producers.take_snapshot()
+            producers.save_snapshot()
         return
     rebuild_producers(log, segments, log_end, wall_ms)
 

@@ -74,10 +74,10 @@ def rebuild_producers(log: LogState, segments: Sequence[Segment], end_offset: in
             start = max(segment.base_offset, producers.end_offset, log.log_start_offset)
             producers.advance(start)
             if segment.base_offset in snapshot_at:
-                producers.take_snapshot()
+                producers.save_snapshot()
             replay_producers(producers, segment, start, end_offset)
     producers.advance(end_offset)
-    producers.take_snapshot()
+    producers.save_snapshot()
 
 
 def replay_producers(producers: ProducerStateManager, segment: Segment, start: int, end_offset: int) -> None:

@@ -69,3 +69,11 @@ def test_the_next_record_is_acknowledged_long_before_the_session_ends(cluster: P
     assert process is not None
     process.wait(10)
     cluster.restart(victim)
+
+
+def test_a_killed_node_that_comes_back_does_not_wait_for_its_own_dead_session() -> None:
+    with ProcessCluster(1, properties=DEFAULTS) as alone:
+        alone.kill(1)
+        started = time.monotonic()
+        alone.restart(1)
+        assert time.monotonic() - started < GAP_S_MAX, "Apache Kafka waits for 9 s here"

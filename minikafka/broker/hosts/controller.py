@@ -235,6 +235,10 @@ class ControllerHost:
         core.features.kraft = self._raft
         self._core = core
         self._predecessor = self._config.node_id
+        own = image.brokers.get(self._config.node_id)
+        if own is not None:
+            # The broker of this process says at once that it lives; what the log knows of may be one that died with the last process.
+            core.broker_disconnected(own.broker_id, own.epoch, now_ms)
         log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)
         try:
             bootstrap = core.bootstrap(self._features)
