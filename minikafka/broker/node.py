@@ -209,6 +209,7 @@ class Node:
             cluster_id=self.cluster_id,
             features=self._bootstrap_features(),
             listeners=lambda: {e.name: (*self._advertised_address(e), e.security_protocol) for e in config.controller_listeners},
+            own_incarnation=(lambda: cast(BrokerParts, self.broker).lifecycle.incarnation_id) if config.is_broker else None,
         )
         dispatcher = Dispatcher("controller", environment.clock, self.features)
         clock = environment.clock

@@ -87,15 +87,18 @@ class ControllerHost:
         cluster_id: str,
         features: Mapping[str, int] | None = None,
         listeners: Callable[[], Mapping[str, tuple[str, int, int]]] | None = None,
+        own_incarnation: Callable[[], bytes] | None = None,
     ) -> None:
         """`features`: levels for a cluster whose log is still empty (bootstrap.checkpoint); `listeners`: this
-        controller's advertised endpoints, asked for when it registers itself."""
+        controller's advertised endpoints, asked for when it registers itself; `own_incarnation`: that of the broker in
+        this process, if there is one."""
         self._config = controller_config(config, cluster_id)
         self._environment = environment
         self._raft = raft
         self._metadata = metadata
         self._features = dict(features or DEFAULT_FEATURES)
         self._listeners = listeners
+        self._own_incarnation = own_incarnation
         self._rules = BrokerConfigRules(config)
         self._incarnation_id = random_uuid(environment.random)
         self._core: Controller | None = None
@@ -202,6 +205,9 @@ class ControllerHost:
 
     def on_high_watermark(self, offset: int) -> None:
         """Committed up to `offset` (exclusive): answer."""
+        if self._core is None:
+            # A node that starts as a follower is told of no change of leaders.
+            self._note_leader(self._raft.leader_id)
         waiting = self._waiting
         while waiting and waiting[0][0] < offset:
             _, respond, response = waiting.popleft()
@@ -217,13 +223,16 @@ class ControllerHost:
 
     def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
         """Take or leave office."""
-        if leader_id is not None and leader_id >= 0 and not is_self:
-            self._predecessor = leader_id
+        self._note_leader(leader_id)
         if is_self and (self._core is None or epoch != self._epoch):
             self._deactivate()
             self._activate(epoch)
         elif not is_self:
             self._deactivate()
+
+    def _note_leader(self, leader_id: int | None) -> None:
+        if leader_id is not None and leader_id >= 0 and leader_id != self._config.node_id:
+            self._predecessor = leader_id
 
     def _activate(self, epoch: int) -> None:
         self._epoch = epoch
@@ -234,10 +243,10 @@ class ControllerHost:
         )
         core.features.kraft = self._raft
         self._core = core
-        self._predecessor = self._config.node_id
+        self._predecessor = None
         own = image.brokers.get(self._config.node_id)
-        if own is not None:
-            # The broker of this process says at once that it lives; what the log knows of may be one that died with the last process.
+        if own is not None and self._own_incarnation is not None and own.incarnation_id != self._own_incarnation():
+            # What the log knows of died with the last process of this node.
             core.broker_disconnected(own.broker_id, own.epoch, now_ms)
         log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)
         try:
