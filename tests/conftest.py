@@ -1,29 +1,32 @@
-"""Tests marked `java` run a real Apache Kafka; where Java or Maven is missing they are deselected, and the summary
-says why."""
+"""Tests marked `java` run a real Apache Kafka, those marked `browser` a headless Chromium; where one is missing they are deselected, and
+the summary says why."""
 
 from __future__ import annotations
 
 import pytest
 from helpers import apache_kafka
+from helpers import browser as chromium
 
-_REASON = pytest.StashKey[str]()
+_REASONS = pytest.StashKey[list[str]]()
+_NEEDS = {"java": ("a real Apache Kafka", apache_kafka.missing), "browser": ("a browser", chromium.missing)}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "java: runs a real Apache Kafka (needs Java 17 or newer and Maven)")
+    config.addinivalue_line("markers", "browser: runs a headless Chromium (needs chromium and chromedriver)")
     config.addinivalue_line("markers", "interop: longer tests of mixed clusters, only run by `pytest -m interop`")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    marked = [item for item in items if item.get_closest_marker("java")]
-    reason = apache_kafka.missing() if marked else None
-    if reason is not None:
-        config.stash[_REASON] = f"{len(marked)} tests with a real Apache Kafka deselected: {reason}"
-        config.hook.pytest_deselected(items=marked)
-        items[:] = [item for item in items if item not in marked]
+    for mark, (what, missing) in _NEEDS.items():
+        marked = [item for item in items if item.get_closest_marker(mark)]
+        reason = missing() if marked else None
+        if reason is not None:
+            config.stash.setdefault(_REASONS, []).append(f"{len(marked)} tests with {what} deselected: {reason}")
+            config.hook.pytest_deselected(items=marked)
+            items[:] = [item for item in items if item not in marked]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    reason = config.stash.get(_REASON, None)
-    if reason is not None:
+    for reason in config.stash.get(_REASONS, []):
         terminalreporter.write_line(reason)

@@ -39,6 +39,7 @@ from minikafka.broker.hosts.replicas import ReplicaManager
 from minikafka.broker.hosts.settings import Settings
 from minikafka.broker.hosts.throttles import ReplicationThrottles
 from minikafka.broker.local_configs import LocalConfigs
+from minikafka.broker.timeline import Timeline
 from minikafka.broker.topic_config import log_config
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
@@ -121,6 +122,7 @@ class Node:
         self.cluster_id = ""
         self.broker: BrokerParts | None = None
         self.controller: ControllerHost | None = None
+        self.timeline = Timeline(environment.clock.wall_ms)
         self._metadata_directory: LogDirectory | None = None
         self._controller_dispatcher: Dispatcher | None = None
         self._stopping = False
@@ -199,6 +201,7 @@ class Node:
             snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
             snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
         )
+        self.metadata.subscribe(self.timeline.on_metadata)
         if not config.is_controller:
             return
         self.controller = ControllerHost(
@@ -297,6 +300,11 @@ class Node:
             broker.lifecycle.failed.result()
         for endpoint in self.config.broker_listeners:
             self.listeners[endpoint.name].accept()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` has begun."""
+        return self._stopping
 
     # -- facts -----------------------------------------------------------------------------------------------------
 

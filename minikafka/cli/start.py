@@ -19,11 +19,11 @@ from typing import Any, NoReturn
 import click
 
 from minikafka.broker.config import BrokerConfig, ConfigurationError, load_properties, properties_from_environment
+from minikafka.cli.log_format import CONSOLE, use_json
 
 EXIT_CONFIGURATION = 2
 EXIT_FAILED = 1
 BLOCKING_THREADS = 2
-LOG_FORMAT = "%(asctime)s %(levelname)-5s %(name)s: %(message)s"
 logger = logging.getLogger("minikafka.node")
 
 
@@ -48,13 +48,15 @@ def start(
     # The first process of a container has no default action for SIGTERM: without a handler the signal is lost.
     signal.signal(signal.SIGTERM, _leave)
     level = (log_level or os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or "info").upper()
-    logging.basicConfig(level={"WARN": "WARNING", "TRACE": "DEBUG"}.get(level, level), format=LOG_FORMAT, stream=sys.stdout)
+    logging.basicConfig(level={"WARN": "WARNING", "TRACE": "DEBUG"}.get(level, level), format=CONSOLE, stream=sys.stdout)
     try:
         config = BrokerConfig.from_properties(read_configuration(config_path or config_argument, override))
     except ConfigurationError as error:
         for problem in error.problems:
             click.echo(f"error: {problem}", err=True)
         sys.exit(EXIT_CONFIGURATION)
+    if config.minikafka_log_format == "json":
+        use_json(config.node_id)
     for warning in config.warnings:
         logger.warning("%s", warning)
     try:

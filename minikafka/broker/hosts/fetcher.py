@@ -486,6 +486,7 @@ class Fetcher:
                 partition, log.high_watermark, found.offset,
             )  # fmt: skip
         log.truncate_to(found.offset, self._clock.wall_ms())
+        state.partition.count_truncation("diverging_epoch")
         logger.info(
             "%s: truncated from %d to %d, because epoch %d ends at %d on leader broker %d (%d records were never committed)",
             partition, before, log.log_end_offset, leader_epoch, leader_end_offset, self.leader_id, before - log.log_end_offset,
@@ -523,6 +524,7 @@ class Fetcher:
             if latest < log.log_end_offset:
                 logger.warning("%s: the leader ends at %d, this log at %d: truncating", partition, latest, log.log_end_offset)
                 log.truncate_to(latest, self._clock.wall_ms())
+                partition.count_truncation("out_of_range")
             else:
                 earliest = await self._ask_offset(state, EARLIEST_TIMESTAMP)
                 if earliest > log.log_end_offset:
@@ -530,6 +532,7 @@ class Fetcher:
                         "%s: the leader begins at %d, this log ends at %d: starting there", partition, earliest, log.log_end_offset
                     )
                     log.truncate_fully_and_start_at(earliest, self._clock.wall_ms())
+                    partition.count_truncation("start_moved")
                 elif earliest > log.log_start_offset:
                     log.update_high_watermark(max(log.high_watermark, earliest))
                     log.increment_log_start_offset(earliest)

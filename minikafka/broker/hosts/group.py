@@ -105,6 +105,10 @@ class GroupHost:
                 counts[group.state.value] = counts.get(group.state.value, 0) + 1
         return counts
 
+    def loaded_shards(self) -> list[GroupShard]:
+        """The shards that are loaded, in partition order."""
+        return [self._shards[index] for index in sorted(self._shards)]
+
     def shards(self) -> list[GroupShard]:
         """The shards in partition order; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
         if self._loading:

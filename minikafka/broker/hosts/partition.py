@@ -41,6 +41,7 @@ class Partition:
         "registration",
         "topic",
         "topic_id",
+        "truncations",
     )
 
     def __init__(self, manager: ReplicaManager, topic: str, topic_id: bytes, index: int, log: Log) -> None:
@@ -58,6 +59,8 @@ class Partition:
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
+        #: reason -> how often this replica has cut its log.
+        self.truncations: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.index}"
@@ -66,6 +69,10 @@ class Partition:
     def is_leader(self) -> bool:
         """Whether this broker leads the partition."""
         return self.leader is not None
+
+    def count_truncation(self, reason: str) -> None:
+        """Note that the log was cut: diverging_epoch, out_of_range or start_moved."""
+        self.truncations[reason] = self.truncations.get(reason, 0) + 1
 
     @property
     def isr(self) -> tuple[int, ...]:

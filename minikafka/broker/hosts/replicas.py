@@ -113,6 +113,7 @@ class ReplicaManager:
         self._broker_epoch = broker_epoch
         self.isr_shrinks = 0
         self.isr_expands = 0
+        self.isr_refusals = 0
         metadata.subscribe(self.apply)
 
     # -- looking up ------------------------------------------------------------------------------------------------
@@ -377,6 +378,7 @@ class ReplicaManager:
                 self.purgatory_wake(partition.key)
             return
         outcome = leader.refused(proposal, error)
+        self.isr_refusals += 1
         logger.info("%s: in-sync replicas %s refused: %s (%s)", partition, list(proposal.isr), error.name, outcome.value)
         if outcome is AlterOutcome.RETRY:
             self._environment.loop.call_later(ALTER_RETRY_S, self._propose_again, partition, proposal)

@@ -1,0 +1,90 @@
+"""What has happened lately: elections, changes of in-sync sets, fencing; read off the metadata as every node sees it.
+
+One readable line each, for the log and for the page /ui.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
+
+EVENTS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`kind`: election, isr, broker, topic; `wall_ms` is when this node learned of it; partition -1 for what concerns none."""
+
+    wall_ms: int
+    kind: str
+    topic: str
+    partition: int
+    text: str
+
+
+class Timeline:
+    """The last events. Subscribe `on_metadata` to a MetadataHost."""
+
+    def __init__(self, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
+        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self.unclean_elections = 0
+        self._known: dict[tuple[bytes, int], PartitionRegistration] = {}
+        self._fenced: dict[int, bool] = {}
+
+    def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Compare what changed with what was."""
+        for broker_id, broker in delta.changed_brokers.items():
+            before = self._fenced.get(broker_id)
+            if broker is None:
+                self._fenced.pop(broker_id, None)
+                self._note("broker", "", -1, f"broker {broker_id} is unregistered")
+            elif broker.fenced != before:
+                self._fenced[broker_id] = broker.fenced
+                if broker.fenced and before is not None:
+                    self._note("broker", "", -1, f"broker {broker_id} is fenced: it has stopped or was silent for too long")
+                elif not broker.fenced:
+                    self._note("broker", "", -1, f"broker {broker_id} is in service")
+        for topic_id in delta.changed_topics:
+            topic = image.topics_by_id.get(topic_id)
+            if topic is None:
+                for key in [key for key in self._known if key[0] == topic_id]:
+                    del self._known[key]
+                continue
+            for index, now in topic.partitions.items():
+                key = (topic_id, index)
+                old = self._known.get(key)
+                self._known[key] = now
+                if old is not None and old is not now:
+                    self._changed(topic.name, index, old, now)
+                elif old is None and index == 0:
+                    count = len(topic.partitions)
+                    self._note("topic", topic.name, -1, f"{topic.name} has {count} partition{'s' if count != 1 else ''}")
+
+    def _changed(self, topic: str, index: int, old: PartitionRegistration, now: PartitionRegistration) -> None:
+        name = f"{topic}-{index}"
+        if now.leader != old.leader:
+            if now.leader < 0:
+                text = f"{name}: no leader; {old.leader} is gone and nobody in sync can follow it"
+            elif now.leader not in (*old.isr, *old.elr):
+                self.unclean_elections += 1
+                text = f"{name}: broker {now.leader} leads in epoch {now.leader_epoch}, elected unclean: records may be lost"
+            elif old.leader < 0:
+                text = f"{name}: broker {now.leader} leads in epoch {now.leader_epoch}, after there was no leader"
+            else:
+                text = f"{name}: broker {now.leader} leads in epoch {now.leader_epoch}, after broker {old.leader}"
+            self._note("election", topic, index, text)
+        if set(now.isr) != set(old.isr):
+            gone, come = sorted(set(old.isr) - set(now.isr)), sorted(set(now.isr) - set(old.isr))
+            parts = [f"{', '.join(map(str, gone))} left"] if gone else []
+            parts += [f"{', '.join(map(str, come))} came back"] if come else []
+            self._note("isr", topic, index, f"{name}: in sync {', '.join(map(str, now.isr)) or 'nobody'} ({'; '.join(parts)})")
+
+    def _note(self, kind: str, topic: str, partition: int, text: str) -> None:
+        self.events.append(Event(self._wall_ms(), kind, topic, partition, text))

@@ -1,0 +1,85 @@
+"""The page /ui in a real browser: what a healthy cluster looks like, what one with a dead broker, on a wide screen and on a phone."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from helpers.browser import browser
+
+from minikafka.testing import EmbeddedCluster
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    audits = tmp_path_factory.mktemp("audits")
+    spec = {"orders": {"partitions": 3}, "clicks": {"partitions": 1, "replication_factor": 2}}
+    with EmbeddedCluster(3, topics=spec, first_http_port=0, config={"minikafka.audit.report.dir": str(audits)}) as made:
+        producer = confluent_kafka.Producer(made.client_config())
+        for number in range(1500):
+            producer.produce("orders", b"x", partition=number % 3)
+        assert producer.flush(10) == 0
+        consumer = confluent_kafka.Consumer(made.client_config(**{"group.id": "<b>billing</b>"}))
+        consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 100)], asynchronous=False)
+        consumer.close()
+        report = {"outcome": "PASS", "summary": {"partitions": 4, "batches_compared": 12}}
+        (audits / "report.json").write_text(json.dumps(report))
+        yield made
+
+
+def url(cluster: EmbeddedCluster, node_id: int) -> str:
+    return f"http://127.0.0.1:{cluster.broker(node_id).http_port}/ui"
+
+
+def test_the_page_and_its_json_are_served_with_a_strict_policy(cluster: EmbeddedCluster) -> None:
+    with urllib.request.urlopen(url(cluster, 1)) as response:
+        policy, page = response.headers["Content-Security-Policy"], response.read().decode()
+    assert policy.startswith("default-src 'none'") and "connect-src 'self'" in policy
+    assert "http://" not in page and "https://" not in page and "src=" not in page
+    with urllib.request.urlopen(url(cluster, 2).replace("/ui", "/v1/cluster")) as response:
+        view = json.load(response)
+    assert view["node_id"] == 2 and view["controller"] == cluster.controller and view["cluster_id"] == cluster.cluster_id
+    partition = next(p for p in view["partitions"] if p["topic"] == "orders" and p["partition"] == 0)
+    assert partition["high_watermark"] == 500 and sorted(partition["isr"]) == [1, 2, 3]
+    assert [(r["log_end_offset"], r["lag"]) for r in partition["replicas"]] == [(500, 0)] * 3
+
+
+def test_a_healthy_cluster(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    with browser() as window:
+        window.open(url(cluster, 1))
+        window.wait("view && document.querySelectorAll('#partitions tbody tr').length === 4")
+        assert window.run("return document.getElementById('health').textContent") == "healthy"
+        assert window.run("return document.querySelectorAll('.replica.leader').length") == 4 + 1, "one a partition, one in the key"
+        assert window.run("return document.querySelectorAll('#brokers .node').length") == 3
+        text = window.run("return document.body.innerText")
+        assert "<b>billing</b>" in text and "400" in text and "12 batches of 4 partitions compared" in text
+        assert "broker 2 is in service" in text
+        window.run("const box = document.getElementById('filter'); box.value = 'click'; box.dispatchEvent(new Event('input'))")
+        assert window.run("return document.querySelectorAll('#partitions tbody tr').length") == 1
+        assert window.run("return performance.getEntriesByType('resource').filter(e => !e.name.startsWith(location.origin)).length") == 0
+        assert len(window.screenshot()) > 20_000
+
+
+def test_a_dead_broker_is_seen_at_once_and_on_a_phone(cluster: EmbeddedCluster) -> None:
+    victim = next(broker.node_id for broker in cluster.brokers if broker.node_id != cluster.controller)
+    witness = cluster.controller
+    cluster.broker(victim).kill()
+    cluster.wait_until(lambda: victim not in cluster.isr("orders", 0), "the broker to be fenced")
+    with browser(width=390, height=844, mobile=True, dark=True) as window:
+        window.open(url(cluster, witness))
+        window.wait("view && view.brokers.some(broker => broker.fenced)")
+        health = window.run("return document.getElementById('health').textContent")
+        assert health.startswith("1 broker is down, ") and "under-replicated" in health
+        assert window.run("return document.querySelectorAll('.node.down').length") == 1
+        assert window.run("return document.querySelectorAll('.replica.off').length") > 1
+        assert f"broker {victim} is fenced" in window.run("return document.getElementById('events').innerText")
+        assert window.run("return document.documentElement.scrollWidth") == 390, "nothing sticks out"
+        assert window.run("return getComputedStyle(document.body).backgroundColor") == "rgb(18, 19, 24)"
+        cluster.repair()
+        window.wait("document.getElementById('health').textContent === 'healthy'", 30)
