@@ -12,18 +12,20 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import click
 
 from minikafka.broker.config import BrokerConfig, ConfigurationError, load_properties, properties_from_environment
+from minikafka.cli.first_topics import FirstTopic, create_topics, wanted_topics
 from minikafka.cli.log_format import CONSOLE, use_json
 
 EXIT_CONFIGURATION = 2
 EXIT_FAILED = 1
 BLOCKING_THREADS = 2
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 logger = logging.getLogger("minikafka.node")
 
 
@@ -33,6 +35,7 @@ logger = logging.getLogger("minikafka.node")
 @click.option("--override", multiple=True, metavar="NAME=VALUE", help="Set one property; may be repeated.")
 @click.option("--format", "do_format", is_flag=True, help="Format log directories that are not, for the cluster that --cluster-id names.")
 @click.option("--cluster-id", envvar="CLUSTER_ID", help="Id of the cluster for --format: 22 characters, the same for every node.")
+@click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic (KAFKA_CREATE_TOPICS).")
 @click.option("--log-level", default=None, help="debug, info, warning or error (KAFKA_LOG4J_ROOT_LOGLEVEL).")
 @click.option("--traceback", is_flag=True, help="Show tracebacks of errors.")
 def start(
@@ -41,6 +44,7 @@ def start(
     override: tuple[str, ...],
     do_format: bool,
     cluster_id: str | None,
+    topics: tuple[str, ...],
     log_level: str | None,
     traceback: bool,
 ) -> None:
@@ -51,6 +55,7 @@ def start(
     logging.basicConfig(level={"WARN": "WARNING", "TRACE": "DEBUG"}.get(level, level), format=CONSOLE, stream=sys.stdout)
     try:
         config = BrokerConfig.from_properties(read_configuration(config_path or config_argument, override))
+        first_topics = wanted_topics(topics)
     except ConfigurationError as error:
         for problem in error.problems:
             click.echo(f"error: {problem}", err=True)
@@ -62,7 +67,7 @@ def start(
     try:
         if do_format:
             format_new_directories(config, cluster_id)
-        run(config)
+        run(config, first_topics)
     except Exception as error:
         if traceback:
             raise
@@ -109,7 +114,7 @@ def format_new_directories(config: BrokerConfig, cluster_id: str | None) -> None
         logger.info("%s", line)
 
 
-def run(config: BrokerConfig) -> NoReturn:
+def run(config: BrokerConfig, first_topics: Sequence[FirstTopic] = ()) -> NoReturn:
     """Run until told to stop, and end the process."""
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
@@ -118,7 +123,7 @@ def run(config: BrokerConfig) -> NoReturn:
         new_loop = uvloop.new_event_loop
     # Neither closed nor dropped: both would wait for name look-ups that nobody needs any more.
     runner = asyncio.Runner(loop_factory=new_loop)
-    _leave_process(runner.run(_run(config)))
+    _leave_process(runner.run(_run(config, list(first_topics))))
 
 
 def _leave_process(status: int) -> NoReturn:
@@ -130,7 +135,7 @@ def _leave_process(status: int) -> NoReturn:
     os._exit(status)
 
 
-async def _run(config: BrokerConfig) -> int:
+async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     from minikafka.broker.environment import Environment
     from minikafka.broker.node import Node
     from minikafka.net.clock import SystemClock
@@ -174,6 +179,7 @@ async def _run(config: BrokerConfig) -> int:
     gc.collect()
     gc.freeze()
     _announce(node)
+    creating = _begin_to_create(node, first_topics)
     await asyncio.wait([stop_wanted, node.failed], return_when=asyncio.FIRST_COMPLETED)
     status = 0
     if node.failed.done():
@@ -181,11 +187,20 @@ async def _run(config: BrokerConfig) -> int:
         status = EXIT_FAILED
     else:
         logger.info("stopping: leaderships are moved to other brokers first")
+    if creating is not None:
+        creating.cancel()
     await node.stop()
     if http is not None:
         await http.stop()
     executor.shutdown(wait=False)
     return status
+
+
+def _begin_to_create(node: Any, topics: list[FirstTopic]) -> asyncio.Task[None] | None:
+    if not topics or not node.config.is_broker:
+        return None
+    host, port, _ = node.registered_listeners[node.config.inter_broker_listener]
+    return asyncio.ensure_future(create_topics(f"{host}:{port}", topics))
 
 
 def _announce(node: Any) -> None:
@@ -198,3 +213,10 @@ def _announce(node: Any) -> None:
         told = advertised.get(name)
         where = f", clients are told {told[0]}:{told[1]}" if told is not None else ""
         logger.info("listener %s: bound to %s:%d%s", name, listener.host, listener.port, where)
+        if told is not None and told[0] in LOOPBACK and listener.host not in LOOPBACK:
+            logger.warning(
+                "listener %s is open to other machines, but tells them to connect to %s, which is themselves: set advertised.listeners to"
+                " an address that clients can reach (minikafka doctor explains)",
+                name,
+                told[0],
+            )

@@ -36,6 +36,8 @@ def cluster() -> Iterator[EmbeddedCluster]:
         consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", n, 4) for n in range(3)], asynchronous=False)
         consumer.close()
         made.wait_until(lambda: sum_of(made, "kafka_topic_partition_current_offset", 'topic="orders"') == 30, "the high watermarks")
+        # A coordinator that follows learns of the high watermark with its next fetch.
+        made.wait_until(lambda: sum_of(made, "kafka_consumergroup_lag_sum", 'consumergroup="g"') == 18, "the coordinator to know them too")
         yield made
 
 
