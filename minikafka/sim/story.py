@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 LAST_LINES = 60
 BATCHES_SHOWN = 6
+DECISIONS_SHOWN = 6
+CHATTER = ("closed the connection", "the connection to leader", "cannot reach", "cannot fetch")
 
 
 def tell(world: World) -> str:
@@ -26,9 +28,22 @@ def tell(world: World) -> str:
         f"the last {LAST_LINES} events:",
         *(f"  {at_s:10.4f}  {who:<11} {text}" for at_s, who, text in list(world.lines)[-LAST_LINES:]),
         "",
+        *_decisions(world),
+        "",
         *_logs(world),
     ]
     return "\n".join(lines)
+
+
+def _decisions(world: World) -> list[str]:
+    """What each node decided last; connections that come and go are left out."""
+    lines = ["the last decisions of each node:"]
+    for node in world.nodes.values():
+        own = [line for line in world.lines if line[1] == node.host and not line[2].startswith(CHATTER)]
+        state = f"{node.state}, paused" if node.is_paused else node.state
+        lines.append(f"  {node.host} ({state}, life {node.lives})")
+        lines += [f"    {at_s:10.4f}  {text.splitlines()[0]}" for at_s, _, text in own[-DECISIONS_SHOWN:]]
+    return lines
 
 
 def _logs(world: World) -> list[str]:
