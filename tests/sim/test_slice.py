@@ -6,6 +6,7 @@ import pytest
 
 from minikafka.sim.runner import run_seed
 
+pytestmark = pytest.mark.timeout(180)
 SEEDS_PER_TEST = 10
 LOAD_S = 4.0
 
