@@ -98,8 +98,10 @@ _COMPACTED = [
     Fault("cleaner lost a living key", f.cleaner_lost_a_key, ("replica-differs",), ("2",)),
     Fault("cleaner changed a record", f.cleaned_record_changed, ("replica-differs",), ()),
 ]
+_EPOCHS = ("KIP-101", "oxia#898")  # need the golden log's three epochs
 #: (name of the base, builder, faults)
 TABLE = (
+    ("3 brokers of minikafka", f.own, _HEADER + [fault for fault in _ORDER if not fault.name.startswith(_EPOCHS)] + _BESIDE),
     ("3 brokers of Kafka 4.3", f.replicated, _HEADER + _ORDER + _BESIDE + _CLAIMS),
     ("Kafka 4.3, segments and transactions", f.few_topics, _HEADER + _SEGMENTS + _TRANSACTIONS + _BESIDE[:8]),
     ("Kafka 4.3, compacted", f.compacted, _COMPACTED),

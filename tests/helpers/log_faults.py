@@ -539,3 +539,50 @@ def cleaned_record_changed(cluster: Cluster) -> None:
     batch[-2] ^= 1
     cluster.store([seal(one) for one in batches], broker=2)
     cluster.drop_caches(2)
+
+
+# ---- logs of our own brokers ---------------------------------------------------------------------------------------------------
+
+_OWN: dict[str, Path] = {}
+
+
+def write_own_logs(directory: Path) -> None:
+    """Three minikafka brokers: 40 batches of 1 to 3 records, the leader killed after half of them unless it is 1; a clean stop."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    from minikafka.testing.cluster import ProcessCluster
+
+    with ProcessCluster(directory=directory / "cluster") as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        for future in admin.create_topics([NewTopic("rep", 1, 3, config={"index.interval.bytes": "300"})]).values():
+            future.result(20)
+
+        def write(begin: int) -> None:
+            producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0})
+            for number in range(begin, begin + 20):
+                for record in range(1 + number % 3):
+                    producer.produce("rep", f"value-{number}-{record}-xxxxxxxxxxxx".encode(), key=f"k{number}".encode())
+                assert producer.flush(30) == 0
+
+        write(0)
+        leader = cluster.metadata(["rep"]).topics[0].partitions[0].leader_id
+        victim = leader if leader != 1 else 0
+        if victim:
+            cluster.kill(victim)
+            cluster.wait_for(lambda: cluster.metadata(["rep"]).topics[0].partitions[0].leader_id not in {victim, -1}, "another leader")
+            cluster.restart(victim)
+        write(20)
+        cluster.wait_for(lambda: len(cluster.metadata(["rep"]).topics[0].partitions[0].isr_nodes) == 3, "all in sync")
+        for node in (3, 2, 1):
+            cluster.terminate(node, timeout_s=40)
+        _OWN.update({str(node.node_id): node.log_dir for node in cluster.nodes.values()})
+
+
+def own(target: Path) -> Cluster:
+    """Copies of what write_own_logs left."""
+    directories = {}
+    for broker, path in sorted(_OWN.items()):
+        directories[int(broker)] = target / f"broker-{broker}"
+        copy_tree(path, directories[int(broker)])
+    return Cluster(directories, "rep-0", topics=("rep", "__cluster_metadata"))

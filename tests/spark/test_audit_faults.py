@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.log_fault_table import TABLE
-from helpers.log_faults import Cluster, Fault, copy_tree, replicated
+from helpers.log_faults import Cluster, Fault, copy_tree, replicated, write_own_logs
 
 from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
 from minikafka.spark.engine_local import LocalEngine
@@ -17,6 +17,11 @@ from minikafka.spark.ledger import LedgerError, read_ledgers
 from minikafka.spark.scan import scan_segments
 
 CASES = [(name, build, fault) for name, build, faults in TABLE for fault in faults]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_logs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    write_own_logs(tmp_path_factory.mktemp("own"))
 
 
 def audit(cluster: Cluster, level: str = "batches") -> AuditResult:

@@ -1,0 +1,155 @@
+"""The figures of audit and load as ratios in one run, page cache warm; what starts up once (the JVM) is said apart.
+
+usage: python tests/bench/audit_speed.py [--gigabytes 1] [--processes 2] [--spark] [--rows 4000000] [--estate 10000] [--growth 1,4,16]
+The yardstick of the audit is a plain walk with crc32c over mmap in as many processes; that of the load is the encoder's own rate.
+`--estate N`: plans N partitions of ten sparse segments each. `--growth`: seconds a GB while the log grows, from hard links of a segment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from audit_scan import check, plain_scan, write_segments
+
+from minikafka.spark.audit import AuditOptions, Engine, run_audit
+from minikafka.spark.engine_local import LocalEngine
+from minikafka.spark.sources import make_plan, partition_tasks
+
+
+def best(work: Any, rounds: int = 3) -> float:
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def audit_ratios(gigabytes: float, processes: int, spark: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        for broker in (1, 2):
+            write_segments(Path(name) / f"broker-{broker}", int(gigabytes * (1 << 30)) // 2)
+        files = [str(path) for path in Path(name).rglob("*.log")]
+        total = sum(os.path.getsize(path) for path in files)
+        with multiprocessing.get_context("fork").Pool(processes) as pool:
+            plain = best(lambda: pool.map(plain_scan, files, 1))
+        print(f"{len(files)} segments, {total / 1e9:.2f} GB, {processes} processes; plain walk + crc32c: {total / plain / 1e9:.2f} GB/s")
+        engine: Engine = LocalEngine(processes)
+        both, one = [f"{name}/broker-1", f"{name}/broker-2"], [f"{name}/broker-1"]
+        each = {
+            "audit, every check, replicas compared": (both, AuditOptions()),
+            "the same, digest blake2b": (both, AuditOptions(digest="blake2b")),
+            "the same, every record decoded": (both, AuditOptions(level="records")),
+        }
+        for label, (paths, options) in each.items():
+            seconds = best(lambda paths=paths, options=options: check(run_audit(paths, engine, options)), 2)
+            print(f"  {label:42s} {total / seconds / 1e9:6.2f} GB/s  {plain / seconds:5.2f} of the plain walk")
+        alone = best(lambda: check(run_audit(one, engine, AuditOptions(self_check=True)))) * 2
+        compared = best(lambda: check(run_audit(both, engine)))
+        print(f"  comparison of two replicas costs {100 * (compared / alone - 1):.0f} % on top of checking each alone")
+        engine.close()
+        if spark:
+            from minikafka.spark.engine_spark import SparkEngine
+
+            start = time.perf_counter()
+            engine = SparkEngine(master=f"local[{processes}]")
+            check(run_audit(both, engine))
+            print(f"  Spark session and first job: {time.perf_counter() - start:.1f} s")
+            seconds = best(lambda: check(run_audit(both, engine)))
+            label = "audit on Spark, splits of 256 MiB"
+            print(f"  {label:42s} {total / seconds / 1e9:6.2f} GB/s  {plain / seconds:5.2f} of the plain walk")
+            engine.close()
+
+
+def estate(partitions: int) -> None:
+    """Sparse segments: what planning costs when there is very much to plan."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        (root / "meta.properties").write_text("version=1\ncluster.id=estate\nnode.id=1\n")
+        for number in range(partitions):
+            directory = root / f"topic-{number % 100}-{number // 100}"
+            directory.mkdir()
+            for segment in range(10):
+                with (directory / f"{segment * 1_000_000:020d}.log").open("wb") as file:
+                    file.truncate(1 << 30)
+            (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.perf_counter()
+        plan = make_plan([name])
+        tasks = sum(1 for copies in plan.replicas.values() for _ in partition_tasks(copies, "batches", "crc"))
+        seconds = time.perf_counter() - start
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        print(f"{len(plan.replicas):,} partitions, {tasks:,} segments planned in {seconds:.1f} s, {grown:.0f} MiB more memory")
+
+
+def growth(sizes: list[int], processes: int) -> None:
+    """The same segment linked into more and more partitions: seconds a GB must not grow."""
+    with tempfile.TemporaryDirectory() as name:
+        write_segments(Path(name) / "seed-1", 1 << 28)
+        seed = next(Path(name, "seed-1").rglob("*.log"))
+        engine = LocalEngine(processes)
+        for gigabytes in sizes:
+            root = Path(name) / f"size-{gigabytes}"
+            for number in range(gigabytes * 4):
+                directory = root / f"t-{number}"
+                directory.mkdir(parents=True)
+                os.link(seed, directory / seed.name)
+                (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+            total = gigabytes * 4 * seed.stat().st_size
+            seconds = best(lambda root=root: check(run_audit([str(root)], engine, AuditOptions(self_check=True))), 2)
+            memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            print(f"  {total / 1e9:6.1f} GB: {seconds / total * 1e9:.3f} s a GB, driver {memory:.0f} MiB")
+        engine.close()
+
+
+def load_ratios(rows: int, processes: int) -> None:
+    """Parquet to batches without a broker, and into three brokers on the same cores."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from minikafka.spark.load import LoadOptions, run_load
+    from minikafka.testing.cluster import ProcessCluster
+
+    with tempfile.TemporaryDirectory() as name:
+        part = 1 << 17
+        with parquet.ParquetWriter(f"{name}/t.parquet", pa.schema([("k", pa.string()), ("v", pa.binary())])) as writer:
+            for start in range(0, rows, part):
+                count = min(part, rows - start)
+                keys = pa.array([f"key-{number:08d}" for number in range(start, start + count)])
+                writer.write_table(pa.table({"k": keys, "v": pa.array([os.urandom(100) for _ in range(count)], pa.binary())}))
+        engine = LocalEngine(processes)
+        dry = run_load(f"{name}/t.parquet", LoadOptions("-:1", "t", key="k", value="v", partitions=8, dry_run=True), engine)
+        print(f"load of {rows:,} rows, 8 partitions, {processes} processes")
+        print(f"  read, partition and encode: {dry.rows_per_second / 1e6:.2f} M rows/s")
+        with ProcessCluster() as cluster:
+            options = LoadOptions(cluster.bootstrap, "t", key="k", value="v", partitions=8, replication_factor=3)
+            real = run_load(f"{name}/t.parquet", options, engine)
+        engine.close()
+        print(f"  into 3 brokers, replication 3, acks=all, on the same cores: {real.rows_per_second / 1e6:.2f} M rows/s, "
+              f"{real.rows_per_second / dry.rows_per_second:.2f} of it; reconciled: {real.reconciled}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=4_000_000)
+    parser.add_argument("--estate", type=int, default=10_000)
+    parser.add_argument("--growth", default="1,4,16")
+    parser.add_argument("--spark", action="store_true")
+    chosen = parser.parse_args()
+    if chosen.gigabytes:
+        audit_ratios(chosen.gigabytes, chosen.processes, chosen.spark)
+    if chosen.estate:
+        estate(chosen.estate)
+    if chosen.growth:
+        growth([int(size) for size in chosen.growth.split(",")], chosen.processes)
+    if chosen.rows:
+        load_ratios(chosen.rows, chosen.processes)
