@@ -219,7 +219,8 @@ def encode_rows(
     tail: instead of them, the encoded headers of each row (see header_tail).
     Raises ValueError for a record of more than 1 GiB.
     """
-    order = np.argsort(partition, kind="stable")
+    small = len(partition) > 0 and int(partition.max()) < 1 << 16
+    order = np.argsort(partition.astype(np.uint16) if small else partition, kind="stable")  # 16 bits are sorted by radix
     sorted_partition = partition[order]
     take = pa.array(order)
     values = values.take(take)

@@ -29,9 +29,7 @@ def start_session(master: str | None = None, application: str = "minikafka") -> 
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkUnavailable(f"PySpark is not installed ({error}): pip install 'minikafka[spark]'") from error
-    java_home = os.environ.get("JAVA_HOME", "")
-    if not (shutil.which("java") or (java_home and os.path.exists(os.path.join(java_home, "bin", "java")))):
-        raise SparkUnavailable("no Java on this machine (Spark needs Java 17 or later; set JAVA_HOME or PATH)")
+    _check_java()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder.appName(application)
@@ -54,6 +52,28 @@ def start_session(master: str | None = None, application: str = "minikafka") -> 
         raise SparkUnavailable(f"Spark does not start: {str(error).strip().splitlines()[0]}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+JAVA_MIN = 17
+
+
+def _check_java() -> None:
+    """Raises SparkUnavailable without a Java that this Spark can run on."""
+    import re
+    import subprocess
+
+    home = os.path.join(os.environ.get("JAVA_HOME", ""), "bin", "java")
+    java = home if os.environ.get("JAVA_HOME") and os.path.exists(home) else shutil.which("java")
+    if java is None:
+        raise SparkUnavailable(f"no Java on this machine (Spark needs Java {JAVA_MIN} or later; set JAVA_HOME or PATH)")
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SparkUnavailable(f"{java} does not run: {error}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
+    if found is None or int(found[1]) < JAVA_MIN:
+        version = f"Java {found[1]}" if found else "no Java that tells its version"
+        raise SparkUnavailable(f"{java} is {version}, Spark needs Java {JAVA_MIN} or later (set JAVA_HOME)")
 
 
 class _quiet_stderr:

@@ -123,7 +123,7 @@ def read_unit(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
         raise TableError(f"{unit.path}: {str(error).splitlines()[0]}") from error
 
 
-ROWS_MAX = 1 << 17
+ROWS_MAX = 1 << 15  # a few MiB: what a core keeps in its cache between the steps of encoding
 
 
 def _read_parquet(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -559,11 +560,14 @@ def write_own_logs(directory: Path) -> None:
         for future in admin.create_topics([NewTopic("rep", 1, 3, config={"index.interval.bytes": "300"})]).values():
             future.result(20)
 
+        now_ms = time.time_ns() // 1_000_000
+
         def write(begin: int) -> None:
             producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True, "log_level": 0})
             for number in range(begin, begin + 20):
                 for record in range(1 + number % 3):
-                    producer.produce("rep", f"value-{number}-{record}-xxxxxxxxxxxx".encode(), key=f"k{number}".encode())
+                    value, time_ms = f"value-{number}-{record}-xxxxxxxxxxxx".encode(), now_ms + 10 * number
+                    producer.produce("rep", value, key=f"k{number}".encode(), timestamp=time_ms)
                 assert producer.flush(30) == 0
 
         write(0)

@@ -1,0 +1,131 @@
+"""What an audit is given that is wrong: one clear line, the right exit status, nothing lost, no traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from helpers import log_faults
+
+from minikafka.cli.audit import audit
+from minikafka.spark.engine_spark import SparkUnavailable, start_session
+from minikafka.spark.fetch_client import BrokerError, Connection, Security
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(audit, [*arguments, "--processes", "1", "--quiet"])
+
+
+@contextlib.contextmanager
+def server(answer: bytes) -> Iterator[str]:
+    """Takes one request a connection, answers with these bytes and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        connection.recv(4096)
+                        connection.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize(("answer", "text"), [
+    (b"", "closed the connection"),
+    (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a Kafka broker"),
+    (b"\x15\x03\x03\x00\x02\x02\x0a" + bytes(40), "not a Kafka broker"),
+    ((20).to_bytes(4, "big") + (1).to_bytes(4, "big") + b"\x7f" * 16, "elements"),
+    ((4).to_bytes(4, "big") + (99).to_bytes(4, "big"), "another request"),
+])  # fmt: skip
+def test_whatever_answers_on_the_port(answer: bytes, text: str) -> None:
+    with server(answer) as place:
+        result = run("--bootstrap-server", place)
+    assert (result.exit_code, len(result.output.splitlines())) == (3, 1), result.output
+    assert text in result.output
+
+
+def test_a_refused_password_is_told_without_the_password(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="eve" password="secret";'
+    config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n")
+    with server((8).to_bytes(4, "big") + (1).to_bytes(4, "big") + (33).to_bytes(2, "big") + bytes(2)) as place:
+        result = run("--bootstrap-server", place, "--command-config", str(config))
+    assert result.exit_code == 3 and "UNSUPPORTED_SASL_MECHANISM" in result.output and "secret" not in result.output
+    assert "secret" not in repr(Security.from_properties({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN",
+                                                          "sasl.jaas.config": login}))  # fmt: skip
+
+
+@pytest.mark.parametrize(("properties", "text"), [
+    ("security.protocol=TLS", "is not known"),
+    ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI", "only PLAIN"),
+    ("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN", "no username"),
+])  # fmt: skip
+def test_settings_that_are_not_supported(tmp_path: Path, properties: str, text: str) -> None:
+    (tmp_path / "c.properties").write_text(properties)
+    result = run("--bootstrap-server", "127.0.0.1:1", "--command-config", str(tmp_path / "c.properties"))
+    assert result.exit_code == 2 and text in result.output
+
+
+def test_a_certificate_that_nobody_signed(tmp_path: Path) -> None:
+    with server(b"") as place, pytest.raises(BrokerError, match="cannot be reached"):
+        host, port = place.split(":")
+        Connection(host, int(port), Security(tls=True), timeout_s=5)
+
+
+@pytest.mark.parametrize(("version", "text"), [
+    ('openjdk version "11.0.2" 2019-01-15', "is Java 11"), ('java version "1.8.0_291"', "is Java 8"), ("what?", "no Java that tells"),
+])  # fmt: skip
+def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, text: str) -> None:
+    pytest.importorskip("pyspark")
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkUnavailable, match=text):
+        start_session("local[1]")
+
+
+def test_foreign_empty_and_huge_files_beside_the_log_do_no_harm(tmp_path: Path) -> None:
+    cluster = log_faults.replicated(tmp_path)
+    files = cluster.files()
+    (files / "notes.txt").write_text("hello")
+    (files / "00000000000000000000.log.bak").write_bytes(os.urandom(100))
+    (files / "99999999999999999999999.log").write_bytes(b"x")
+    (files / "00000000000000000000.txnindex").touch()
+    (cluster.directories[1] / "not-a-partition").mkdir()
+    (cluster.directories[1] / "lost+found").mkdir()
+    result = run(*cluster.paths, "--topic", "rep")
+    assert result.exit_code == 0, result.output
+    with (files / "00000000000000000000.timeindex").open("ab") as index:
+        index.truncate(3 << 30)  # sparse zeros
+    assert run(*cluster.paths, "--topic", "rep").exit_code in {0, 1}
+
+
+def test_a_directory_without_a_segment_is_a_missing_replica(tmp_path: Path) -> None:
+    cluster = log_faults.replicated(tmp_path)
+    for path in cluster.files(3).glob("*.log"):
+        path.unlink()
+    result = run(*cluster.paths, "--topic", "rep")
+    assert result.exit_code == 1 and "AUDIT FAIL" in result.output
+
+
+def test_a_segment_that_is_a_directory_is_unreadable_not_a_crash(tmp_path: Path) -> None:
+    cluster = log_faults.replicated(tmp_path)
+    path = cluster.segments()[0]
+    path.unlink()
+    path.mkdir()
+    result = run(*cluster.paths, "--topic", "rep")
+    assert (result.exit_code in {1, 3} and result.exception is None) or isinstance(result.exception, SystemExit)
