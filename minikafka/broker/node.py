@@ -99,7 +99,7 @@ class BrokerParts:
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
             GroupHandlers(self.groups, metadata, environment),
             ProducerIdHandlers(self.producer_ids, config.transaction_max_timeout_ms),
-            SaslHandlers(),
+            SaslHandlers(metadata),
         ):
             handlers.register(self.dispatcher)  # type: ignore[attr-defined]
 

@@ -54,9 +54,12 @@ def follower_count(cluster: MixedCluster) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
-    kills = parser.parse_args().kills
+    parser.add_argument("--only", choices=(MINI, KAFKA), help="only the quorum of this kind")
+    arguments = parser.parse_args()
+    kills, only = arguments.kills, arguments.only
     print("| quorum | leader | median ms | worst ms | kills |\n|---|---|---|---|---|")
-    for kinds in ((MINI,) * 3, (KAFKA,) * 3, (KAFKA, MINI, MINI)):
+    quorums = [(MINI,) * 3, (KAFKA,) * 3, (KAFKA, MINI, MINI)]
+    for kinds in [kinds for kinds in quorums if only is None or set(kinds) == {only}]:
         for silent in (False, True):
             found = measure(kinds, kills, silent)
             what = "paused" if silent else "killed"

@@ -29,6 +29,7 @@ def test_topics_configs_reassignments_and_deletion(controller: str, tmp_path: Pa
         cluster.start()
         for node_id in (2, 3):
             through_one_broker(cluster, node_id)
+        describe_users(cluster, is_kafka=controller == KAFKA)
         move_everything(cluster, tmp_path / "plan.json")
         delete_records(cluster, tmp_path / "plan.json")
         tool(cluster, "TopicCommand", "--delete", "--topic", "via-3")
@@ -64,6 +65,18 @@ def through_one_broker(cluster: MixedCluster, broker: int) -> None:
     assert len(cluster.partitions(topic)) == 6
     shown = tool(cluster, "kafka.admin.ConfigCommand", "--describe", "--entity-type", "topics", "--entity-name", topic, broker=5 - broker)
     assert "retention.ms=1234567" in shown
+
+
+def describe_users(cluster: MixedCluster, *, is_kafka: bool) -> None:
+    """Quotas of users through each broker, and SCRAM credentials where a controller of Apache Kafka has stored some."""
+    users = ("kafka.admin.ConfigCommand", "--entity-type", "users")
+    tool(cluster, *users, "--alter", "--entity-name", "alice", "--add-config", "producer_byte_rate=1000", broker=3)
+    if is_kafka:
+        tool(cluster, *users, "--alter", "--entity-name", "alice", "--add-config", "SCRAM-SHA-256=[password=secret]", broker=2)
+    for broker in (2, 3):
+        shown = tool(cluster, *users, "--describe", broker=broker)
+        assert "user-principal 'alice' are producer_byte_rate=1000" in shown
+        assert ("SCRAM-SHA-256=iterations=4096" in shown) == is_kafka, shown
 
 
 def move_everything(cluster: MixedCluster, plan: Path) -> None:
@@ -120,7 +133,7 @@ def test_records_have_the_versions_of_an_older_metadata_version(tmp_path: Path) 
                 cluster.wait_for_isr(topic, {2, 3})
                 if topic == "before":
                     tool(cluster, "FeatureCommand", "upgrade", "--release-version", "4.3")
-            assert cluster.errors() == []
+            assert not cluster.errors(), "\n".join(cluster.errors())
             for node_id in (3, 2, 1):
                 cluster.stop(node_id)
             found[controller] = record_versions(cluster.nodes[1].data)

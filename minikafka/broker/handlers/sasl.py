@@ -1,15 +1,18 @@
-"""SaslHandshake and SaslAuthenticate on a listener without SASL: both come too late (ILLEGAL_SASL_STATE)."""
+"""SaslHandshake and SaslAuthenticate on a listener without SASL: both come too late (ILLEGAL_SASL_STATE). And DescribeUserScramCredentials,
+for credentials that Apache Kafka's controllers stored."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from wire.errors import ErrorCode
+from wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
 from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
     from minikafka.broker.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.hosts.metadata import MetadataHost
 
 AFTER_AUTHENTICATION = "SaslAuthenticate request received after successful authentication"
 
@@ -17,10 +20,14 @@ AFTER_AUTHENTICATION = "SaslAuthenticate request received after successful authe
 class SaslHandlers:
     """Answers of a PLAINTEXT listener."""
 
+    def __init__(self, metadata: MetadataHost) -> None:
+        self._metadata = metadata
+
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve on any listener."""
         dispatcher.register(SaslHandshakeRequest, self.handshake)
         dispatcher.register(SaslAuthenticateRequest, self.authenticate)
+        dispatcher.register(DescribeUserScramCredentialsRequest, self.describe_credentials)
 
     def handshake(self, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
         """There is no mechanism to agree on."""
@@ -29,3 +36,25 @@ class SaslHandlers:
     def authenticate(self, context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
         """Every client is known to be anonymous already."""
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=AFTER_AUTHENTICATION)
+
+    def describe_credentials(
+        self, context: RequestContext, request: DescribeUserScramCredentialsRequest
+    ) -> DescribeUserScramCredentialsResponse:
+        """Mechanism and iterations of each credential; of all users when none is named (ScramImage.describe)."""
+        kind = DescribeUserScramCredentialsResponse
+        found: dict[str, list[kind.CredentialInfo]] = {}  # type: ignore[valid-type]
+        for (name, mechanism), record in self._metadata.image.scram.items():
+            found.setdefault(name, []).append(kind.CredentialInfo(mechanism=mechanism, iterations=record.iterations))
+        named = [user.name for user in request.users or []]
+        results = []
+        for name in dict.fromkeys(named or found):
+            result = kind.DescribeUserScramCredentialsResult(user=name, error_message=None, credential_infos=found.get(name, []))
+            if named.count(name) > 1:
+                result.error_code = ErrorCode.DUPLICATE_RESOURCE
+                result.error_message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+                result.credential_infos = []
+            elif name not in found:
+                result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+                result.error_message = f"Attempt to describe a user credential that does not exist: {name}"
+            results.append(result)
+        return kind(error_message=None, results=results)
