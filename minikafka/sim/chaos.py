@@ -81,6 +81,8 @@ class Chaos:
         for node in world.nodes.values():
             node.disk.heal()
             node.set_disk_speed(0.0005, 0.0)
+            # A clock that is an hour behind refuses what clients write (message.timestamp.after.max.ms).
+            node.jump_clock(-node.wall_offset_ms)
             if node.loop is not None:
                 node.loop.paused_until = min(node.loop.paused_until, world.now)
             node.is_wanted = True
