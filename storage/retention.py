@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from storage.batch_scan import batches, prepare_producer
-from storage.producer_state import ProducerStateManager, ProducerUpdate
+from storage.batch_scan import CONTROL_BIT, batches, prepare_producer
+from storage.producer_state import BATCHES_KEPT, ProducerStateManager, ProducerUpdate, add_to_sequence
 from storage.segment import Segment
 
 if TYPE_CHECKING:
     from storage.log_state import LogState
+
+RECENT_BYTES = 64 << 10
+RECENT_ENTRIES = 8
 
 # (segment, base offset of the next one or None) -> whether it may go
 _Predicate = Callable[[Segment, int | None], bool]
@@ -66,6 +69,7 @@ def rebuild_producers(log: LogState, segments: Sequence[Segment], end_offset: in
     snapshot_at = {segment.base_offset for segment in segments[-2:]}
     was_empty = not producers.entries and producers.end_offset >= end_offset
     producers.truncate_and_reload(log.log_start_offset, end_offset, wall_ms)
+    remember_recent_batches(producers, segments)
     if end_offset > producers.end_offset and not was_empty:
         for index, segment in enumerate(segments):
             after = segments[index + 1].base_offset if index + 1 < len(segments) else None
@@ -78,6 +82,43 @@ def rebuild_producers(log: LogState, segments: Sequence[Segment], end_offset: in
             replay_producers(producers, segment, start, end_offset)
     producers.advance(end_offset)
     producers.save_snapshot()
+
+
+def remember_recent_batches(producers: ProducerStateManager, segments: Sequence[Segment]) -> None:
+    """A snapshot holds the last batch of each producer, a producer may repeat its last five: the others are taken from the log's end.
+
+    Without them a producer whose answers were lost together with the broker is refused as out of order when it repeats two batches, which
+    librdkafka takes for fatal. Looks at the last `RECENT_BYTES` before the snapshot and at no fewer than `RECENT_ENTRIES` of the index.
+    """
+    wanted = {producer_id: entry for producer_id, entry in producers.entries.items() if len(entry.batches) == 1}
+    end_offset = producers.end_offset
+    holding = [segment for segment in segments if segment.base_offset < end_offset]
+    if not wanted or not holding:
+        return
+    found: dict[int, list[tuple[int, int, int, int]]] = {}
+    for segment in holding[-2:]:
+        with segment.file.map() as view:
+            for _, _, header in batches(view, _recent_position(segment), segment.size):
+                last_offset = header[0] + header[6]
+                if last_offset >= end_offset:
+                    break
+                entry = wanted.get(header[9])
+                if entry is not None and header[10] == entry.epoch and not header[5] & CONTROL_BIT:
+                    last_sequence = add_to_sequence(header[11], header[6])
+                    found.setdefault(header[9], []).append((last_sequence, last_offset, header[6], header[8]))
+    for producer_id, recent in found.items():
+        entry = wanted[producer_id]
+        if recent[-1][:2] == entry.batches[0][:2]:
+            entry.batches = recent[-BATCHES_KEPT:]
+
+
+def _recent_position(segment: Segment) -> int:
+    index = segment.offset_index
+    for number in range(index.entries - RECENT_ENTRIES, -1, -1):
+        _, position = index.entry(number)
+        if position <= segment.size - RECENT_BYTES:
+            return position
+    return 0
 
 
 def replay_producers(producers: ProducerStateManager, segment: Segment, start: int, end_offset: int) -> None:

@@ -20,6 +20,7 @@ Answer = TypeVar("Answer")
 BACKOFF_S_MIN = 0.02
 BACKOFF_S_MAX = 1.0
 CONNECT_TIMEOUT_MS = 5000
+METADATA_TIMEOUT_MS = 5000
 METADATA_AGE_S_MAX = 300.0
 TRANSPORT_ERRORS = (OSError, TimeoutError)
 
@@ -199,7 +200,12 @@ class Cluster:
         wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
         channel = await self.any_channel()
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
-        response = cast(MetadataResponse, await channel.request(request, None, self.request_timeout_ms))
+        try:
+            response = cast(MetadataResponse, await channel.request(request, None, min(self.request_timeout_ms, METADATA_TIMEOUT_MS)))
+        except TimeoutError:
+            # Silent, as a broker behind a broken network is: the next attempt must not choose it again.
+            channel.close("no answer to a metadata request in time")
+            raise
         self._take(response)
         return response
 

@@ -303,7 +303,11 @@ class Producer:
         if self._acks == 0:
             channel.send_unanswered(request, version)
             return None
-        response: Any = await channel.request(request, version, timeout_ms + 1000)
+        try:
+            response: Any = await channel.request(request, version, timeout_ms + 1000)
+        except TimeoutError:
+            channel.close("no answer to a produce request in time")
+            raise
         return cast(ProduceResponse.PartitionProduceResponse, response.responses[0].partition_responses[0])
 
     def _encode(self, queue: _PartitionQueue, batch: _Batch) -> bytearray:

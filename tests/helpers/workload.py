@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -110,8 +111,9 @@ class ConfluentWriter(Writer):
                 if not error.args[0].fatal():
                     raise
                 self.history.settled(send, Outcome.FAIL)
-                producer.purge()
-                producer.flush(5)
+                with contextlib.suppress(KafkaException):
+                    producer.purge()
+                    producer.flush(5)
                 rebuilt += 1
                 self.name = f"{process}/{rebuilt}"
                 producer, waiting = self._producer(), 0

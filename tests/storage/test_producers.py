@@ -169,6 +169,32 @@ def test_state_survives_recovery_with_and_without_snapshots(open_log: Callable[.
         assert send(again, 11, attributes=TRANSACTIONAL).is_duplicate
 
 
+@pytest.mark.parametrize("stop", ["clean", "killed twice", "in another segment"])
+def test_the_last_five_batches_are_recognised_after_a_restart_too(
+    open_log: Callable[..., Log], disk: MemoryFileSystem, stop: str
+) -> None:
+    """A snapshot holds one batch of a producer; one whose answers were lost with the broker may repeat five."""
+    config = {"segment_bytes": 900 if stop == "in another segment" else 1 << 20, "index_interval_bytes": 100}
+    log = open_log(**config)
+    for sequence in range(12):
+        send(log, sequence)
+    log.flush()
+    log.close()
+    if stop == "killed twice":
+        disk = disk.kill()
+        open_log(disk, is_clean=False, **config)
+        disk = disk.kill()
+    again = open_log(disk, is_clean=stop == "clean", **config)
+    end = again.log_end_offset
+    for sequence in (9, 7, 8, 11, 10):
+        info = send(again, sequence)
+        assert (info.is_duplicate, info.first_offset) == (True, sequence)
+    with pytest.raises(ApiError) as refused:
+        send(again, 3)
+    assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and again.log_end_offset == end
+    assert not send(again, 12).is_duplicate
+
+
 def test_silent_producers_expire_unless_in_a_transaction(open_log: Callable[..., Log]) -> None:
     log = open_log(producer_id_expiration_ms=1000)
     send(log, 0)
