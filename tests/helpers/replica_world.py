@@ -99,6 +99,7 @@ class Replica:
         self.broker_epoch = 1
         self.disk = MemoryFileSystem()
         self.lag_ms_max = LAG_MS
+        self.throttles = None
         self.is_running = False
         self.is_deaf = False
         self.answer: Answer | None = None
