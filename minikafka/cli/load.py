@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from minikafka.spark.load import LoadReport
+    from minikafka.spark.load import LoadOptions, LoadReport
 
 
 @click.command("load")
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Bytes of a record batch before compression.",
 )
-@click.option("--format", "format_name", type=click.Choice(["parquet", "csv", "jsonl"]), default=None, help="[default: from the file name]")
+@click.option("--format", "format_name", default=None, help="parquet, csv, jsonl; with --master also what Spark reads (orc, table).")
 @click.option("--delimiter", default=",", show_default=True, help="Of CSV columns.")
 @click.option(
     "--engine",
@@ -109,7 +109,10 @@ def load(
     )
     driver = _engine(engine, master, processes)
     try:
-        report = run_load(table, options, driver, Progress() if sys.stderr.isatty() and output == "table" else None)
+        if format_name in {None, "parquet", "csv", "jsonl"}:
+            report = run_load(table, options, driver, Progress() if sys.stderr.isatty() and output == "table" else None)
+        else:
+            report = _load_with_spark(table, options, driver)
     except (TableError, ValueError) as error:
         _fail(str(error), 2)
     except (LoadFailed, ProduceFailed) as error:
@@ -149,6 +152,20 @@ class Progress:
         end = "\r" if done < planned else "\n"
         text = f"  {rows:,} rows, {100 * done // max(planned, 1)} % of the table, {rows / passed:,.0f} rows/s, about {left:.0f} s left   "
         click.echo(text + end, nl=False, err=True)
+
+
+def _load_with_spark(table: str, options: LoadOptions, driver: Any) -> LoadReport:
+    """A format that only Spark reads; expressions instead of columns are allowed then."""
+    if driver.name != "spark":
+        _fail(f"--format {options.format} is read by Spark: give --master, for example --master 'local[*]'", 2)
+    from minikafka.spark.load_frame import load_dataframe
+
+    session = driver.session
+    try:
+        frame = session.table(table) if options.format == "table" else session.read.format(options.format).load(table)
+    except Exception as error:
+        _fail(f"{table}: Spark cannot read it as {options.format}: {str(error).splitlines()[0]}", 2)
+    return load_dataframe(frame, options)
 
 
 def _header(text: str) -> tuple[str, str]:

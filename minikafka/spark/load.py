@@ -125,16 +125,16 @@ def run_load(table: str, options: LoadOptions, engine: Engine, progress: Callabl
             split_bytes = _split_bytes(table, options, parallelism)
         units, columns = plan_units(table, options.format, split_bytes, options.delimiter)
         _check_columns(options, columns)
-        partitions = options.partitions or 1 if options.dry_run else _prepare_topic(options)
+        partitions = options.partitions or 1 if options.dry_run else prepare_topic(options)
         job = options.job or secrets.token_hex(8)
         groups = _group(units, parallelism)
         state = None
         if ledger is not None:
             fingerprint = job_fingerprint(options, partitions, [(unit.path, unit.begin, unit.end, unit.bytes) for unit in units])
             plan = {"parallelism": parallelism, "split_bytes": split_bytes, "topic": options.topic, "tasks": len(groups)}
-            state = _job_state(ledger, known, job, fingerprint, plan, options)
+            state = begin_job(ledger, known, job, fingerprint, plan, options)
             if state.summary is not None:
-                return _already_loaded(state, job, options, engine)
+                return already_loaded(state, job, options, engine.name)
         tasks = [
             Task(index, tuple(group), replace(options, partitions=partitions, job=job, tasks_at_once=engine.parallelism),
                  state.producers[index] if state else None)
@@ -167,7 +167,7 @@ def job_fingerprint(options: LoadOptions, partitions: int, parts: list[tuple[Any
     return hashlib.blake2b(json.dumps([shape, parts]).encode(), digest_size=16).hexdigest()
 
 
-def _job_state(
+def begin_job(
     ledger: JobLedger, known: JobState | None, job: str, fingerprint: str, plan: dict[str, Any], options: LoadOptions
 ) -> JobState:
     """The job as the ledger has it, begun when it is new. Raises LoadFailed when it cannot be resumed."""
@@ -194,12 +194,13 @@ def _producer_ids(options: LoadOptions, count: int) -> list[tuple[int, int]]:
     return found
 
 
-def _already_loaded(state: JobState, job: str, options: LoadOptions, engine: Engine) -> LoadReport:
+def already_loaded(state: JobState, job: str, options: LoadOptions, engine: str) -> LoadReport:
+    """The report of a job that was done before."""
     said = state.summary or {}
     offsets = {int(partition): (low, high) for partition, (low, high) in said["offsets"].items()}
     return LoadReport(
         options.topic, said["rows"], said["rows"], said["bytes"], said["batches"], 0, said["partitions"], len(state.producers), 0.0,
-        engine.name, offsets, job, repeated=said["rows"], already_done=True,
+        engine, offsets, job, repeated=said["rows"], already_done=True,
     )  # fmt: skip
 
 
@@ -228,20 +229,21 @@ def _run_tasks(
         left = [task for task in left if task.index not in reports]
         if not errors or not all("run the job again" in error for error in errors):
             break
-    report = _sum_up(tasks, reports, engine, time.perf_counter() - started)
+    report = sum_up(tasks, reports, engine.name, time.perf_counter() - started)
     if errors:
         raise LoadFailed(
             f"{errors[0]} ({report.acknowledged:,} rows of finished tasks are acknowledged; {len(left)} of {len(tasks)} tasks failed; "
             f"go on with --job-id {report.job})"
         )
     if ledger is not None and options is not None and state is not None:
-        _reconcile(tasks, reports, report, options)
+        reconcile(tasks, reports, report, options)
         fields = ("rows", "bytes", "batches", "partitions", "offsets")
         ledger.append(options.job, "done", {name: getattr(report, name) for name in fields})
     return report
 
 
-def _sum_up(tasks: list[Task], reports: dict[int, TaskReport], engine: Engine, seconds: float) -> LoadReport:
+def sum_up(tasks: list[Task], reports: dict[int, TaskReport], engine: str, seconds: float) -> LoadReport:
+    """What the finished tasks did together."""
     offsets: dict[int, tuple[int, int]] = {}
     for one in reports.values():
         for partition, (low, high) in one.offsets.items():
@@ -251,12 +253,12 @@ def _sum_up(tasks: list[Task], reports: dict[int, TaskReport], engine: Engine, s
     total = {name: sum(getattr(one, name) for one in reports.values()) for name in ("rows", "acknowledged", "bytes", "batches", "retries")}
     return LoadReport(
         options.topic if options else "", total["rows"], total["acknowledged"], total["bytes"], total["batches"], total["retries"],
-        options.partitions if options else 0, len(tasks), seconds, engine.name, dict(sorted(offsets.items())),
+        options.partitions if options else 0, len(tasks), seconds, engine, dict(sorted(offsets.items())),
         options.job if options else "", repeated=sum(one.repeated for one in reports.values()),
     )  # fmt: skip
 
 
-def _reconcile(tasks: list[Task], reports: dict[int, TaskReport], report: LoadReport, options: LoadOptions) -> None:
+def reconcile(tasks: list[Task], reports: dict[int, TaskReport], report: LoadReport, options: LoadOptions) -> None:
     """rows read == rows acknowledged == what the partitions' leaders have of each task's producer. Raises LoadFailed."""
     from minikafka.spark.produce_client import LoadProducer
 
@@ -288,7 +290,7 @@ def _check_columns(options: LoadOptions, columns: list[str]) -> None:
             raise TableError(f"there is no column {name!r}{hint} (columns: {', '.join(columns)})")
 
 
-def _prepare_topic(options: LoadOptions) -> int:
+def prepare_topic(options: LoadOptions) -> int:
     """Partitions of the topic, which is created when it is missing and a count was given."""
     from minikafka.spark.produce_client import LoadProducer, ProduceFailed
 

@@ -80,18 +80,19 @@ class Load:
         packed.flush(30)
 
     def _transactions(self) -> None:
-        options = {"transactional.id": "t", "log_level": 0, "transaction.timeout.ms": 10_000}
-        producer = Producer({"bootstrap.servers": self.bootstrap, **options})
-        producer.init_transactions(60)
         number = 0
         while not self.stopping.is_set():
-            number += 1
-            producer.begin_transaction()
-            for partition in range(2):
-                producer.produce("plain", b"in a transaction", partition=partition)
-                producer.produce("compact", b"%d" % number, key=b"txn-%d" % (number % 7), partition=0)
-            with contextlib.suppress(KafkaException):
-                (producer.abort_transaction if number % 3 == 0 else producer.commit_transaction)(20)
+            options = {"transactional.id": "t", "log_level": 0, "transaction.timeout.ms": 10_000}
+            producer = Producer({"bootstrap.servers": self.bootstrap, **options})
+            with contextlib.suppress(KafkaException):  # a transaction that a dying broker spoilt: another producer fences it and goes on
+                producer.init_transactions(60)
+                while not self.stopping.is_set():
+                    number += 1
+                    producer.begin_transaction()
+                    for partition in range(2):
+                        producer.produce("plain", b"in a transaction", partition=partition)
+                        producer.produce("compact", b"%d" % number, key=b"txn-%d" % (number % 7), partition=0)
+                    (producer.abort_transaction if number % 3 == 0 else producer.commit_transaction)(20)
 
 
 def audit(paths: list[str], bootstrap: str = "", level: str = "batches", proof: bool = True) -> dict[str, Any]:

@@ -52,3 +52,25 @@ def test_a_table_is_loaded_by_spark_tasks(session: Any, tmp_path: Path) -> None:
     assert (report.rows, report.acknowledged, report.engine) == (3000, 3000, "spark")
     found = sorted(json.loads(bytes(record.value))["n"] for number in range(4) for record in server.records(number))
     assert found == list(range(3000))
+
+
+def test_a_dataframe_is_loaded_once_with_expressions(session: Any, tmp_path: Path) -> None:
+    from helpers.topic_server import TopicServer
+
+    from minikafka.spark.load import LoadOptions
+    from minikafka.spark.load_frame import load_dataframe
+
+    session.range(4000).selectExpr("id n", "cast(id % 5 as string) k").repartition(3).write.orc(str(tmp_path / "t.orc"))
+    frame = session.read.orc(str(tmp_path / "t.orc"))
+    with TopicServer("t", 4) as server:
+        shape = {"key": "concat('k-', k)", "partition": "n % 4", "timestamp": "timestamp_millis(n)", "headers": (("h", "n * 2"),)}
+        options = LoadOptions(server.bootstrap, "t", job="frame", **shape)
+        first, again = load_dataframe(frame, options), load_dataframe(frame, options)
+        records = [server.records(number) for number in range(4)]
+    assert (first.rows, first.reconciled, again.already_done) == (4000, True, True)
+    for number, found in enumerate(records):
+        rows = [json.loads(bytes(record.value)) for record in found]
+        assert sorted(row["n"] for row in rows) == list(range(number, 4000, 4))
+        for record, row in zip(found, rows, strict=True):
+            assert (bytes(record.key).decode(), record.timestamp) == (f"k-{row['k']}", row["n"])
+            assert bytes(record.headers[0][1]).decode() == str(2 * row["n"])

@@ -1,0 +1,119 @@
+"""A Spark DataFrame into a topic, each row once: whatever Spark reads (ORC, Delta, tables, queries), with SQL expressions for the columns.
+
+Same ledger and same guarantees as load.py; a task is a partition of the DataFrame. So the DataFrame must give the same rows in the
+same partitions when it is computed again: files and tables do, `rand()` or an unordered shuffle does not.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from minikafka.spark.job_ledger import JobLedger
+from minikafka.spark.load import (
+    LoadFailed,
+    LoadOptions,
+    LoadReport,
+    Task,
+    TaskReport,
+    already_loaded,
+    begin_job,
+    job_fingerprint,
+    open_writer,
+    prepare_topic,
+    reconcile,
+    sum_up,
+)
+
+
+class _Name:
+    name = "spark"
+
+
+def load_dataframe(frame: Any, options: LoadOptions) -> LoadReport:
+    """Load a DataFrame; `key`, `value`, `timestamp`, `partition` and the headers' columns are SQL expressions over its columns.
+
+    Raises LoadFailed, ProduceFailed.
+    """
+    started = time.perf_counter()
+    chosen, options = _select(frame, options)
+    count = chosen.rdd.getNumPartitions()
+    with JobLedger(options.bootstrap, options.timeout_ms) as ledger:
+        partitions = prepare_topic(options)
+        job = options.job or secrets.token_hex(8)
+        fingerprint = job_fingerprint(options, partitions, [(str(chosen.schema.simpleString()), count)])
+        known = ledger.read(options.job) if options.job else None
+        plan = {"parallelism": 0, "split_bytes": 0, "topic": options.topic, "tasks": count}
+        state = begin_job(ledger, known, job, fingerprint, plan, options)
+        if state.summary is not None:
+            return already_loaded(state, job, options, "spark")
+        options = replace(options, partitions=partitions, job=job)
+        done = {index: TaskReport.from_ledger(fact) for index, fact in state.tasks.items()}
+        rows = chosen.mapInArrow(_Write(options, state.producers, frozenset(done)), "report string").collect()
+        errors = []
+        for row in rows:
+            said = json.loads(row.report)
+            report = TaskReport.from_ledger(said)
+            report.repeated = said["repeated"]
+            if said["error"]:
+                errors.append(said["error"])
+                continue
+            done[said["task"]] = report
+            ledger.append(job, "task", {"task": said["task"], **report.for_ledger()})
+        tasks = [Task(index, (), options, state.producers[index]) for index in range(count)]
+        for task in tasks:
+            done.setdefault(task.index, TaskReport())  # an empty partition says nothing
+        report = sum_up(tasks, done, _Name.name, time.perf_counter() - started)
+        if errors:
+            raise LoadFailed(f"{errors[0]} ({len(errors)} of {count} tasks failed; go on with --job-id {job})")
+        reconcile(tasks, done, report, options)
+        ledger.append(job, "done", {name: getattr(report, name) for name in ("rows", "bytes", "batches", "partitions", "offsets")})
+        return report
+
+
+def _select(frame: Any, options: LoadOptions) -> tuple[Any, LoadOptions]:
+    """The frame with plain columns for the expressions, and options that name those. Without a value expression the row becomes JSON."""
+    from pyspark.sql import functions as f
+
+    columns = [f.expr(options.value) if options.value else f.to_json(f.struct("*"), {"ignoreNullFields": "false"})]
+    columns[0] = columns[0].alias("value")  # binary stays, text is UTF-8, everything else its text (tables.as_binary)
+    named: dict[str, Any] = {"value": "value"}
+    for name in ("key", "partition", "timestamp"):
+        if getattr(options, name):
+            columns.append(f.expr(getattr(options, name)).alias(name))
+            named[name] = name
+    headers = []
+    for number, (name, expression) in enumerate(options.headers):
+        columns.append(f.expr(expression).alias(f"header_{number}"))
+        headers.append((name, f"header_{number}"))
+    return frame.select(*columns), replace(options, **named, headers=tuple(headers))
+
+
+class _Write:
+    """What Spark runs on every partition."""
+
+    def __init__(self, options: LoadOptions, producers: list[tuple[int, int]], done: frozenset[int]) -> None:
+        self.options, self.producers, self.done = options, producers, done
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        index = context.partitionId() if context is not None else 0
+        if index in self.done:
+            return
+        report = TaskReport()
+        try:
+            with open_writer(self.options, self.producers[index], report) as write:
+                row = 0
+                for batch in batches:
+                    row += write(pa.Table.from_batches([batch]), row)
+        except Exception as error:
+            report.error = str(error) or type(error).__name__
+        said = {"task": index, "error": report.error, "repeated": report.repeated, **report.for_ledger()}
+        yield pa.RecordBatch.from_pydict({"report": [json.dumps(said)]})
