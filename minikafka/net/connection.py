@@ -20,7 +20,9 @@ from wire.message import Piece
 
 RECEIVE_BYTES_INITIAL = 16 * 1024
 RECEIVE_BYTES_GROWN = 256 * 1024
-RECEIVE_BYTES_KEPT = 1 << 20
+RECEIVE_BYTES_KEPT = 16 << 20
+#: A large buffer shrinks after so many wake-ups in a row that a quarter of it would have served: fresh memory costs more than a copy.
+SMALL_RECEIVES = 64
 SENDFILE_BYTES_MIN = 24 * 1024
 JOINED_BYTES_MAX = 64 * 1024
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
@@ -72,6 +74,7 @@ class SocketConnection:
         "_ready",
         "_region_sent",
         "_regions",
+        "_small_receives",
         "_socket",
         "_start",
         "_view",
@@ -108,6 +111,7 @@ class SocketConnection:
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
+        self._small_receives = 0
         self._out: deque[Any] = deque()
         self._out_bytes = 0
         self._region_sent = 0
@@ -191,8 +195,8 @@ class SocketConnection:
             self._resize(RECEIVE_BYTES_GROWN)
         elif start == end:
             self._start = self._end = 0
-            if capacity > RECEIVE_BYTES_KEPT:
-                self._resize(RECEIVE_BYTES_GROWN)
+            if capacity > RECEIVE_BYTES_GROWN:
+                self._shrink(end, capacity)
         elif end == capacity and held > capacity // 2:
             wanted = capacity * 4
             if held >= 4:
@@ -202,6 +206,18 @@ class SocketConnection:
         elif start > 0 and capacity - end < capacity // 4:
             self._view[0:held] = self._view[start:end]
             self._start, self._end = 0, held
+
+    def _shrink(self, used: int, capacity: int) -> None:
+        """Give an empty large buffer back if it is not needed any more."""
+        self._small_receives = self._small_receives + 1 if used * 4 < capacity else 0
+        if capacity > RECEIVE_BYTES_KEPT or self._small_receives >= SMALL_RECEIVES:
+            self._small_receives = 0
+            self._resize(RECEIVE_BYTES_GROWN)
+
+    def trim(self) -> None:
+        """Give the memory of a connection back that has been silent for a while."""
+        if self._start == self._end and len(self._buffer) > RECEIVE_BYTES_INITIAL:
+            self._resize(RECEIVE_BYTES_INITIAL)
 
     def _resize(self, capacity: int) -> None:
         # A new buffer, because a bytearray with views of it cannot change its size.

@@ -168,10 +168,13 @@ class SocketListener:
             self._sweep = self._loop.call_later(max(self._limits.idle_ms / 4000, 0.05), self._drop_idle)
 
     def _drop_idle(self) -> None:
-        oldest = self._loop.time() - self._limits.idle_ms / 1000
+        now = self._loop.time()
+        idle_s = self._limits.idle_ms / 1000
         for connection in list(self.connections.values()):
-            if connection.last_active_s < oldest:
+            if connection.last_active_s < now - idle_s:
                 connection.close("idle longer than connections.max.idle.ms")
+            elif connection.last_active_s < now - idle_s / 8:
+                connection.trim()
         self._schedule_sweep()
 
     def close(self) -> None:
