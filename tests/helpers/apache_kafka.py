@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
+import random
 import re
 import shutil
 import socket
@@ -67,11 +69,14 @@ def dump_log(files: list[Path], *options: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
+    """Ports that nobody listens on, below those that the kernel gives to clients, who could take one before its node has started."""
+    found: list[int] = []
+    while len(found) < count:
+        port = random.randrange(12_000, 32_000)
+        if port not in found:
+            with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port), reuse_port=False):
+                found.append(port)
+    return found
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> None:
