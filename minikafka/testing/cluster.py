@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 
 from minikafka.testing.errors import ClusterError
+from minikafka.testing.ports import ReservedPorts
 from minikafka.testing.probe import led_epoch, metadata
 from minikafka.testing.proxy import FaultyNetwork
 from wire.errors import WireError
@@ -114,7 +115,8 @@ class ProcessCluster:
         `faulty_network` everybody reaches everybody through `network`, which cuts and delays."""
         self._owned = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="minikafka-")) if directory is None else directory
-        ports = free_ports(size + controllers)
+        self._ports = ReservedPorts(size + controllers)
+        ports = self._ports.numbers
         self.nodes: dict[int, ClusterNode] = {}
         for number in range(size):
             node_id = number + 1
@@ -225,6 +227,7 @@ class ProcessCluster:
             self._stop([node for node in self.nodes.values() if (node.controller_port is not None) == is_controller])
         if self.network is not None:
             self.network.close()
+        self._ports.release()
         if self._owned:
             shutil.rmtree(self.directory, ignore_errors=True)
 
