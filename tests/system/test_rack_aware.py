@@ -42,7 +42,7 @@ class Racks:
         connection.close()
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
         wanted = "kafka_server_brokertopicmetrics_bytesout_total"
-        return sum(sample.value for sample in samples if sample.name == wanted and sample.labels["topic"] == "near")
+        return sum(sample.value for sample in samples if sample.name == wanted and sample.labels.get("topic") == "near")
 
 
 @pytest.fixture(scope="module")
