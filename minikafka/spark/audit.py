@@ -160,11 +160,13 @@ def _confirmed(
 ) -> list[PartitionResult]:
     """Failing partitions of brokers that were not stopped cleanly are judged again: a file seen in mid-write is no fault.
 
-    A fault counts when it is seen twice and no segment was replaced, cut or deleted while it was read the second time. What never
-    holds still is left out, and said.
+    A fault counts when it is seen twice and no segment was replaced, cut or deleted while it was read the second time. On the wire
+    that cannot be seen: there the same fault must stand at the same offset in two readings, for a cleaner may have removed what a
+    record behind the plan's end replaced. What never holds still is left out, and said.
     """
     results = {(one.topic, one.partition): one for one in partitions}
     first = {key: one.verdict for key, one in results.items()}
+    before = {key: _errors(one) for key, one in results.items()}
     doubtful = {key for key, one in results.items() if _is_doubtful(one)}
     if not options.confirm:
         return partitions
@@ -183,7 +185,11 @@ def _confirmed(
                 doubtful.discard(key)
                 continue
             results[key] = later
-            if not _is_doubtful(later) or not any(changed(one.replica) for one in seen.get(key, [])):
+            replicas = [one.replica for one in seen.get(key, [])]
+            on_wire = any(replica.place is not None for replica in replicas)
+            moved = any(changed(replica) for replica in replicas) or (on_wire and not before[key] & _errors(later))
+            before[key] = _errors(later)
+            if not _is_doubtful(later) or not moved:
                 doubtful.discard(key)
             if later.verdict not in FAILING and key not in doubtful:
                 text = f"the first reading gave {first[key]}, a later one {later.verdict}: the files changed under the reader"
@@ -196,6 +202,10 @@ def _confirmed(
     if plan.findings.total("error") and any(directory.clean is False for directory in plan.directories):
         plan.findings = make_plan(paths, options.topics, options.findings_each_max, [("", -1)]).findings
     return list(results.values())
+
+
+def _errors(result: PartitionResult) -> set[tuple[str, tuple[str, ...], int]]:
+    return {(one.check, one.brokers, one.offset) for one in result.findings.kept if one.level == "error"}
 
 
 def _is_doubtful(result: PartitionResult) -> bool:

@@ -177,7 +177,8 @@ def test_brokers_of_both_kinds_under_load(tmp_path: Path) -> None:
         settled(cluster, load)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.interop
+@pytest.mark.timeout(120)
 def test_three_brokers_of_ours_under_load(tmp_path: Path) -> None:
     with MixedCluster(tmp_path, [(1, MINI, BOTH), (2, MINI, BROKER), (3, MINI, BROKER)], properties=PROPERTIES) as cluster:
         cluster.format()

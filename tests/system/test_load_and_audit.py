@@ -77,6 +77,10 @@ def test_a_leader_dies_during_a_load_and_every_row_is_there_once(tmp_path: Path)
         cluster.wait_for(lambda: in_sync(cluster), "all replicas in sync")
         live = audit(directories(cluster))
         assert (live["outcome"], live["summary"]["errors"]) == ("PASS", 0), live["findings"]
+        wire = reporting.build(run_audit([], LocalEngine(1), AuditOptions(bootstrap=cluster.bootstrap, level="records")))
+        assert (wire["outcome"], wire["summary"]["errors"]) == ("PASS", 0), wire["findings"]
+        bulk = [partition for partition in wire["partitions"] if partition["topic"] == "bulk"]
+        assert sum(partition["records_compared"] for partition in bulk) == ROWS and {len(one["replicas"]) for one in bulk} == {3}
         for node in (2, 3, 1):
             cluster.terminate(node, timeout_s=40)
         stopped = audit(directories(cluster))
