@@ -214,9 +214,9 @@ def _announce(node: Any) -> None:
         where = f", clients are told {told[0]}:{told[1]}" if told is not None else ""
         logger.info("listener %s: bound to %s:%d%s", name, listener.host, listener.port, where)
         if told is not None and told[0] in LOOPBACK and listener.host not in LOOPBACK:
-            logger.warning(
-                "listener %s is open to other machines, but tells them to connect to %s, which is themselves: set advertised.listeners to"
-                " an address that clients can reach (minikafka doctor explains)",
+            logger.info(
+                "listener %s is for clients on this machine only: they are told %s. For others set advertised.listeners to an address that"
+                " they can reach; minikafka doctor explains",
                 name,
                 told[0],
             )

@@ -7,7 +7,7 @@ heals. Connections that clients opened are not touched.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 from typing import Any
 
 from minikafka.net.network import Connection, ConnectionHandler
@@ -28,9 +28,10 @@ class BreakableNetwork(SocketNetwork):
 
     def connect(self, host: str, port: int, handler: ConnectionHandler) -> Awaitable[Connection]:
         """As SocketNetwork; to a cut port it hangs until the link heals or the caller gives up."""
-        return self._connect(host, port, handler)
+        return _Connecting(self, host, port, handler)
 
-    async def _connect(self, host: str, port: int, handler: ConnectionHandler) -> Connection:
+    async def open_link(self, host: str, port: int, handler: ConnectionHandler) -> Connection:
+        """See `connect`."""
         while port in self._cut:
             await self._healed.wait()
         link = _Link(self, port, handler)
@@ -61,6 +62,17 @@ class BreakableNetwork(SocketNetwork):
         """Close every connection that this node opened, as its death does."""
         for link in list(self._links):
             link.connection.close("the broker was killed")
+
+
+class _Connecting:
+    """Begins to connect when it is awaited: one that is given up before leaves nothing behind."""
+
+    def __init__(self, network: BreakableNetwork, host: str, port: int, handler: ConnectionHandler) -> None:
+        self._network = network
+        self._arguments = (host, port, handler)
+
+    def __await__(self) -> Generator[Any, None, Connection]:
+        return self._network.open_link(*self._arguments).__await__()
 
 
 class _Link:

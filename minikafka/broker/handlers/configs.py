@@ -41,6 +41,9 @@ _DEFAULT_ORIGINS = {
     "local.retention.bytes": ("log.local.retention.bytes", "-2"),
 }
 
+#: Unset, these follow from coarser ones (log.retention.hours); Kafka shows them as unset.
+_DERIVED = frozenset({"log.roll.ms", "log.roll.jitter.ms", "log.retention.ms"})
+
 #: (name, value or None, source)
 Synonym = tuple[str, str | None, int]
 
@@ -192,7 +195,7 @@ class ConfigHandlers:
             if synonyms:
                 value, source = synonyms[0][1], synonyms[0][2]
             else:
-                typed = getattr(self._config, entry.attribute, None)
+                typed = None if entry.name in _DERIVED else getattr(self._config, entry.attribute, None)
                 value, source = (None if typed is None else text_of(typed)), DEFAULT_SOURCE
             results.append(
                 _entry(entry.name, value, source, synonyms, entry.kind, entry.doc, request, read_only=not entry.dynamic)
