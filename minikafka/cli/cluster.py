@@ -98,7 +98,7 @@ def unregister(bootstrap: str, broker_id: int, traceback: bool) -> None:
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic; may be repeated.")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Broker property; may be repeated.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the first broker, the others follow; 0 = free ones.")
-@click.option("--http-port", type=click.IntRange(0, 65535), help="Metrics and the page /ui of the first broker, the others follow.")
+@click.option("--http-port", type=click.IntRange(0, 65535), default=0, help="Of /ui and /metrics, counting up; 0 = free ones.")
 @click.option("--log-level", default="INFO", show_default=True, help="Of the brokers' logs.")
 def up(
     brokers: int,
@@ -106,7 +106,7 @@ def up(
     topics: tuple[str, ...],
     configs: tuple[str, ...],
     port: int,
-    http_port: int | None,
+    http_port: int,
     log_level: str,
 ) -> None:
     """Start a cluster on this machine; it ends with this command (Ctrl-C)."""
