@@ -137,7 +137,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("metadata.log.segment.ms", "long", "604800000", "Age at which a segment of the metadata log is rolled."),
         _p("metadata.max.retention.bytes", "long", "104857600", "Size of metadata log and snapshots beyond which old ones are deleted."),
         _p("metadata.max.retention.ms", "long", "604800000", "Age at which metadata segments and snapshots are deleted."),
-        _accepted("metadata.max.idle.interval.ms", "int", "500"),
+        _p("metadata.max.idle.interval.ms", "int", "500", "How often an idle controller writes a no-op record; 0 = never.", low=0, effect="accepted"),
         _accepted("super.users", "string", ""),
         _accepted("allow.everyone.if.no.acl.found", "boolean", "false"),
         _p("minikafka.http.port", "int", "-1", "Port of /metrics, /healthz, /readyz and of the page /ui; 0 = any free port, -1 = none.", low=-1, high=65535),
