@@ -423,6 +423,13 @@ def _ask_for_an_id_at_once(original: Any) -> Any:
     return deliver
 
 
+def _stay_in_session(original: Any) -> Any:
+    def leave(self: Any, state: Any) -> None:
+        state.sent = None
+
+    return leave
+
+
 _DYING = (("shape", "combined"), ("min_isr", 2))
 _SMALL = (("properties", {"log.flush.offset.checkpoint.interval.ms": "500"}),)
 
@@ -557,6 +564,8 @@ MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{RAFT_LOG}:MetadataLog._disk", _raw_disk_errors),)},
     {"name": "producer-without-id", "breaks": "a producer that gets no new id at once never sends there again", "profile": "storm",
      "patches": (("minikafka.client.producer:Producer._deliver", _ask_for_an_id_at_once),), "options": (("delivery_timeout_ms", 1500),)},
+    {"name": "back-off-in-session", "breaks": "a partition in back-off stays in its leader's fetch session", "profile": "network",
+     "patches": ((f"{FETCHER}:Fetcher._leave_session", _stay_in_session),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "sequence-of-every-try", "breaks": "a producer numbers a retried batch anew", "profile": "network",
      "patches": (("minikafka.client.producer:Producer._encode", _sequence_of_every_try),), "options": (("break_probability", 0.02),)},
 ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from minikafka.sim.loop import Scheduler
 
 _STAMP = Struct("<dI")
+DELAY_S_MAX = 3.0
 RETRANSMIT_S = 0.2
 RESET_REASON = "connection reset by peer"
 #: Received buffers are overwritten when the handler returns, as a real receive buffer is by the next bytes.
@@ -98,7 +99,7 @@ class Fabric:
 
     def delay(self, link: Link) -> float:
         """Seconds for one frame."""
-        return link.delay_min + self._generator.expovariate(1.0) * link.delay_mean
+        return link.delay_min + min(self._generator.expovariate(1.0) * link.delay_mean, DELAY_S_MAX)
 
     def later(self, delay: float, callback: Callable[..., None], *arguments: Any) -> None:
         """Call back when the world is `delay` seconds older."""

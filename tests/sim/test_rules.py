@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 
 from minikafka.broker.handlers.produce_lane import _ParkedAppend
+from minikafka.broker.hosts.fetcher import Fetcher
 from minikafka.broker.hosts.partition import Partition
 from minikafka.core.metadata.image import PartitionRegistration
 from minikafka.sim.disk import Disk, DiskView
+from minikafka.sim.loop import ProcessLoop, Scheduler
+from minikafka.sim.node import SimClock
 from storage.config import LogConfig
 from storage.recovery import load_log
 from wire.batch import build_batch
 from wire.errors import ApiError, ErrorCode
+from wire.messages.fetch import FetchRequest, FetchResponse
 from wire.record import Record
 
 
@@ -73,3 +77,44 @@ def test_an_append_of_an_earlier_epoch_is_not_acknowledged_by_a_later_one(partit
     assert partition.leading().high_watermark > info.last_offset
     assert parked.try_complete() is True
     assert answers == ["NOT_LEADER_OR_FOLLOWER"]
+
+
+def test_a_partition_in_back_off_leaves_the_leaders_fetch_session(partition: Partition) -> None:
+    """The session would answer for it at once, and each answer would make it wait anew (simulator, seed 30283)."""
+    scheduler = Scheduler()
+    loop = ProcessLoop(scheduler, "n1", on_error=lambda name, context: None)
+    partition.make_follower(registration(5, leader=2))
+    config = SimpleNamespace(
+        replica_fetch_max_bytes=1 << 20, replica_fetch_wait_max_ms=500, replica_fetch_min_bytes=1, replica_fetch_response_max_bytes=1 << 20,
+        replica_socket_timeout_ms=1000, replica_fetch_backoff_ms=200,
+    )  # fmt: skip
+    manager: Any = SimpleNamespace(
+        environment=SimpleNamespace(clock=SimClock(loop), loop=loop), config=config, broker_epoch=lambda: 7,
+        replicas=SimpleNamespace(broker_id=1, throttles=None, fetches=SimpleNamespace(wake=lambda key: None)),
+    )  # fmt: skip
+    fetcher = Fetcher(manager, 2, 0)
+    sent: list[tuple[FetchRequest, Any]] = []
+    fetcher._channel = SimpleNamespace(closed=False, send=lambda request, version, answered, timeout_ms: sent.append((request, answered)))  # type: ignore[assignment]
+    fetcher.add(partition)
+    key = (partition.topic_id, 0)
+
+    def answer(code: ErrorCode | None) -> None:
+        data = FetchResponse.PartitionData(partition_index=0, error_code=code or 0, high_watermark=0, records=b"")
+        topic = FetchResponse.FetchableTopicResponse(topic_id=partition.topic_id, partitions=[data])
+        sent[-1][1](FetchResponse(session_id=9, responses=[topic] if code is not None else []), None)
+
+    def asked() -> tuple[list[tuple[bytes, int]], list[tuple[bytes, int]]]:
+        request = sent[-1][0]
+        wanted = [(topic.topic_id, entry.partition) for topic in request.topics for entry in topic.partitions]
+        return wanted, [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
+
+    fetcher.wake()
+    assert asked() == ([key], [])
+    answer(ErrorCode.NONE)
+    assert asked() == ([], [])
+    answer(ErrorCode.FENCED_LEADER_EPOCH)
+    assert asked() == ([], [key])
+    answer(None)
+    assert len(sent) == 3, "nothing is in the session, so there is nothing to ask for"
+    scheduler.run(0.3)
+    assert len(sent) == 4 and asked() == ([key], [])

@@ -157,6 +157,8 @@ class Fetcher:
         self._loop = manager.environment.loop
         self.states: dict[tuple[bytes, int], FetchState] = {}
         self._forgotten: list[tuple[bytes, int]] = []
+        #: What the leader's session has; asked for membership only.
+        self._in_session: set[tuple[bytes, int]] = set()
         self._channel: Channel | None = None
         self._endpoint: tuple[str, int] | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -178,8 +180,15 @@ class Fetcher:
     def remove(self, partition: Partition) -> None:
         """Leave a partition out of the next fetch; what is in flight for it is dropped."""
         key = (partition.topic_id, partition.index)
-        state = self.states.pop(key, None)
-        if state is not None and state.sent is not None:
+        if self.states.pop(key, None) is not None and key in self._in_session:
+            self._forgotten.append(key)
+
+    def _leave_session(self, state: FetchState) -> None:
+        """A partition that waits leaves the leader's session: the session would answer for it at once, again and again, with what made it
+        wait, and each answer would make it wait anew (AbstractFetcherThread leaves delayed partitions out of its fetches)."""
+        state.sent = None
+        key = (state.partition.topic_id, state.partition.index)
+        if key in self._in_session:
             self._forgotten.append(key)
 
     def wake(self) -> None:
@@ -257,6 +266,7 @@ class Fetcher:
         self._in_flight = 0
         self._generation += 1
         self._forgotten.clear()
+        self._in_session.clear()
         for state in self.states.values():
             state.sent = None
 
@@ -302,9 +312,12 @@ class Fetcher:
             return
         if soonest_ms is not None:
             self._wake_in(max(soonest_ms - self._clock.now_ms(), 1))
+        forgotten = self._take_forgotten() if incremental else []
+        if incremental and not topics and not forgotten and not self._in_session:
+            return  # everything waits, and the timer with it
         if incremental:
             self._session_epoch = self._session_epoch + 1 if self._session_epoch < 0x7FFFFFFF else 1
-        request = self._request(topics, self._take_forgotten() if incremental else [])
+        request = self._request(topics, forgotten)
         generation = self._generation
         self._in_flight += 1
         config = self._manager.config
@@ -333,10 +346,8 @@ class Fetcher:
                 continue
             held_ms = self._held_back_ms(state, now_ms)
             if held_ms:
-                if state.sent is not None:
-                    # Out of the leader's session, or it would send all the same.
-                    state.sent = None
-                    self._forgotten.append((topic_id, index))
+                # Out of the leader's session, or it would send all the same.
+                self._leave_session(state)
                 state.resume_ms = now_ms + held_ms
                 soonest = state.resume_ms if soonest is None else min(soonest, state.resume_ms)
                 continue
@@ -346,6 +357,7 @@ class Fetcher:
             if state.sent == position:
                 continue
             state.sent = position
+            self._in_session.add((topic_id, index))
             topics.setdefault(topic_id, []).append(
                 FetchRequest.FetchPartition(
                     partition=index,
@@ -372,7 +384,8 @@ class Fetcher:
         forgotten: dict[bytes, list[int]] = {}
         for topic_id, index in self._forgotten:
             state = self.states.get((topic_id, index))
-            if state is None or state.sent is None:
+            if (topic_id, index) in self._in_session and (state is None or state.sent is None):
+                self._in_session.discard((topic_id, index))
                 forgotten.setdefault(topic_id, []).append(index)
         self._forgotten.clear()
         return [FetchRequest.ForgottenTopic(topic_id=topic_id, partitions=indexes) for topic_id, indexes in forgotten.items()]
@@ -415,6 +428,7 @@ class Fetcher:
         if self._session_id == 0:
             self._session_id = response.session_id
             if response.session_id == 0:
+                self._in_session.clear()
                 for state in self.states.values():
                     state.sent = None
             else:
@@ -443,6 +457,7 @@ class Fetcher:
         except StorageError as error:
             logger.error("%s: stopped following: %s", partition, error)
             state.is_asking = True
+            self._leave_session(state)
         except ApiError as error:
             logger.warning("%s: what broker %d sent cannot be appended: %s", partition, self.leader_id, error)
             self._delay(state)
@@ -497,6 +512,7 @@ class Fetcher:
         partition = state.partition
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             state.is_asking = True
+            self._leave_session(state)
             task = asyncio.ensure_future(self._find_offset(state))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -512,7 +528,7 @@ class Fetcher:
     def _delay(self, state: FetchState, backoff_ms: int | None = None) -> None:
         state.backoff_ms = self._next_backoff(state.backoff_ms) if backoff_ms is None else backoff_ms
         state.resume_ms = self._clock.now_ms() + state.backoff_ms
-        state.sent = None
+        self._leave_session(state)
         self._wake_in(state.backoff_ms)
 
     async def _find_offset(self, state: FetchState) -> None:

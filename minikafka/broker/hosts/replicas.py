@@ -540,6 +540,9 @@ class ReplicaManager:
         await self._assignments.stop()
         for purgatory in (self.produces, self.fetches, self.deletes):
             purgatory.expire_all()
+        for partition in self.partitions.values():
+            # Connections are still open: nothing may be written to a log that is being closed.
+            partition.leader, partition.leader_id = None, -1
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
         if self._unlinking:
