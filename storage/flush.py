@@ -21,6 +21,7 @@ class FlushTask:
         self._truncations = log.truncations
         self._filesystem = log.filesystem
         self._directory = log.directory
+        self._active_base_offset = log.active_segment_base_offset
         self._slices: list[FileSlice] = []
         self._paths: list[str] = []
         has_records = end_offset > log.recovery_point or bool(log.unsynced_snapshots)
@@ -57,6 +58,8 @@ class FlushTask:
         for piece in self._slices:
             piece.release()
         log = self._log
+        if log.active_segment_base_offset == self._active_base_offset:
+            log.has_unsynced_names = False
         # Offsets that were truncated meanwhile may have been given to other, unsynced batches.
         if log.truncations == self._truncations:
             log.recovery_point = max(log.recovery_point, self.end_offset)

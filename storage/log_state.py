@@ -51,6 +51,8 @@ class LogState:
         self.recovery_point = 0
         self.failure: StorageError | None = None
         self.is_flush_wanted = False
+        #: Whether the newest segment's name may be lost by a power cut.
+        self.has_unsynced_names = True
         self.truncations = 0
         self.truncated_to = INT64_MAX
         self.unsynced_snapshots: list[str] = []
@@ -156,6 +158,10 @@ class LogState:
             self._drop([active], wall_ms)
         else:
             active.become_inactive()
+        if self.has_unsynced_names:
+            # A power cut must not keep the name of a segment and lose that of the one before.
+            self.filesystem.fsync_dir(self.directory)
+        self.has_unsynced_names = True
         segment = Segment.create(self.filesystem, self.directory, offset, self.config, wall_ms)
         self.segments.append(segment)
         self.bases.append(offset)

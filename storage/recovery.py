@@ -61,7 +61,15 @@ def _load(
     with contextlib.suppress(CorruptFile):
         log.topic_id = read_partition_metadata(log.filesystem, f"{log.directory}/{PARTITION_METADATA}") or bytes(16)
     bases = _clean_directory(log.filesystem, log.directory)
-    segments = [Segment.open(log.filesystem, log.directory, base, log.config, wall_ms) for base in bases]
+    unflushed_from = None if is_clean else recovery_point
+    # What will be read anyway is not asked for its indexes first.
+    segments = [
+        Segment.open(
+            log.filesystem, log.directory, base, log.config, wall_ms,
+            is_trusted=not _is_unflushed(unflushed_from, bases[index + 1] if index + 1 < len(bases) else None),
+        )
+        for index, base in enumerate(bases)
+    ]  # fmt: skip
     log.log_start_offset = max(log_start_offset, bases[0] if bases else 0)
     log.producer_state.load_snapshot_names()
     try:
@@ -72,7 +80,6 @@ def _load(
     if not log.epochs.epochs and any(segment.size for segment in segments):
         _rebuild_epochs(log, segments)
     epochs_before = log.epochs.entries
-    unflushed_from = None if is_clean else recovery_point
     may_have_holes = may_have_holes or log.config.is_compacted or _is_compacted_by_name(log.topic)
     segments = _recover(log, segments, unflushed_from, may_have_holes, wall_ms)
     log_end = segments[-1].next_offset() if segments else log.log_start_offset
@@ -148,6 +155,11 @@ def _is_compacted_by_name(topic: str) -> bool:
     return topic.startswith("__") and topic != "__cluster_metadata"
 
 
+def _is_unflushed(unflushed_from: int | None, after: int | None) -> bool:
+    """Whether a segment may hold what was not flushed; `after` is where the next one begins."""
+    return unflushed_from is not None and (after is None or after > unflushed_from)
+
+
 def _recover(
     log: Log, segments: list[Segment], unflushed_from: int | None, may_have_holes: bool, wall_ms: int
 ) -> list[Segment]:
@@ -156,7 +168,7 @@ def _recover(
     whose index had to be rebuilt loses only its own end, as in Kafka."""
     for index, segment in enumerate(segments):
         after = segments[index + 1].base_offset if index + 1 < len(segments) else None
-        is_unflushed = unflushed_from is not None and (after is None or after > unflushed_from)
+        is_unflushed = _is_unflushed(unflushed_from, after)
         if not is_unflushed and segment.is_indexed:
             continue
         log.producer_state.reset()

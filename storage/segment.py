@@ -104,14 +104,17 @@ class Segment:
 
     @classmethod
     def open(
-        cls, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, wall_ms: int
+        cls, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, wall_ms: int, *, is_trusted: bool = True
     ) -> Segment:
-        """A segment from its files. `is_indexed` is false if an index is missing or contradicts the log: recover it
-        then. Cheap: nothing is read but the last entries."""
+        """A segment from its files. `is_indexed` is false if an index is missing or contradicts the log, or if the files are
+        not trusted: recover it then. Cheap: nothing is read but the last entries."""
         segment = cls(filesystem, directory, base_offset, config)
         segment.created_ms = wall_ms
         segment.forget_recent(NO_RECENT)
         segment.size = filesystem.size(segment.log_path)
+        if not is_trusted:
+            segment.is_indexed = False
+            return segment
         try:
             segment.offset_index.open_at_rest()
             segment.time_index.open_at_rest()
