@@ -182,9 +182,12 @@ def _recover(
         if index + 1 < len(segments):
             segment.become_inactive()
         has_hole = after is not None and not may_have_holes and segment.next_offset() < after
-        if is_unflushed and (cut or has_hole):
+        # A segment that an earlier recovery removed may be back after another power cut.
+        is_overlapped = after is not None and segment.next_offset() > after
+        if is_unflushed and (cut or has_hole or is_overlapped):
             for lost in segments[index + 1 :]:
                 _remove(log.filesystem, lost)
+            log.filesystem.fsync_dir(log.directory)
             return segments[: index + 1]
     return segments
 
