@@ -166,9 +166,12 @@ class Run:
 
     def _judge(self, clients: list[Client]) -> None:
         figures, history = self.figures, self.history
-        try:
-            for client in clients:
+        for client in clients:
+            try:
                 client.join(150)
+            except AssertionError as error:
+                figures.problems.append(str(error))
+        try:
             read_everything(self.cluster.bootstrap, TOPIC, history, partitions=range(PARTITIONS), timeout_s=120, alive=self.cluster.logs)
         except AssertionError as error:
             figures.problems.append(str(error))
