@@ -32,14 +32,24 @@ def _unsigned_varint(value: int) -> bytes:
 _VARINTS = [_unsigned_varint(value) for value in range(1024)]
 
 
-_NUMBER_TABLES: dict[tuple[str, str], list[struct.Struct]] = {}
+_READERS: dict[str, list[Callable[..., tuple[Any, ...]]]] = {}
+_WRITERS: dict[tuple[str, str, str], list[Callable[..., bytes]]] = {}
 
 
-def _number_table(code: str, prefix: str = "") -> list[struct.Struct]:
-    """count -> the `struct` of that many numbers behind a prefix."""
-    table = _NUMBER_TABLES.get((code, prefix))
+def _readers(code: str) -> list[Callable[..., tuple[Any, ...]]]:
+    """count -> what reads that many numbers from a buffer at a position."""
+    table = _READERS.get(code)
     if table is None:
-        table = _NUMBER_TABLES[code, prefix] = [struct.Struct(f">{prefix}{count}{code}") for count in range(ARRAY_TABLE_MAX + 1)]
+        table = _READERS[code] = [struct.Struct(f">{count}{code}").unpack_from for count in range(ARRAY_TABLE_MAX + 1)]
+    return table
+
+
+def _writers(prefix: str, code: str, suffix: str) -> list[Callable[..., bytes]]:
+    """count -> what packs that many numbers between a prefix and a suffix."""
+    table = _WRITERS.get((prefix, code, suffix))
+    if table is None:
+        table = [struct.Struct(f">{prefix}{count}{code}{suffix}").pack for count in range(ARRAY_TABLE_MAX + 1)]
+        _WRITERS[prefix, code, suffix] = table
     return table
 
 
@@ -259,10 +269,10 @@ class _Decoder:
             source.add(depth, f"p += 16 * {count}")
             return
         if isinstance(element, FixedLeaf):
-            table = source.bind("numbers", _number_table(element.code))
+            table = source.bind("numbers", _readers(element.code))
             many = source.bind("unpack_many", struct.unpack_from)
             source.add(depth, f"if {count} <= {ARRAY_TABLE_MAX}:")
-            source.add(depth + 1, f"{target} = list({table}[{count}].unpack_from(b, p))")
+            source.add(depth + 1, f"{target} = list({table}[{count}](b, p))")
             source.add(depth, "else:")
             source.add(depth + 1, f"{target} = list({many}(f'>{{{count}}}{element.code}', b, p))")
             source.add(depth, f"p += {element.size} * {count}")
@@ -300,11 +310,10 @@ class _Encoder:
                 source.add(depth, f"if {self.differs(declared, f'{target}.{declared.name}')}:")
                 source.add(depth + 1, f"raise WireError('{self.label} has no field {declared.name}')")
         runs = _runs(node.fields)
-        ends_fixed = bool(runs) and isinstance(runs[-1][0][1], (FixedLeaf, UuidLeaf))
-        no_tags = node.tagged is not None and not node.tagged.fields
+        tags_in_last = node.tagged is not None and not node.tagged.fields and bool(runs) and _takes_empty_tags(runs[-1][0][1])
         for number, run in enumerate(runs):
-            self.run(run, target, depth, with_empty_tags=no_tags and ends_fixed and number == len(runs) - 1)
-        if node.tagged is not None and not (no_tags and ends_fixed):
+            self.run(run, target, depth, with_empty_tags=tags_in_last and number == len(runs) - 1)
+        if node.tagged is not None and not tags_in_last:
             self.tags(node.tagged, target, depth)
 
     def differs(self, declared: Field, target: str, *, is_tagged: bool = False) -> str:
@@ -321,9 +330,12 @@ class _Encoder:
         return f"{target} != {value!r}"
 
     def run(self, run: list[Named], target: str, depth: int, *, with_empty_tags: bool = False) -> None:
-        """Neighbouring constant-size fields in one packing, with the zero of an empty section of tagged fields; or one field of
-        another kind."""
+        """Neighbouring constant-size fields in one packing, or one field of another kind; with the zero of an empty section of
+        tagged fields where the last of them can take it (`_takes_empty_tags`)."""
         declared, node = run[0]
+        if isinstance(node, ArrayNode) and with_empty_tags:
+            self.array(node, f"{target}.{declared.name}", depth, declared.name, with_empty_tags=True)
+            return
         if not isinstance(node, (FixedLeaf, UuidLeaf)):
             self.value(node, f"{target}.{declared.name}", depth, declared.name)
             return
@@ -338,23 +350,23 @@ class _Encoder:
         if not node.fields:
             source.add(depth, f"{self.out}(b'\\0')")
             return
+        conditions = [self.differs(declared, f"{target}.{declared.name}", is_tagged=True) for declared, _ in node.fields]
         section, count = source.name("s"), source.name("n")
-        source.add(depth, f"{section} = None")
-        source.add(depth, f"{count} = 0")
-        for declared, inner in node.fields:
-            source.add(depth, f"if {self.differs(declared, f'{target}.{declared.name}', is_tagged=True)}:")
+        source.add(depth, f"if {' or '.join(conditions)}:")
+        source.add(depth + 1, f"{section} = bytearray()")
+        source.add(depth + 1, f"{count} = 0")
+        for condition, (declared, inner) in zip(conditions, node.fields, strict=True):
+            source.add(depth + 1, f"if {condition}:")
             body, outer = source.name("y"), self.out
-            source.add(depth + 1, f"if {section} is None: {section} = bytearray()")
-            source.add(depth + 1, f"{count} += 1")
-            source.add(depth + 1, f"{body} = []")
+            source.add(depth + 2, f"{count} += 1")
+            source.add(depth + 2, f"{body} = []")
             self.out = f"{body}.append"
-            self.run([(declared, inner)], target, depth + 1)
+            self.run([(declared, inner)], target, depth + 2)
             self.out = outer
-            source.add(depth + 1, f"{body} = b''.join({body})")
-            source.add(depth + 1, f"put_varint({section}, {declared.tag})")
-            source.add(depth + 1, f"put_varint({section}, len({body}))")
-            source.add(depth + 1, f"{section} += {body}")
-        source.add(depth, f"if {count}:")
+            source.add(depth + 2, f"{body} = b''.join({body})")
+            source.add(depth + 2, f"put_varint({section}, {declared.tag})")
+            source.add(depth + 2, f"put_varint({section}, len({body}))")
+            source.add(depth + 2, f"{section} += {body}")
         source.add(depth + 1, f"{self.out}(varint_bytes[{count}])")
         source.add(depth + 1, f"{self.out}(bytes({section}))")
         source.add(depth, "else:")
@@ -367,8 +379,10 @@ class _Encoder:
         elif isinstance(node, ArrayNode):
             self.array(node, target, depth, name)
         else:
-            local = source.name("x")
-            source.add(depth, f"{local} = {target}")
+            local = target
+            if not target.isidentifier():
+                local = source.name("x")
+                source.add(depth, f"{local} = {target}")
             if isinstance(node, NullableNode):
                 source.add(depth, f"if {local} is None:")
                 source.add(depth + 1, f"{self.out}({node.null!r})")
@@ -413,14 +427,14 @@ class _Encoder:
         self.length(node, size, depth)
         source.add(depth, f"{self.out}({local})")
 
-    def array(self, node: ArrayNode, target: str, depth: int, name: str) -> None:
+    def array(self, node: ArrayNode, target: str, depth: int, name: str, *, with_empty_tags: bool = False) -> None:
         source = self.source
         local = source.name("v")
         source.add(depth, f"{local} = {target}")
         depth = self.null(node, local, depth)
         element = node.subcon
         if isinstance(element, FixedLeaf):
-            self.numbers(node, element, local, depth)
+            self.numbers(node, element, local, depth, with_empty_tags=with_empty_tags)
             return
         self.length(node, f"len({local})", depth)
         if isinstance(element, UuidLeaf):
@@ -431,20 +445,28 @@ class _Encoder:
         self.value(element, item, depth + 1, name)
         source.add(depth + 1, "pass")
 
-
-    def numbers(self, node: ArrayNode, element: FixedLeaf, local: str, depth: int) -> None:
+    def numbers(self, node: ArrayNode, element: FixedLeaf, local: str, depth: int, *, with_empty_tags: bool) -> None:
         """Count and numbers: in one packing while they are few."""
         source = self.source
         count = source.name("n")
         prefix, plus = ("B", 1) if node.length.flexible else ("i", 0)
-        table = source.bind("counted", _number_table(element.code, prefix))
+        table = source.bind("counted", _writers(prefix, element.code, "B" if with_empty_tags else ""))
         source.add(depth, f"{count} = len({local})")
         source.add(depth, f"if {count} <= {ARRAY_TABLE_MAX}:")
-        source.add(depth + 1, f"{self.out}({table}[{count}].pack({count} + {plus}, *{local}))")
+        source.add(depth + 1, f"{self.out}({table}[{count}]({count} + {plus}, *{local}{', 0' if with_empty_tags else ''}))")
         source.add(depth, "else:")
         self.length(node, count, depth + 1)
         pack = source.bind("pack_many", struct.pack)
         source.add(depth + 1, f"{self.out}({pack}(f'>{{{count}}}{element.code}', *{local}))")
+        if with_empty_tags:
+            source.add(depth + 1, f"{self.out}(b'\\0')")
+
+
+def _takes_empty_tags(node: Construct) -> bool:
+    """Whether the packing of a struct's last field can end with the zero of an empty section of tagged fields."""
+    if isinstance(node, ArrayNode):
+        return isinstance(node.subcon, FixedLeaf) and not node.nullable
+    return isinstance(node, (FixedLeaf, UuidLeaf))
 
 
 def _check_version(message: type[Message], version: int) -> None:
