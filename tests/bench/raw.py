@@ -1,9 +1,13 @@
 """The broker's ceiling: raw pipelined Produce and Fetch frames from a C load generator, broker and load pinned to a core each.
 
-    python tests/bench/raw.py [--seconds 3] [--rounds 3] [--only produce]
+    python tests/bench/raw.py [--seconds 3] [--rounds 3] [--only produce|fetch|floor]
 
 Prints requests/s, MB/s (1 MB = 1e6 bytes), and the broker's CPU microseconds a request, medians of the rounds. Wants gcc and two cores. The
 figure to compare between machines is CPU a request; capacity is 1e6 / that.
+
+`floor` puts a C program beside the broker that only receives, computes the CRC, writes and answers (`raw_sink.c`), and shows what the same
+bytes cost to write into memory that this machine has lately used, and into memory that its host took back while it was free: on a virtual
+machine the second is several times the first, and whoever fills the page cache pays it.
 """
 
 from __future__ import annotations
@@ -75,6 +79,48 @@ def measure(
     return answers / elapsed, received / elapsed, cpu / max(answers, 1) * 1e6
 
 
+def floor(load: Path, directory: Path, seconds: float, rounds: int, broker: psutil.Process, port: int) -> None:
+    """Produce of growing batches to the broker and to the sink, in turn."""
+    sink_program = directory / "raw_sink"
+    subprocess.run(["gcc", "-O2", "-msse4.2", "-o", str(sink_program), str(HERE / "raw_sink.c")], check=True)
+    print("CPU s/GB to take, check, write and answer:        broker   sink  broker/sink")
+    for size, connections, depth, name in PRODUCE[2:]:
+        data = produce_frame("produce", size, 1)
+        costs: dict[str, list[float]] = {"broker": [], "sink": []}
+        for _ in range(rounds):
+            segments = directory / "sink"
+            segments.mkdir()
+            with subprocess.Popen([str(sink_program), str(segments)], stdout=subprocess.PIPE, text=True) as process:
+                assert process.stdout is not None
+                sink_port = int(process.stdout.readline())
+                sink = psutil.Process(process.pid)
+                sink.cpu_affinity([0])
+                for kind, target, watched in (("broker", port, broker), ("sink", sink_port, sink)):
+                    _, _, cpu_us = measure(load, target, data, connections, depth, seconds, watched)
+                    costs[kind].append(cpu_us * 1e3 / size)
+                process.kill()
+            shutil.rmtree(segments)
+        broker_cost, sink_cost = statistics.median(costs["broker"]), statistics.median(costs["sink"])
+        print(f"  {name:<46}{broker_cost:>8.2f}{sink_cost:>7.2f}{broker_cost / sink_cost:>11.2f}x", flush=True)
+    print("CPU s/GB to write 1 GiB to a new file, nothing else: " + ", ".join(page_cache_costs(directory)))
+
+
+def page_cache_costs(directory: Path, size_bytes: int = 1 << 30) -> list[str]:
+    """The cost of filling page cache after the machine had nothing to do for 10 s, and at once again."""
+    data = bytes(1 << 20)
+    found = []
+    for name, idle_s in (("memory idle for 10 s", 10.0), ("the same memory again", 0.0)):
+        time.sleep(idle_s)
+        path = directory / "filled"
+        with path.open("wb", buffering=0) as file:
+            started = time.process_time()
+            for _ in range(size_bytes >> 20):
+                file.write(data)
+            found.append(f"{name} {(time.process_time() - started) / size_bytes * 1e9:.2f}")
+        path.unlink()
+    return found
+
+
 def row(name: str, size_bytes: int, rounds: list[tuple[float, float, float]], *, sent: bool) -> str:
     rate, received, cpu = (statistics.median(column) for column in zip(*rounds, strict=True))
     megabytes = rate * size_bytes / 1e6 if sent else received / 1e6
@@ -92,7 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["produce", "fetch"])
+    parser.add_argument("--only", choices=["produce", "fetch", "floor"])
     options = parser.parse_args()
     if shutil.which("gcc") is None:
         sys.exit("gcc is needed to build the load generator")
@@ -109,6 +155,9 @@ def main() -> None:
             asyncio.run(prepare(cluster.bootstrap))
             fill = produce_frame("fetch", 16 << 10, 1)
             measure(load, node.port, fill, 1, 1, 0.3, broker)
+            if options.only == "floor":
+                floor(load, directory, options.seconds, options.rounds, broker, node.port)
+                return
             if options.only != "fetch":
                 print("Produce acks=1, one batch a request")
                 for size, connections, depth, name in PRODUCE:
