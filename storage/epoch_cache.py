@@ -1,6 +1,10 @@
 """Leader epochs of a log and the offset at which each began (LeaderEpochFileCache), kept in
 `leader-epoch-checkpoint`. The file is written through on every change but
 the loss of epochs that ended before the log's start, which loading finds again; one that is not valid is rebuilt from the log.
+
+What need not be durable at once is written over the old content: a rename makes file systems such as ext4 start writing the data, a
+millisecond that a broker pays for each of a thousand partitions that it leads anew. Torn by a power cut, the file is not valid: the
+number of entries and the end of the last line tell.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from bisect import bisect_left, bisect_right
 
 from storage.checkpoint import decode_checkpoint, encode_checkpoint
 from storage.errors import CorruptFile
-from storage.filesystem import FileSystem, write_atomically
+from storage.filesystem import FileSystem, write_all, write_atomically
 from storage.types import EpochEnd
 
 UNDEFINED = EpochEnd(-1, -1)
@@ -18,7 +22,7 @@ UNDEFINED = EpochEnd(-1, -1)
 class EpochCache:
     """Epochs and start offsets, both strictly increasing."""
 
-    __slots__ = ("_filesystem", "_starts", "epochs", "is_dirty", "is_unsynced", "latest", "path")
+    __slots__ = ("_file_size", "_filesystem", "_starts", "epochs", "is_dirty", "is_unsynced", "latest", "path")
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self._filesystem = filesystem
@@ -28,6 +32,8 @@ class EpochCache:
         self.latest = -1
         self.is_dirty = False
         self.is_unsynced = False
+        #: Bytes of the file as this object left or found it; None while it is not known to exist.
+        self._file_size: int | None = None
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -38,7 +44,9 @@ class EpochCache:
         """Read the file; no entries if it is missing. Raises CorruptFile."""
         entries: list[tuple[int, int]] = []
         if self._filesystem.exists(self.path):
-            for words in decode_checkpoint(self._filesystem.read(self.path), 2):
+            data = self._filesystem.read(self.path)
+            self._file_size = len(data)
+            for words in decode_checkpoint(data, 2):
                 try:
                     entry = int(words[0]), int(words[1])
                 except ValueError as error:
@@ -63,7 +71,6 @@ class EpochCache:
         if write:
             # As in Kafka since 3.8 an epoch that begins is synced later: the batches tell it, too.
             self.write(sync=False)
-            self.is_unsynced = True
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
@@ -87,13 +94,14 @@ class EpochCache:
         index = bisect_left(self.epochs, epoch)
         return self._starts[index] if index < len(self.epochs) and self.epochs[index] == epoch else None
 
-    def truncate_from_end(self, end_offset: int) -> None:
-        """Drop the epochs that begin at or after `end_offset`."""
+    def truncate_from_end(self, end_offset: int, *, write: bool = True, sync: bool = True) -> None:
+        """Drop the epochs that begin at or after `end_offset`. Without `sync` the file is synced with the log's next flush."""
         keep = bisect_left(self._starts, end_offset)
         if keep < len(self.epochs):
             del self.epochs[keep:], self._starts[keep:]
             self._update_latest()
-            self.write()
+            if write:
+                self.write(sync=sync)
 
     def truncate_from_start(self, start_offset: int, *, write: bool = True) -> None:
         """Drop the epochs that ended at or before `start_offset`; the one that holds it begins there now."""
@@ -104,6 +112,13 @@ class EpochCache:
             self.is_dirty = True
             if write:
                 self.write()
+
+    def learn(self, epoch: int, offset: int) -> None:
+        """Recovery found a batch: what the file says else of its offset was of records that are no more. Writes nothing."""
+        if 0 <= epoch < self.latest and self.epoch_for_offset(offset) > epoch:
+            self.truncate_from_end(offset, write=False)
+        if epoch > self.latest:
+            self.assign(epoch, offset, write=False)
 
     def take_over(self, other: EpochCache) -> None:
         """Know what another log of the same records knows, epochs without a record among it."""
@@ -118,9 +133,24 @@ class EpochCache:
             self.write()
 
     def write(self, *, sync: bool = True) -> None:
+        """Without `sync` the file is left for the log's next flush."""
         data = encode_checkpoint(f"{epoch} {start}" for epoch, start in self.entries)
-        write_atomically(self._filesystem, self.path, data, sync=sync)
+        if sync or self._file_size is None:
+            write_atomically(self._filesystem, self.path, data, sync=sync)
+        else:
+            self._overwrite(data, self._file_size)
+        self._file_size = len(data)
         self.is_dirty = False
+        self.is_unsynced = not sync
+
+    def _overwrite(self, data: bytes, size: int) -> None:
+        file = self._filesystem.open(self.path)
+        try:
+            write_all(file, data, 0)
+            if len(data) < size:
+                file.truncate(len(data))
+        finally:
+            file.close()
 
     def _update_latest(self) -> None:
         self.latest = self.epochs[-1] if self.epochs else -1

@@ -97,9 +97,10 @@ def _load(
         segments[-1].activate()
     if log.epochs.entries != epochs_before:
         log.epochs.write()
-    log.epochs.truncate_from_end(log_end)
+    log.epochs.truncate_from_end(log_end, sync=False)
     log.epochs.truncate_from_start(log.log_start_offset)
     _load_producers(log, segments, log_end, is_clean, wall_ms)
+    log.is_flush_wanted = log.is_flush_wanted or log.epochs.is_unsynced
     log.set_segments(segments, log_end)
     log.recovery_point = log_end if is_clean else min(recovery_point, log_end)
 

@@ -339,8 +339,8 @@ class Segment:
                     self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
                     last_indexed = position
                 valid = position + size
-                if header[2] > epochs.latest:
-                    epochs.assign(header[2], header[0], write=False)
+                if header[2] != epochs.latest:
+                    epochs.learn(header[2], header[0])
                 if header[9] >= 0:
                     self._replay(producers, view, position, header)
                 producers.advance(last_offset + 1)

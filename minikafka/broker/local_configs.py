@@ -13,7 +13,7 @@ from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_TOPIC
 from storage.errors import CorruptFile
 from wire.batch import iterate_batches
 from wire.errors import WireError
-from wire.records.frame import decode_metadata_record
+from wire.records.frame import decode_metadata_record, metadata_record_type
 from wire.records.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("minikafka.config")
 METADATA_DIRECTORY = "__cluster_metadata-0"
+#: All others, the changes of partitions above all, are not looked at.
+RECORD_TYPES = frozenset({ConfigRecord.RECORD_TYPE, RemoveTopicRecord.RECORD_TYPE, TopicRecord.RECORD_TYPE})
 
 
 class LocalConfigs:
@@ -76,5 +78,6 @@ def _records(filesystem: FileSystem, path: str) -> Iterator[Any]:
             if batch.is_control or batch.last_offset < start or batch.magic != 2:
                 continue
             for record in batch.records():
-                if record.offset >= start:
-                    yield decode_metadata_record(record.value or b"")
+                value = record.value or b""
+                if record.offset >= start and metadata_record_type(value) in RECORD_TYPES:
+                    yield decode_metadata_record(value)

@@ -214,3 +214,35 @@ def test_an_epoch_file_cut_within_a_number_is_rebuilt(open_log: Callable[..., Lo
         torn = disk.kill()
         torn.write(path, whole[:-cut])
         assert open_log(torn, is_clean=False).epochs.entries == [(0, 0), (1, 12)]
+
+
+def test_an_epoch_that_the_file_puts_over_older_batches_goes(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    """A leader of epoch 5 that wrote nothing, then followed one that still had batches of epoch 4: the file may be the older of the two."""
+    log = open_log()
+    fill(log, 3, epoch=4)
+    log.assign_epoch_start(5, 3)
+    stale = disk.read("/data/t-0/leader-epoch-checkpoint")
+    assert stale == b"0\n2\n4 0\n5 3\n"
+    log.truncate_to(3)
+    fill(log, 2, epoch=4)
+    killed = disk.kill()
+    killed.write("/data/t-0/leader-epoch-checkpoint", stale)
+    again = open_log(killed, is_clean=False, recovery_point=3)
+    assert again.log_end_offset == 5
+    assert again.epochs.entries == [(4, 0)]
+
+
+def test_an_epoch_without_a_record_does_not_cost_a_start_a_sync(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log()
+    fill(log, 3, epoch=4)
+    log.assign_epoch_start(5, 3)
+    log.close()
+    stopped = disk.kill()
+    stopped.fail("fsync", path_contains="leader-epoch-checkpoint")
+    again = open_log(stopped)
+    assert again.epochs.entries == [(4, 0)]
+    assert stopped.read("/data/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
+    assert again.is_flush_wanted, "the flush that comes next syncs it"
+    stopped.heal()
+    again.flush()
+    assert stopped.crash(random.Random(1)).read("/data/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"

@@ -48,6 +48,15 @@ def encode_metadata_record(record: Record, version: int | None = None) -> bytes:
     return bytes(head) + record.encode(version)
 
 
+def metadata_record_type(data: bytes | memoryview) -> int:
+    """The type of the record in a value, which is not decoded. Raises WireError."""
+    try:
+        _, position = read_unsigned_varint(data, 0)
+        return read_unsigned_varint(data, position)[0]
+    except IndexError as error:
+        raise WireError("a metadata record is cut short") from error
+
+
 def decode_metadata_record(data: bytes | memoryview) -> Record:
     """The record in a value. Raises WireError for an unknown frame, type or version, and for a cut message."""
     return decode_metadata_record_versioned(data)[0]

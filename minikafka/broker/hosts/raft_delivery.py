@@ -40,6 +40,15 @@ class RaftListener(Protocol):
         `on_commit` (the LeaderChange record is committed): the state is complete and `append` may be called."""
 
 
+class Piece(NamedTuple):
+    """A batch that is to be delivered: `records` is None for a control batch."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    records: list[tuple[int, Any]] | None
+
+
 class Subscription:
     __slots__ = ("leader", "listener", "next_offset")
 
@@ -69,6 +78,8 @@ class Delivery:
         self._scheduled: asyncio.Handle | None = None
         self._is_running = False
         self._is_stopped = False
+        #: What one listener was given in this round is what the next one gets: ((from, to), pieces).
+        self._read: tuple[tuple[int, int], list[Piece]] | None = None
 
     @property
     def offset(self) -> int:
@@ -141,6 +152,7 @@ class Delivery:
             return
         finally:
             self._is_running = False
+            self._read = None
         self._on_progress()
         if any(entry.next_offset < self._high_watermark or self._is_leader_due(entry) for entry in self.subscriptions):
             self.soon()
@@ -155,14 +167,28 @@ class Delivery:
         if entry.leader is not None and not entry.leader.is_self:
             self._tell_leader(entry)
         if before < high_watermark:
-            for batch in self._log.batches(before, high_watermark, DELIVERY_BYTES):
-                entry.next_offset = batch.next_offset
-                if not batch.is_control:
-                    listener.on_commit(batch.base_offset, batch.partition_leader_epoch, metadata_records(batch))
+            for piece in self._pieces(before, high_watermark):
+                entry.next_offset = piece.next_offset
+                if piece.records is not None:
+                    listener.on_commit(piece.base_offset, piece.epoch, piece.records)
             if entry.next_offset > before:
                 listener.on_high_watermark(entry.next_offset)
         if entry.next_offset >= high_watermark and self._is_leader_due(entry):
             self._tell_leader(entry)
+
+    def _pieces(self, start: int, end: int) -> list[Piece]:
+        if self._read is None or self._read[0] != (start, end):
+            pieces = [
+                Piece(
+                    batch.base_offset,
+                    batch.next_offset,
+                    batch.partition_leader_epoch,
+                    None if batch.is_control else metadata_records(batch),
+                )
+                for batch in self._log.batches(start, end, DELIVERY_BYTES)
+            ]
+            self._read = (start, end), pieces
+        return self._read[1]
 
     @staticmethod
     def _tell_leader(entry: Subscription) -> None:

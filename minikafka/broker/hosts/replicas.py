@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.hosts.alter_partition import AlterPartitionManager
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.throttles import ReplicationThrottles
     from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
+    from storage.config import LogConfig
     from storage.log import Log
     from storage.log_dir import LogDirectory
 
@@ -109,6 +110,9 @@ class ReplicaManager:
         self.moves: DirectoryMoves | None = None
         #: Told when configurations of topics have changed.
         self.on_topic_configs: Callable[[], None] = lambda: None
+        #: The configurations that `_settings_by_topic` was made from: a step of the metadata that changes any makes another mapping.
+        self._configs: Mapping[tuple[int, str], Mapping[str, str]] | None = None
+        self._settings_by_topic: dict[str, tuple[LogConfig, int]] = {}
         self._is_registered = False
         self._broker_epoch = broker_epoch
         self.isr_shrinks = 0
@@ -237,7 +241,7 @@ class ReplicaManager:
         self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage
     ) -> Log:
         wall_ms = self._clock.wall_ms()
-        config = self._topic_log_config(topic, image)
+        config = self._topic_settings(topic, image)[0]
         for directory in self.directories:
             log = directory.logs.get((topic, index))
             if log is None:
@@ -329,14 +333,22 @@ class ReplicaManager:
     def _cluster_defaults(self, image: MetadataImage) -> dict[str, str]:
         return {**image.config(RESOURCE_BROKER, ""), **image.config(RESOURCE_BROKER, str(self.broker_id))}
 
-    def _topic_log_config(self, topic: str, image: MetadataImage) -> Any:
-        return log_config(self._config, image.config(RESOURCE_TOPIC, topic), self._cluster_defaults(image))
+    def _topic_settings(self, topic: str, image: MetadataImage) -> tuple[LogConfig, int]:
+        """Configuration of the topic's logs, and its min.insync.replicas. Its partitions share them while no configuration changes."""
+        if self._configs is not image.configs:
+            self._configs = image.configs
+            self._settings_by_topic.clear()
+        known = self._settings_by_topic.get(topic)
+        if known is None:
+            overrides, defaults = image.config(RESOURCE_TOPIC, topic), self._cluster_defaults(image)
+            text = overrides.get("min.insync.replicas") or defaults.get("min.insync.replicas")
+            known = log_config(self._config, overrides, defaults), int(text) if text else self._config.min_insync_replicas
+            self._settings_by_topic[topic] = known
+        return known
 
     def min_isr(self, topic: str, registration: PartitionRegistration, image: MetadataImage) -> int:
         """The topic's min.insync.replicas, but not more than it has replicas (KIP-966)."""
-        overrides = image.config(RESOURCE_TOPIC, topic)
-        text = overrides.get("min.insync.replicas") or self._cluster_defaults(image).get("min.insync.replicas")
-        return min(int(text) if text else self._config.min_insync_replicas, len(registration.replicas))
+        return min(self._topic_settings(topic, image)[1], len(registration.replicas))
 
     def _apply_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
         if not delta.changed_configs:
@@ -346,7 +358,7 @@ class ReplicaManager:
         for partition in self.partitions.values():
             if names is not None and partition.topic not in names:
                 continue
-            partition.log.update_config(self._topic_log_config(partition.topic, image))
+            partition.log.update_config(self._topic_settings(partition.topic, image)[0])
             registration = partition.registration
             if partition.leader is not None and registration is not None:
                 min_isr = self.min_isr(partition.topic, registration, image)
