@@ -356,3 +356,27 @@ def test_yaml_reads_back() -> None:
     yaml = pytest.importorskip("yaml")
     value = [{"a": 1, "b": [1, 2], "c": {"d": None, "e": "x: y"}, "f": []}, {"a": True, "b": [{"x": 1}, {"y": [3]}], "c": {}, "f": "-"}]
     assert yaml.safe_load(to_yaml(value)) == value
+
+
+def test_bench_measures_everything_and_leaves_nothing(cluster: EmbeddedCluster, run: Any) -> None:
+    options = ["--seconds", "0.05", "--batch-sizes", "1KiB,100000", "--fetch-sizes", "64KiB", "--partitions", "2", "-o", "json"]
+    rows = json.loads(run("bench", *options).stdout)
+    assert [row["measure"] for row in rows] == [
+        "produce 1 KiB acks=1",
+        "produce 100 KB acks=1",
+        "produce 1 KiB acks=all",
+        "produce 100 KB acks=all",
+        "consume 64 KiB a fetch",
+        "round trip of a record, acks=all",
+        "send to receive of a record, acks=all",
+    ]
+    assert all(row["requests_per_s"] > 0 and 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"] for row in rows)
+    # One record a request: its batch, and nothing that was written before.
+    last = rows[-1]
+    assert last["megabytes_per_s"] * 1e6 / last["requests_per_s"] == pytest.approx(1075, rel=0.2)
+    assert "minikafka-bench" not in run("topics", "--list").stdout
+
+
+@pytest.mark.parametrize(("given", "said"), [("3x", "3x is not a size"), ("", "nothing is not a size"), ("2MB", "is not between")])
+def test_bench_refuses_sizes_that_are_none(run: Any, given: str, said: str) -> None:
+    assert said in run("bench", "--batch-sizes", given, status=2).output
