@@ -15,7 +15,9 @@ from minikafka.cli.session import with_admin
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
+    from minikafka.testing.embedded import EmbeddedCluster
 
+PORT, HTTP_PORT = 9092, 9404
 ENDPOINT_TYPES = {1: "broker", 2: "controller"}
 COLUMNS = ["id", "host", "port", "rack", "state", "endpoint_type"]
 
@@ -97,19 +99,21 @@ def unregister(bootstrap: str, broker_id: int, traceback: bool) -> None:
 @click.option("--directory", type=click.Path(file_okay=False), help="Keep the data here, and use them again; else they go at the end.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic; may be repeated.")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Broker property; may be repeated.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of the first broker, the others follow; 0 = free ones.")
-@click.option("--http-port", type=click.IntRange(0, 65535), default=0, help="Of /ui and /metrics, counting up; 0 = free ones.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Of the first broker, counting up; 0 = free ones.  [default: 9092 if free]")
+@click.option("--http-port", type=click.IntRange(0, 65535), help="Of /ui and /metrics, likewise.  [default: 9404 if free]")
 @click.option("--log-level", default="INFO", show_default=True, help="Of the brokers' logs.")
 def up(
     brokers: int,
     directory: str | None,
     topics: tuple[str, ...],
     configs: tuple[str, ...],
-    port: int,
-    http_port: int,
+    port: int | None,
+    http_port: int | None,
     log_level: str,
 ) -> None:
-    """Start a cluster on this machine; it ends with this command (Ctrl-C)."""
+    """Start a cluster on this machine; it ends with this command (Ctrl-C). From another terminal `minikafka cluster kill 2`, `start 2`,
+    `cut 3`, `heal` and `status` break it, mend it and look at it."""
+    from minikafka.cli.cluster_control import ControlServer
     from minikafka.testing.embedded import EmbeddedCluster
     from minikafka.testing.errors import ClusterError
 
@@ -123,22 +127,49 @@ def up(
         directory=_absolute(directory),
         cluster_id=_stored_cluster_id(directory),
         log_level=log_level,
-        first_port=port,
-        first_http_port=http_port,
+        first_port=_usual_if_free(PORT, brokers) if port is None else port,
+        first_http_port=_usual_if_free(HTTP_PORT, brokers) if http_port is None else http_port,
     )
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     try:
-        with made:
+        with made, ControlServer(made) as control:
             _announce(made)
             while not ended.wait(0.5):
-                for broker in made.brokers:
-                    broker.raise_if_dead()
+                _tell_of_deaths(made, control.ended)
             click.echo("stopping", err=True)
     except (ClusterError, OSError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
+
+
+def _usual_if_free(first: int, count: int) -> int:
+    """The port itself when it and the following ones are free here, else 0."""
+    import socket
+
+    for port in range(first, first + count):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return 0
+    return first
+
+
+def _tell_of_deaths(made: EmbeddedCluster, known: set[int]) -> None:
+    """Say it once when a broker ends that nobody asked to end. Raises ClusterError when none is left."""
+    from minikafka.testing.errors import ClusterError
+
+    for broker in made.brokers:
+        if not broker.running and broker.node_id not in known:
+            known.add(broker.node_id)
+            try:
+                broker.raise_if_dead()
+            except ClusterError as error:
+                click.echo(f"{str(error).partition(chr(10))[0]}; its log: {broker.log_dir.parent / 'broker.log'}", err=True)
+                click.echo(f"  minikafka cluster start {broker.node_id}   brings it back", err=True)
 
 
 def _absolute(directory: str | None) -> Path | None:
@@ -179,9 +210,20 @@ def _announce(made: Any) -> None:
         console.width = 200
     console.print(table)
     console.print(f"cluster {made.cluster_id} is up after {made.started_seconds:.2f} s. To try:")
-    console.print(f"  export MINIKAFKA_BOOTSTRAP={made.bootstrap_servers}", soft_wrap=True)
+    if made.brokers[0].port != PORT:
+        console.print(f"  export MINIKAFKA_BOOTSTRAP={made.bootstrap_servers}", soft_wrap=True)
     console.print("  echo hello | minikafka produce greetings")
     console.print("  minikafka consume greetings --from-beginning -n 1")
-    console.print("  minikafka top")
+    console.print("  minikafka cluster kill 2; minikafka cluster status; minikafka cluster start 2")
     click.echo(made.bootstrap_servers)
     sys.stdout.flush()
+
+
+def _add_controls() -> None:
+    from minikafka.cli.cluster_control import COMMANDS
+
+    for command in COMMANDS:
+        cluster.add_command(command)
+
+
+_add_controls()

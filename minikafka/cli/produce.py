@@ -46,10 +46,11 @@ from minikafka.client.errors import ClientError
     help="Codec.",
 )
 @click.option("--linger-ms", type=click.FloatRange(0), default=5.0, show_default=True, help="How long a batch gathers records.")
+@click.option("--timeout-ms", type=click.IntRange(1), default=120_000, show_default=True, help="How long a record is tried.")
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["none", "table", "json", "jsonl"]),
+    type=click.Choice(["none", "table", "wide", "json", "jsonl", "yaml"]),
     default="none",
     show_default=True,
     help="Where each record went.",
@@ -80,6 +81,7 @@ async def _produce(bootstrap: str, topic: str, options: dict[str, Any]) -> None:
         compression=options["compression"],
         linger_ms=options["linger_ms"],
         enable_idempotence=options["acks"] in ("all", "-1"),
+        delivery_timeout_ms=options["timeout_ms"],
     ) as producer:
         futures = []
         number = 0

@@ -1,0 +1,265 @@
+"""`minikafka cluster kill 2`, `cut 3`, `status` and the others: break a cluster that `cluster up` runs, and watch it.
+
+`cluster up` listens on a Unix socket that is named after its first port, in a directory that only its user can enter. A request is one JSON
+object on a line, the answer another: {"text": ..} or {"error": ..}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, bootstrap_option, emit, output_option, table
+
+if TYPE_CHECKING:
+    from minikafka.testing.embedded import EmbeddedCluster
+
+LINE_BYTES_MAX = 1 << 20
+ANSWER_TIMEOUT_S = 60.0
+NOTICED_TIMEOUT_S = 5.0
+
+
+def socket_path(port: int) -> Path:
+    """Of the cluster whose first broker listens on this port."""
+    return Path(tempfile.gettempdir()) / f"minikafka-{os.getuid()}" / f"{port}.sock"
+
+
+# -- the side of `cluster up` ----------------------------------------------------------------------------------------------
+
+
+class ControlServer:
+    """Carries out commands, one at a time, in a thread of its own; a context manager."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._path = socket_path(cluster.brokers[0].port)
+        self._socket: socket.socket | None = None
+        #: Nodes that have ended because somebody asked for it.
+        self.ended: set[int] = set()
+
+    def __enter__(self) -> ControlServer:
+        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        if self._path.parent.stat().st_uid != os.getuid():
+            raise OSError(f"{self._path.parent} belongs to another user")
+        # A cluster that was killed left its socket; its port is ours now.
+        self._path.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.bind(str(self._path))
+        self._socket.listen()
+        threading.Thread(target=self._serve, args=(self._socket,), name="cluster-control", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _serve(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(ANSWER_TIMEOUT_S)
+                with connection.makefile("rwb") as stream:
+                    stream.write(json.dumps(self._answer(stream.readline(LINE_BYTES_MAX))).encode() + b"\n")
+
+    def _answer(self, line: bytes) -> dict[str, str]:
+        from minikafka.testing.errors import ClusterError
+
+        try:
+            request = json.loads(line)
+            return {"text": ACTIONS[request["action"]](self, [int(node) for node in request["nodes"]], bool(request.get("wipe")))}
+        except (ClusterError, OSError) as error:
+            return {"error": str(error).partition("\n")[0]}
+        except (ValueError, KeyError, TypeError) as error:
+            return {"error": f"not a request: {error!r}"}
+
+    def _each(self, nodes: list[int], act: Callable[[Any], None], done: str, *, running: bool) -> str:
+        from minikafka.testing.errors import ClusterError
+
+        brokers = [self._cluster.broker(node) for node in nodes]
+        for broker in brokers:
+            if broker.running != running:
+                raise ClusterError(f"broker {broker.node_id} is {'not ' if running else ''}running")
+        for broker in brokers:
+            act(broker)
+        return "\n".join(f"broker {node} {done}" for node in nodes)
+
+    def kill(self, nodes: list[int], _: bool) -> str:
+        """SIGKILL."""
+        self.ended.update(nodes)
+        return self._each(nodes, lambda broker: broker.kill(), "was killed (SIGKILL)", running=True) + self._noticed(nodes)
+
+    def stop(self, nodes: list[int], _: bool) -> str:
+        """SIGTERM, and wait."""
+        self.ended.update(nodes)
+        return self._each(nodes, lambda broker: broker.terminate(), "has stopped", running=True) + self._noticed(nodes)
+
+    def _noticed(self, nodes: list[int]) -> str:
+        """Wait a moment until these nodes lead nothing and are in no in-sync set, so that the next command sees what became of it."""
+        from minikafka.testing.errors import ClusterError
+        from minikafka.testing.wait import wait_until
+
+        if not any(broker.running and not broker.paused for broker in self._cluster.brokers):
+            return "\nno broker is left"
+        gone = set(nodes)
+
+        def noticed() -> bool:
+            return not any(row["leader"] in gone or (len(row["isr"]) > 1 and gone & set(row["isr"])) for row in self._partitions())
+
+        try:
+            wait_until(noticed, "new leaders", NOTICED_TIMEOUT_S)
+        except ClusterError:
+            return "\nthe others have not noticed yet: is there a majority of controllers?"
+        return ""
+
+    def start(self, nodes: list[int], wipe: bool) -> str:
+        """Start what has ended."""
+        text = self._each(
+            nodes, lambda broker: broker.start(wipe=wipe), f"is in service{' with an empty disk' if wipe else ''}", running=False
+        )
+        self.ended.difference_update(nodes)
+        return text
+
+    def pause(self, nodes: list[int], _: bool) -> str:
+        """SIGSTOP."""
+        return self._each(nodes, lambda broker: broker.pause(), "is paused (SIGSTOP)", running=True)
+
+    def resume(self, nodes: list[int], _: bool) -> str:
+        """SIGCONT."""
+        return self._each(nodes, lambda broker: broker.resume(), "goes on", running=True)
+
+    def cut(self, nodes: list[int], _: bool) -> str:
+        """These on one side, all others on the other."""
+        for node in nodes:
+            self._cluster.broker(node)
+        self._cluster.partition_network(nodes)
+        noun = "broker" if len(nodes) == 1 else "brokers"
+        return f"no link between {noun} {', '.join(map(str, nodes))} and the others; clients reach all" + self._noticed(nodes)
+
+    def heal(self, _: list[int], __: bool) -> str:
+        """All links work."""
+        self._cluster.heal()
+        return "all links work"
+
+    def status(self, _: list[int], __: bool) -> str:
+        """Brokers and partitions as JSON: what the newest metadata say, and what each replica says of itself."""
+        cluster = self._cluster
+        controller = cluster.controller
+        brokers = [
+            {
+                "broker": b.node_id, "address": b.address, "state": "paused" if b.paused else "running" if b.running else "ended",
+                "controller": "active" if b.node_id == controller else "voter" if b.is_controller else "",
+            }
+            for b in cluster.brokers
+        ]  # fmt: skip
+        return json.dumps({"brokers": brokers, "partitions": self._partitions()})
+
+    def _partitions(self) -> list[dict[str, Any]]:
+        replicas: dict[tuple[str, int], dict[int, dict[str, Any]]] = {}
+        for broker in self._cluster.brokers:
+            if broker.running and not broker.paused:
+                for row in broker.ask("replicas"):
+                    replicas.setdefault((row["topic"], row["partition"]), {})[broker.node_id] = row
+        partitions = []
+        for (topic, index), found in sorted(replicas.items()):
+            known = self._cluster.partition(topic, index)
+            said = {node: {key: row[key] for key in REPLICA_FIELDS} for node, row in found.items()}
+            row = {"topic": topic, "partition": index, "leader": known.leader, "leader_epoch": known.leader_epoch}
+            partitions.append(row | {"replicas": list(known.replicas), "isr": sorted(known.isr), "said": said})
+        return partitions
+
+
+REPLICA_FIELDS = ("role", "leader_epoch", "log_start_offset", "high_watermark", "log_end_offset")
+ACTIONS: dict[str, Callable[[ControlServer, list[int], bool], str]] = {
+    name: getattr(ControlServer, name) for name in ("kill", "stop", "start", "pause", "resume", "cut", "heal", "status")
+}
+
+
+# -- the side of the commands -----------------------------------------------------------------------------------------------
+
+
+def ask(bootstrap: str, action: str, nodes: tuple[int, ...] = (), *, wipe: bool = False) -> str:
+    """Send a request to the cluster that listens on one of these addresses; its answer. Exits with an error."""
+    ports = [int(port) for port in (address.rpartition(":")[2] for address in bootstrap.split(",")) if port.isdigit()]
+    for port in ports:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(ANSWER_TIMEOUT_S)
+        with connection, contextlib.suppress(OSError):
+            connection.connect(str(socket_path(port)))
+            with connection.makefile("rwb") as stream:
+                stream.write(json.dumps({"action": action, "nodes": nodes, "wipe": wipe}).encode() + b"\n")
+                stream.flush()
+                answer = json.loads(stream.readline(LINE_BYTES_MAX) or b'{"error": "the cluster is stopping"}')
+            if "error" in answer:
+                click.echo(f"error: {answer['error']}", err=True)
+                sys.exit(EXIT_REFUSED)
+            return str(answer["text"])
+    click.echo(f"error: no cluster at {bootstrap} was started here by minikafka cluster up; -b names its first broker", err=True)
+    sys.exit(EXIT_UNREACHABLE)
+
+
+def _command(name: str, text: str, *, takes_nodes: bool = True) -> click.Command:
+    def callback(bootstrap: str, nodes: tuple[int, ...] = (), wipe: bool = False) -> None:
+        click.echo(ask(bootstrap, name, nodes, wipe=wipe))
+
+    function: Any = bootstrap_option(callback)
+    if takes_nodes:
+        function = click.argument("nodes", type=int, nargs=-1, required=True, metavar="NODE...")(function)
+    if name == "start":
+        function = click.option("--wipe", is_flag=True, help="With an empty disk.")(function)
+    return click.command(name, help=text)(function)
+
+
+@click.command("status")
+@bootstrap_option
+@click.option("--topic", help="Only partitions of this topic.")
+@output_option
+def status(bootstrap: str, topic: str | None, output: str) -> None:
+    """Brokers, leaders and epochs, in-sync sets, and each replica's own words: role, leader epoch, log end, high watermark."""
+    found = json.loads(ask(bootstrap, "status"))
+    found["partitions"] = [row for row in found["partitions"] if topic in (None, row["topic"])]
+    if output != "table":
+        emit([found], output, ["brokers", "partitions"])
+        return
+    if topic is None:
+        click.echo(table(found["brokers"], ["broker", "address", "state", "controller"]))
+    nodes = [str(row["broker"]) for row in found["brokers"]]
+    rows = [
+        {
+            "partition": f"{row['topic']}-{row['partition']}", "leader": row["leader"], "epoch": row["leader_epoch"],
+            "in_sync": ",".join(map(str, row["isr"])),
+            **{f"on_{node}": _words(row["said"][node]) for node in nodes if node in row["said"]},
+        }
+        for row in found["partitions"]
+    ]  # fmt: skip
+    click.echo(table(rows, ["partition", "leader", "epoch", "in_sync", *(f"on_{node}" for node in nodes)]), nl=False)
+
+
+def _words(said: dict[str, Any]) -> str:
+    role = {"leader": "leads", "follower": "follows"}.get(said["role"], said["role"])
+    return f"{role} in {said['leader_epoch']}, end {said['log_end_offset']}, hw {said['high_watermark']}"
+
+
+COMMANDS = [
+    _command("kill", "Kill brokers of `cluster up` with SIGKILL."),
+    _command("stop", "Stop brokers of `cluster up` in order: leaderships move away first."),
+    _command("start", "Start brokers of `cluster up` that have ended."),
+    _command("pause", "Let brokers of `cluster up` hang with their connections open (SIGSTOP)."),
+    _command("resume", "Let paused brokers go on."),
+    _command("cut", "Cut brokers of `cluster up` off from the other brokers; clients reach all."),
+    _command("heal", "Make all links work again.", takes_nodes=False),
+    status,
+]

@@ -1,0 +1,63 @@
+"""`minikafka cluster kill` and the others, without the command that starts the cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner, Result
+
+from minikafka.cli.cluster_control import ControlServer, socket_path
+from minikafka.cli.main import cli
+from minikafka.testing import EmbeddedCluster
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(3, topics=["t"]) as made, ControlServer(made):
+        yield made
+
+
+def say(cluster: EmbeddedCluster, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["cluster", *words, "-b", cluster.bootstrap_servers])
+
+
+def test_a_broker_is_killed_and_comes_back(cluster: EmbeddedCluster) -> None:
+    leader = cluster.leader("t", 0)
+    killed = say(cluster, "kill", str(leader))
+    assert (killed.exit_code, killed.output) == (0, f"broker {leader} was killed (SIGKILL)\n")
+    state = json.loads(say(cluster, "status", "-o", "json", "--topic", "t").output)[0]
+    assert [row["state"] for row in state["brokers"] if row["broker"] == leader] == ["ended"]
+    assert state["partitions"][0]["leader"] != leader and state["partitions"][0]["leader_epoch"] == 1
+    again = say(cluster, "kill", str(leader))
+    assert again.exit_code == 1 and f"broker {leader} is not running" in again.output
+    assert say(cluster, "start", "--wipe", str(leader)).output == f"broker {leader} is in service with an empty disk\n"
+    cluster.wait_healthy()
+
+
+def test_a_broker_is_cut_off_and_links_heal(cluster: EmbeddedCluster) -> None:
+    leader = cluster.leader("t", 0)
+    assert "no link between" in say(cluster, "cut", str(leader)).output
+    shown = say(cluster, "status", "--topic", "t").output
+    assert shown.count("leads in") == 2, shown
+    assert say(cluster, "heal").output == "all links work\n"
+    cluster.wait_healthy()
+    assert say(cluster, "status", "--topic", "t").output.count("leads in") == 1
+
+
+def test_stop_pause_and_resume(cluster: EmbeddedCluster) -> None:
+    assert say(cluster, "stop", "3").output == "broker 3 has stopped\n"
+    assert say(cluster, "start", "3").output == "broker 3 is in service\n"
+    assert say(cluster, "pause", "2").exit_code == 0
+    assert cluster.broker(2).paused
+    assert say(cluster, "resume", "2").exit_code == 0
+    cluster.wait_healthy()
+
+
+def test_wrong_requests(cluster: EmbeddedCluster) -> None:
+    unknown = say(cluster, "kill", "9")
+    assert unknown.exit_code == 1 and "there is no broker 9" in unknown.output
+    elsewhere = CliRunner().invoke(cli, ["cluster", "status", "-b", "localhost:1"])
+    assert elsewhere.exit_code == 3 and "minikafka cluster up" in elsewhere.output
+    assert socket_path(cluster.brokers[0].port).parent.stat().st_mode & 0o077 == 0

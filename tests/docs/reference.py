@@ -1,0 +1,164 @@
+"""Makes the pages of docs/ that are made from the code and from docs/compatibility.toml: `python tests/docs/reference.py`."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+
+#: What the commands are for; every command is in one group.
+GROUPS: dict[str, list[str]] = {
+    "Run": ["start", "storage", "cluster", "demo"],
+    "Look": ["health", "doctor", "top", "metadata-quorum", "log-dirs", "features", "broker-api-versions", "dump-log"],
+    "Records": ["produce", "consume", "console-producer", "console-consumer", "get-offsets", "delete-records"],
+    "Topics, groups, configurations": ["topics", "configs", "consumer-groups", "leader-election", "reassign-partitions"],
+    "Prove, load, measure": [
+        "audit", "load", "verifiable-producer", "verifiable-consumer", "producer-perf-test", "consumer-perf-test", "bench", "sim",
+    ],
+    "Shell": ["completion", "install-shims"],
+}  # fmt: skip
+
+COMMAND_LINE = """# Command line
+
+`minikafka COMMAND --help` has every option. Commands that Apache Kafka has too carry its name without `kafka-` and `.sh`, its flags and its
+output; `minikafka install-shims DIR` writes `kafka-topics.sh` and the others. They work against Apache Kafka as well.
+
+"""
+
+CONVENTIONS = """## Common to all
+
+| | |
+|---|---|
+| where | `-b HOST:PORT`, else `MINIKAFKA_BOOTSTRAP`, else `KAFKA_BOOTSTRAP_SERVERS`, else `localhost:9092` |
+| format | `-o table`, `wide`, `json`, `jsonl`, `yaml`; results go to the standard output, everything else to stderr |
+| colour | only to a terminal, and not with `NO_COLOR` |
+| completion | `eval "$(minikafka completion bash)"` (zsh, fish): commands, options, and the topics and groups that the cluster has |
+| errors | one line: what, why, what to do; `--traceback` shows the rest |
+
+## Exit status
+
+| status | means |
+|---|---|
+| 0 | done |
+| 1 | the cluster refused, or the data are not as asked (`health`: not healthy; `audit`: divergence or corruption) |
+| 2 | wrong usage or configuration |
+| 3 | the cluster cannot be reached or does not answer in time (`audit`: something could not be compared) |
+| 130 | interrupted |
+
+## Breaking a cluster of `cluster up`
+
+| | |
+|---|---|
+| `minikafka cluster kill 2` | SIGKILL; `stop 2` in order, `start 2` again, `start --wipe 2` with an empty disk |
+| `minikafka cluster pause 2` | SIGSTOP: it hangs with its connections open; `resume 2` |
+| `minikafka cluster cut 1` | no link between broker 1 and the other brokers; clients reach all; `heal` |
+| `minikafka cluster status` | leaders and epochs, in-sync sets, and what each replica says of itself |
+
+[How replication works](replication.md) is a tour with these.
+"""
+
+
+def command_line_page() -> str:
+    """docs/command-line.md."""
+    from minikafka.cli.main import COMMANDS
+
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS), set(grouped) ^ set(COMMANDS)
+    parts = [COMMAND_LINE]
+    for title, names in GROUPS.items():
+        rows = "".join(f"| `minikafka {name}` | {COMMANDS[name][2]} |\n" for name in names)
+        parts.append(f"## {title}\n\n| command | does |\n|---|---|\n{rows}\n")
+    return "".join(parts) + CONVENTIONS
+
+
+def data() -> dict[str, list[dict[str, Any]]]:
+    """docs/compatibility.toml."""
+    return tomllib.loads((DOCS / "compatibility.toml").read_text())
+
+
+def _rested_on(tests: list[str]) -> str:
+    return ", ".join(f"`{test.removeprefix('tests/')}`" for test in tests)
+
+
+def served() -> dict[int, tuple[int, int]]:
+    """API key -> lowest and highest version, as a running broker says."""
+    from minikafka.client.maintenance import Maintenance
+    from minikafka.testing import EmbeddedBroker
+
+    async def ask(admin: Maintenance) -> Any:
+        await admin.cluster.refresh([])
+        return await admin.api_versions(1)
+
+    import asyncio
+
+    async def go(address: str) -> Any:
+        async with Maintenance(address) as admin:
+            return await ask(admin)
+
+    with EmbeddedBroker() as broker:
+        answer = asyncio.run(go(broker.bootstrap_servers))
+    return {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+
+
+def compatibility_page() -> str:
+    """docs/compatibility.md; starts a broker."""
+    from wire.registry import apis
+
+    found = data()
+    lines = ["# Compatibility", ""]
+    lines += [
+        "Each line is what the tests that it names do, with real brokers. Made from `docs/compatibility.toml` and from a running broker's"
+    ]
+    lines += [
+        "ApiVersions by `tests/docs/reference.py`.",
+        "",
+        "## Clients",
+        "",
+        "| client | from version | what | tests |",
+        "|---|---|---|---|",
+    ]
+    seen = ""
+    for row in found["client"]:
+        name = "" if row["name"] == seen else row["name"]
+        seen = row["name"]
+        lines.append(f"| {name} | {row.get('version', '') if name else ''} | {row['what']} | {_rested_on(row['tests'])} |")
+    lines += ["", "## Apache Kafka", "", "| what | tests |", "|---|---|"]
+    lines += [f"| {row['what']} | {_rested_on(row['tests'])} |" for row in found["kafka"]]
+    lines += [
+        "",
+        "More of it, line by line: `tests/interop/README.md`.",
+        "",
+        "## APIs",
+        "",
+        "What a broker serves to clients, beside Apache Kafka 4.3. An empty cell is not served.",
+        "",
+    ]
+    lines += ["| key | API | Kafka 4.3 | minikafka |", "|---|---|---|---|"]
+    ours = served()
+    for api in apis():
+        if "broker" not in api.listeners:
+            continue
+        low, high = ours.get(api.key, (-1, -1))
+        lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
+    lines += [
+        "",
+        "Not implemented: transactions, KIP-848 consumer groups, share groups, streams groups, ACLs, delegation tokens, client telemetry.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _span(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} to {high}"
+
+
+PAGES = {"command-line.md": command_line_page, "compatibility.md": compatibility_page}
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    for page, make in PAGES.items():
+        (DOCS / page).write_text(make())
+        print(f"wrote docs/{page}")

@@ -1,0 +1,34 @@
+"""What docs/ says can be pasted: the commands work and print what the page shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.pages import Reader, blocks, normal
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("page", ["quickstart.md", pytest.param("replication.md", marks=pytest.mark.docs)])
+def test_the_page_can_be_pasted(page: str, tmp_path: Path) -> None:
+    found = blocks((DOCS / page).read_text())
+    assert found and found[0].note == "terminal"
+    with Reader(tmp_path) as reader:
+        for block in found:
+            printed = reader.run(block)
+            if block.expected is not None:
+                assert normal(printed) == normal(block.expected), f"{page}, after:\n{block.code}\n{printed}"
+
+
+def test_a_page_that_lies_is_found_out(tmp_path: Path) -> None:
+    page = (
+        "```bash\necho 3 apples\n```\n\n```text\n4 apples\n```\n\n```bash\necho pears\n```\n\n```text\nplums\n```\n\n```bash\nfalse\n```\n"
+    )
+    true, lie, failure = blocks(page)
+    with Reader(tmp_path) as reader:
+        assert normal(reader.run(true)) == normal(true.expected or "")
+        assert normal(reader.run(lie)) != normal(lie.expected or "")
+        with pytest.raises(AssertionError, match="false"):
+            reader.run(failure)

@@ -1,0 +1,41 @@
+"""The pages that are made are up to date, what they rest on exists, and the site builds without a warning."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "docs"))
+reference = __import__("reference")
+
+
+@pytest.mark.parametrize("page", reference.PAGES)
+def test_made_pages_are_up_to_date(page: str) -> None:
+    assert (ROOT / "docs" / page).read_text() == reference.PAGES[page](), "python tests/docs/reference.py makes it anew"
+
+
+@pytest.mark.parametrize("row", [row for rows in reference.data().values() for row in rows], ids=lambda row: row["what"][:40])
+def test_each_line_rests_on_tests(row: dict[str, Any]) -> None:
+    for test in row["tests"]:
+        path, _, name = test.partition("::")
+        text = (ROOT / path).read_text()
+        assert re.search(rf"^\s*(async )?def {name or 'test_'}", text, re.MULTILINE), test
+    if "package" in row:
+        installed = [int(part) for part in metadata.version(row["package"]).split(".")[:2]]
+        assert installed >= [int(part) for part in row["version"].split(".")], f"{row['package']} {installed} is older than the page says"
+
+
+def test_the_site_builds(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env={"NO_MKDOCS_2_WARNING": "1", "PATH": ""})
+    assert done.returncode == 0, done.stdout + done.stderr
+    for page in (ROOT / "docs").glob("*.md"):
+        made = tmp_path / "site" / ("index.html" if page.stem == "index" else f"{page.stem}/index.html")
+        assert made.exists(), f"{page.name} is not in the navigation of mkdocs.yml"
