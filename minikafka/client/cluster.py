@@ -92,8 +92,8 @@ class Cluster:
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
         self._network = network
-        self._channels: dict[tuple[str, int], Channel] = {}
-        self._opening: dict[tuple[str, int], asyncio.Task[Channel]] = {}
+        self._channels: dict[tuple[str, int, str], Channel] = {}
+        self._opening: dict[tuple[str, int, str], asyncio.Task[Channel]] = {}
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.cluster_id: str | None = None
@@ -112,9 +112,10 @@ class Cluster:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
-    async def channel_at(self, host: str, port: int) -> Channel:
-        """A connection to an address. Raises OSError or TimeoutError."""
-        key = (host, port)
+    async def channel_at(self, host: str, port: int, purpose: str = "") -> Channel:
+        """A connection to an address. Raises OSError or TimeoutError. Brokers answer a connection's requests in their order: what is
+        made to wait, as fetches are, has a connection of its own `purpose`."""
+        key = (host, port, purpose)
         channel = self._channels.get(key)
         if channel is not None and not channel.closed:
             return channel
@@ -123,27 +124,28 @@ class Cluster:
             task = self._opening[key] = asyncio.ensure_future(self._open(key))
         return await asyncio.shield(task)
 
-    async def _open(self, key: tuple[str, int]) -> Channel:
+    async def _open(self, key: tuple[str, int, str]) -> Channel:
         try:
             if self._network is None:
                 self._network = SocketNetwork(asyncio.get_running_loop())
-            channel = await Channel.open(self._network, *key, client_id=self.client_id, timeout_ms=CONNECT_TIMEOUT_MS)
+            host, port, _ = key
+            channel = await Channel.open(self._network, host, port, client_id=self.client_id, timeout_ms=CONNECT_TIMEOUT_MS)
             self._channels[key] = channel
             return channel
         finally:
             self._opening.pop(key, None)
 
-    async def channel_to(self, node_id: int) -> Channel:
-        """A connection to a broker. Raises OSError or TimeoutError; ConnectionError for a broker that metadata does not name."""
+    async def channel_to(self, node_id: int, purpose: str = "") -> Channel:
+        """A connection to a broker, as `channel_at`. Raises OSError or TimeoutError; ConnectionError for a broker that nobody knows."""
         broker = self.brokers.get(node_id)
         if broker is None:
             raise ConnectionError(f"broker {node_id} is not in the cluster's metadata")
-        return await self.channel_at(broker.host, broker.port)
+        return await self.channel_at(broker.host, broker.port, purpose)
 
     async def any_channel(self) -> Channel:
         """A connection to some broker: one that is open, one that is known, one of the bootstrap list. Raises NoBrokers."""
-        for channel in self._channels.values():
-            if not channel.closed:
+        for (_, _, purpose), channel in self._channels.items():
+            if not purpose and not channel.closed:
                 return channel
         addresses = [(broker.host, broker.port) for broker in self.brokers.values()] + self._bootstrap
         failures: dict[str, None] = {}

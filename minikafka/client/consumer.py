@@ -267,7 +267,7 @@ class Consumer:
     async def _ask_coordinator(self, request: Any, version_max: int) -> Any:
         assert self.group_id is not None
         coordinator = await find_coordinator(self.cluster, self.group_id)
-        channel = await self.cluster.channel_at(coordinator.host, coordinator.port)
+        channel = await self.cluster.channel_at(coordinator.host, coordinator.port, "group")
         return await channel.request(request, channel.version_for(request, version_max))
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
@@ -462,7 +462,7 @@ class Consumer:
             topics=[FetchRequest.FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()],
             rack_id=self._rack,
         )
-        channel = await self.cluster.channel_to(node_id)
+        channel = await self.cluster.channel_to(node_id, "fetch")
         version = channel.version_for(request, FETCH_VERSION_MAX)
         if version >= LAST_FETCHED_EPOCH_VERSION_MIN:
             for wanted in request.topics:

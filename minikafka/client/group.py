@@ -99,7 +99,7 @@ class GroupMember:
         if self._coordinator is None:
             self._coordinator = await find_coordinator(self._cluster, self.group_id)
         try:
-            channel = await self._cluster.channel_at(self._coordinator.host, self._coordinator.port)
+            channel = await self._cluster.channel_at(self._coordinator.host, self._coordinator.port, "group")
             return await channel.request(request, None, max(self._rebalance_timeout_ms, 30_000) + 5000)
         except TRANSPORT_ERRORS:
             self._coordinator = None
