@@ -1,8 +1,6 @@
-"""Rows to record batches, vectorised: Kafka's partitioner in numpy, record framing in numpy, concatenation in Arrow's C++.
+"""Rows to record batches, vectorised: Kafka's partitioner in numpy, rows sorted by partition and framed (framing.py) all at once.
 
-Needs numpy and pyarrow. A record is: varint length, attributes 0, varint timestamp delta, varint offset delta, varint key length,
-key, varint value length, value, varint header count 0 (DefaultRecord). The four varints in front of the key are laid out for all
-records at once; one element-wise join then gives the bytes of all records in one buffer, of which a batch is a slice.
+Needs numpy and pyarrow. The records of all batches are one buffer, of which a batch is a slice.
 """
 
 from __future__ import annotations
@@ -15,40 +13,33 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from crc32c import crc32c
 
-Column = np.ndarray[Any, Any]
+from minikafka.spark.framing import Column, Pieces, frame, frame_records, header_tail, varint_bytes
+
+__all__ = ["EncodedBatch", "build_batch", "encode_rows", "frame_records", "header_tail", "partitions_of", "stamp_producer", "varint_bytes"]
 HEADER = struct.Struct(">qiibIhiqqqhii")
 CRC_AND_AFTER = struct.Struct(">hiqqqhii")
 OVERHEAD = 61
+RECORD_OVERHEAD = 24
 _MURMUR_SEED, _MURMUR_M = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)
-
-
-def binary_parts(array: pa.Array) -> tuple[Column, Column, pa.Buffer]:
-    """(starts, lengths, data) of a binary array; null has length -1."""
-    offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1 + array.offset)[array.offset :].astype(np.int64)
-    lengths = np.diff(offsets)
-    if array.null_count:
-        lengths = np.where(np.asarray(array.is_null()), -1, lengths)
-    return offsets[:-1], lengths, array.buffers()[2]
 
 
 def murmur2(array: pa.Array) -> Column:
     """Kafka's 32-bit murmur2 (org.apache.kafka.common.utils.Utils.murmur2) of every key, as uint32. Nulls hash as empty."""
-    starts, lengths, buffer = binary_parts(array)
-    lengths = np.maximum(lengths, 0)
-    raw = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.empty(0, np.uint8)
-    data = np.concatenate((raw, np.zeros(4, np.uint8)))
+    keys = Pieces(array)
+    if len(keys.lengths) == 1 and len(keys) > 1:
+        return _murmur2_alike(keys.data, len(keys), max(0, int(keys.lengths[0])))
+    lengths = np.maximum(np.broadcast_to(keys.lengths, (len(keys),)), 0)
+    starts = keys.offsets[:-1].astype(np.int64) - keys.begin
+    data = np.concatenate((keys.data, np.zeros(4, np.uint8)))
     words = np.ndarray(shape=(len(data) - 3,), dtype="<u4", buffer=data, strides=(1,))
     value = _MURMUR_SEED ^ lengths.astype(np.uint32)
     whole = lengths >> 2
     rows: Any = slice(None)
     for step in range(int(whole.max(initial=0))):
         rows = np.flatnonzero(whole > step) if (whole <= step).any() else slice(None)
-        k = words[starts[rows] + 4 * step] * _MURMUR_M
-        k ^= k >> np.uint32(24)
-        value[rows] = (value[rows] * _MURMUR_M) ^ (k * _MURMUR_M)
+        value[rows] = _mixed(value[rows], words[starts[rows] + 4 * step])
     rest = lengths & 3
     tail = starts + (whole << 2)
     for count, shift in ((3, 16), (2, 8), (1, 0)):
@@ -56,6 +47,32 @@ def murmur2(array: pa.Array) -> Column:
         value[rows] ^= data[tail[rows] + count - 1].astype(np.uint32) << np.uint32(shift)
     rows = np.flatnonzero(rest > 0)
     value[rows] *= _MURMUR_M
+    return _finished(value)
+
+
+def _murmur2_alike(data: Column, rows: int, length: int) -> Column:
+    """murmur2 of keys of one length that lie behind each other (nulls of no bytes among them: length 0)."""
+    value = np.full(rows, _MURMUR_SEED ^ np.uint32(length), np.uint32)
+    table = data[: rows * length].reshape(rows, length)
+    for step in range(length >> 2):
+        word = np.ndarray(shape=(rows,), dtype="<u4", buffer=table, offset=4 * step, strides=(length,))
+        value = _mixed(value, word)
+    at, rest = length & ~3, length & 3
+    for index in range(rest):
+        value ^= table[:, at + index].astype(np.uint32) << np.uint32(8 * index)
+    if rest:
+        value *= _MURMUR_M
+    return _finished(value)
+
+
+def _mixed(value: Column, word: Column) -> Column:
+    k = word * _MURMUR_M
+    k ^= k >> np.uint32(24)
+    k *= _MURMUR_M
+    return (value * _MURMUR_M) ^ k
+
+
+def _finished(value: Column) -> Column:
     value ^= value >> np.uint32(13)
     value *= _MURMUR_M
     return value ^ (value >> np.uint32(15))
@@ -71,121 +88,14 @@ def partitions_of(keys: pa.Array | None, rows: int, partitions: int, first_row: 
 
     "murmur2" is the default of Kafka's Java client (the sign bit taken off), "crc32" that of librdkafka.
     """
-    around = (np.arange(first_row, first_row + rows, dtype=np.int64) % partitions).astype(np.int64)
-    if keys is None:
-        return around
-    if partitioner == "crc32":
-        hashed = crc32(keys).astype(np.int64) % partitions
-    else:
-        hashed = (murmur2(keys) & np.uint32(0x7FFFFFFF)).astype(np.int64) % partitions
-    if keys.null_count:
-        return np.where(np.asarray(keys.is_null()), around, hashed)
-    return hashed
-
-
-def varint_lengths(values: Column) -> Column:
-    """Bytes of each value (uint64, zigzag already applied) as a varint."""
-    lengths = np.ones(len(values), np.int64)
-    bound = np.uint64(128)
-    for _ in range(9):
-        above = values >= bound
-        if not above.any():
-            break
-        lengths += above
-        bound = np.uint64(int(bound) << 7) if int(bound) < 1 << 63 else bound
-    return lengths
-
-
-def zigzag(values: Column) -> Column:
-    signed = values.astype(np.int64)
-    return ((signed << 1) ^ (signed >> 63)).view(np.uint64)
-
-
-def _scatter_varint(out: Column, at: Column, values: Column, lengths: Column) -> None:
-    longest = int(lengths.max(initial=1))
-    for index in range(longest):
-        rows: Any = slice(None) if index == 0 else np.flatnonzero(lengths > index)
-        byte = ((values[rows] >> np.uint64(7 * index)) & np.uint64(0x7F)).astype(np.uint8)
-        byte |= np.where(lengths[rows] > index + 1, np.uint8(0x80), np.uint8(0))
-        out[at[rows] + index] = byte
-
-
-def frame_records(
-    keys: pa.Array | None, values: pa.Array, timestamp_delta: Column | None, offset_delta: Column, tail: pa.Array | None = None
-) -> tuple[Column, pa.Buffer]:
-    """All records framed, behind each other: (int64 offsets of length n + 1, data). `tail`: header count and headers of each record."""
-    rows = len(values)
-    tail_length = binary_parts(tail)[1] if tail is not None else 1
-    key_length = binary_parts(keys)[1] if keys is not None else np.full(rows, -1, np.int64)
-    value_length = binary_parts(values)[1]
-    fields = [zigzag(key_length)]
-    time_field = zigzag(timestamp_delta) if timestamp_delta is not None else np.zeros(rows, np.uint64)
-    offset_field, value_field = zigzag(offset_delta), zigzag(value_length)
-    lengths = {
-        name: varint_lengths(field)
-        for name, field in (("time", time_field), ("offset", offset_field), ("key", fields[0]), ("value", value_field))
-    }
-    body = (
-        1
-        + lengths["time"]
-        + lengths["offset"]
-        + lengths["key"]
-        + np.maximum(key_length, 0)
-        + lengths["value"]
-        + np.maximum(value_length, 0)
-        + tail_length
-    )
-    total = zigzag(body)
-    total_length = varint_lengths(total)
-    prefix_size = total_length + 1 + lengths["time"] + lengths["offset"] + lengths["key"]
-    prefix_offsets = np.concatenate(([0], np.cumsum(prefix_size)))
-    prefix = np.zeros(int(prefix_offsets[-1]), np.uint8)
-    at = prefix_offsets[:-1]
-    _scatter_varint(prefix, at, total, total_length)
-    at = at + total_length + 1
-    _scatter_varint(prefix, at, time_field, lengths["time"])
-    at = at + lengths["time"]
-    _scatter_varint(prefix, at, offset_field, lengths["offset"])
-    _scatter_varint(prefix, at + lengths["offset"], fields[0], lengths["key"])
-    middle_offsets = np.concatenate(([0], np.cumsum(lengths["value"])))
-    middle = np.zeros(int(middle_offsets[-1]), np.uint8)
-    _scatter_varint(middle, middle_offsets[:-1], value_field, lengths["value"])
-    parts = [_binary(prefix, prefix_offsets)]
     if keys is not None:
-        parts.append(keys)
-    parts += [_binary(middle, middle_offsets), values, pa.scalar(b"\0", pa.binary()) if tail is None else tail]
-    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b"")
-    offsets = np.frombuffer(joined.buffers()[1], np.int32, rows + 1 + joined.offset)[joined.offset :].astype(np.int64)
-    return offsets, joined.buffers()[2]
-
-
-def header_tail(headers: list[tuple[str, pa.Array]]) -> pa.Array:
-    """What follows the value of each record: varint count, then varint name length, name, varint value length (-1 null), value."""
-    parts: list[Any] = [pa.scalar(varint_bytes(len(headers)), pa.binary())]
-    for name, values in headers:
-        encoded = name.encode()
-        lengths = zigzag(binary_parts(values)[1])
-        sizes = varint_lengths(lengths)
-        offsets = np.concatenate(([0], np.cumsum(sizes)))
-        data = np.zeros(int(offsets[-1]), np.uint8)
-        _scatter_varint(data, offsets[:-1], lengths, sizes)
-        parts += [pa.scalar(varint_bytes(len(encoded)) + encoded, pa.binary()), _binary(data, offsets), values]
-    return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()), null_handling="replace", null_replacement=b"")
-
-
-def varint_bytes(value: int) -> bytes:
-    """A small number as a zigzag varint."""
-    value = (value << 1) ^ (value >> 63)
-    found = bytearray()
-    while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def _binary(data: Column, offsets: Column) -> pa.Array:
-    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)])
+        hashed = crc32(keys) if partitioner == "crc32" else murmur2(keys) & np.uint32(0x7FFFFFFF)
+        count = np.uint32(partitions)
+        hashed = (hashed - hashed // count * count).astype(np.int64)  # numpy divides by a constant several times faster than by `%`
+        if not keys.null_count:
+            return hashed
+    around = np.arange(first_row, first_row + rows, dtype=np.int64) % partitions
+    return around if keys is None else np.where(np.asarray(keys.is_null()), around, hashed)
 
 
 @dataclass(slots=True)
@@ -219,28 +129,26 @@ def encode_rows(
     tail: instead of them, the encoded headers of each row (see header_tail).
     Raises ValueError for a record of more than 1 GiB.
     """
-    small = len(partition) > 0 and int(partition.max()) < 1 << 16
+    if len(partition) == 0:
+        return
+    small = int(partition.max()) < 1 << 16
     order = np.argsort(partition.astype(np.uint16) if small else partition, kind="stable")  # 16 bits are sorted by radix
     sorted_partition = partition[order]
-    take = pa.array(order)
-    values = values.take(take)
-    keys = keys.take(take) if keys is not None else None
     tail = header_tail(headers) if headers else tail
-    tail = tail.take(take) if tail is not None else None
-    times = timestamps[order] if timestamps is not None else None
-    size = np.maximum(binary_parts(values)[1], 0) + 24
-    if keys is not None:
-        size = size + np.maximum(binary_parts(keys)[1], 0)
-    if tail is not None:
-        size = size + binary_parts(tail)[1]
+    columns = [Pieces(column) if column is not None else None for column in (keys, values, tail)]
+    size: Any = np.full(1, RECORD_OVERHEAD, np.int64)
+    for column in filter(None, columns):
+        size = size + np.maximum(column.sorted_lengths(order), 0)
     starts = _cuts(sorted_partition, size, batch_bytes)
     ends = np.append(starts[1:], len(order))
     counts = ends - starts
     offset_delta = np.arange(len(order)) - np.repeat(starts, counts)
+    times = timestamps[order] if timestamps is not None else None
     base_time = times[starts] if times is not None else np.full(len(starts), now_ms, np.int64)
-    time_delta = times - np.repeat(base_time, counts) if times is not None else None
-    last_time = np.maximum.reduceat(times, starts) if times is not None and len(starts) else base_time
-    offsets, buffer = frame_records(keys, values, time_delta, offset_delta, tail)
+    time_delta = times - np.repeat(base_time, counts) if times is not None else np.zeros(1, np.int64)
+    last_time = np.maximum.reduceat(times, starts) if times is not None else base_time
+    assert columns[1] is not None
+    offsets, buffer = frame(columns[0], columns[1], order, time_delta, offset_delta, columns[2])
     view = memoryview(buffer)
     for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         records: Any = view[int(offsets[start]) : int(offsets[end])]
@@ -252,13 +160,11 @@ def encode_rows(
 
 def _cuts(partition: Column, size: Column, batch_bytes: int) -> Column:
     """Row numbers where batches begin: at each new partition, and where the bytes since the partition's start pass a multiple."""
-    if len(partition) == 0:
-        return np.empty(0, np.int64)
-    first = np.concatenate(([True], partition[1:] != partition[:-1]))
-    before = np.cumsum(size) - size
-    since = before - np.repeat(before[first], np.diff(np.append(np.flatnonzero(first), len(partition))))
-    block = since // batch_bytes
-    return np.flatnonzero(first | np.concatenate(([True], block[1:] != block[:-1])))
+    first = np.flatnonzero(np.concatenate(([True], partition[1:] != partition[:-1])))
+    runs = np.diff(np.append(first, len(partition)))
+    before = np.arange(len(partition)) * size if len(size) == 1 else np.cumsum(size) - size
+    block = (before - np.repeat(before[first], runs)) // batch_bytes
+    return np.union1d(first, np.flatnonzero(block[1:] != block[:-1]) + 1)
 
 
 def build_batch(records: Any, count: int, base_time: int, max_time: int, codec: int = 0) -> bytearray:

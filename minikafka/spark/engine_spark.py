@@ -5,6 +5,7 @@ A Python task costs about 50 ms whatever it does, so items are split lists of hu
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -38,6 +39,7 @@ def start_session(master: str | None = None, application: str = "minikafka") -> 
     settings = {
         "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
         "spark.driver.bindAddress": "127.0.0.1", "spark.python.worker.reuse": "true", "spark.speculation": "false",
+        "spark.python.unix.domain.socket.enabled": "true",  # Spark 4.1 and later: half the fixed cost of a task over TCP
     }  # fmt: skip
     if (master or "local").startswith("local"):
         settings["spark.driver.host"] = "127.0.0.1"
@@ -115,4 +117,7 @@ class _Apply:
         self.function = function
 
     def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
+        # A Python worker collects garbage after every task; what was imported when the task began need not be looked at again.
+        if gc.get_freeze_count() == 0:
+            gc.freeze()
         return map(self.function, items)

@@ -127,7 +127,7 @@ def run_load(table: str, options: LoadOptions, engine: Engine, progress: Callabl
         _check_columns(options, columns)
         partitions = options.partitions or 1 if options.dry_run else prepare_topic(options)
         job = options.job or secrets.token_hex(8)
-        groups = _group(units, parallelism)
+        groups = _group(units, known.plan["tasks"] if known is not None else _task_count(units, parallelism))
         state = None
         if ledger is not None:
             fingerprint = job_fingerprint(options, partitions, [(unit.path, unit.begin, unit.end, unit.bytes) for unit in units])
@@ -307,9 +307,17 @@ def prepare_topic(options: LoadOptions) -> int:
         producer.close()
 
 
-def _group(units: list[Unit], parallelism: int) -> list[list[Unit]]:
-    """One list of units a task: enough tasks to balance, few enough that their fixed cost does not count."""
-    wanted = max(1, min(len(units), parallelism * 4))
+TASK_BYTES_MAX = 2 << 30
+
+
+def _task_count(units: list[Unit], parallelism: int) -> int:
+    """Enough tasks to balance and to show progress, few enough that their fixed cost does not count."""
+    return max(2 * parallelism, sum(unit.bytes for unit in units) // TASK_BYTES_MAX)
+
+
+def _group(units: list[Unit], tasks: int) -> list[list[Unit]]:
+    """One list of units a task, of about equal bytes."""
+    wanted = max(1, min(len(units), tasks))
     groups: list[list[Unit]] = [[] for _ in range(wanted)]
     loads = [0] * wanted
     for unit in units:
@@ -323,6 +331,7 @@ def _run_task(task: Task) -> tuple[int, TaskReport]:
     """What a worker runs. Failures come back as text: a traceback of a worker explains nothing to a person."""
     report = TaskReport()
     started = time.perf_counter()
+    keep_memory()
     try:
         _load_units(task, report)
     except Exception as error:
@@ -331,6 +340,19 @@ def _run_task(task: Task) -> tuple[int, TaskReport]:
             report.error = f"a worker has no module {error.name} (pip install 'minikafka[spark]' where the executors run)"
     report.seconds = time.perf_counter() - started
     return task.index, report
+
+
+def keep_memory() -> None:
+    """Tell glibc's malloc to keep what this process frees: the pages of the next table come from there instead of the kernel."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_MMAP_THRESHOLD, 64 << 20)
+        library.mallopt(_M_TRIM_THRESHOLD, 256 << 20)
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def _load_units(task: Task, report: TaskReport) -> None:

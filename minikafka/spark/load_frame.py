@@ -23,6 +23,7 @@ from minikafka.spark.load import (
     already_loaded,
     begin_job,
     job_fingerprint,
+    keep_memory,
     open_writer,
     prepare_topic,
     reconcile,
@@ -108,6 +109,7 @@ class _Write:
         if index in self.done:
             return
         report = TaskReport()
+        keep_memory()
         try:
             with open_writer(self.options, self.producers[index], report) as write:
                 row = 0

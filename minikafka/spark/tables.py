@@ -185,7 +185,10 @@ def as_binary(column: pa.ChunkedArray) -> pa.Array:
         kind = column.type
     if not (pa.types.is_binary(kind) or pa.types.is_string(kind)):
         column = column.cast(pa.binary() if pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind) else pa.string())
-    combined = column.cast(pa.binary()).combine_chunks()
+    column = column.cast(pa.binary())
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    combined = column.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) and combined.num_chunks else _plain(combined)
 
 
