@@ -353,6 +353,8 @@ class World:
                 self.transfer(target.node_id, node.node_id, fail, True)
             elif target.paused_until > self.now:
                 self.at(target.paused_until, arrive)
+            elif isinstance(effect.request, m.VersionsRequest):
+                respond(m.VersionsReply(ErrorCode.NONE, version_min=0, version_max=1))
             else:
                 target.feed(ev.Received(respond, effect.request))
 

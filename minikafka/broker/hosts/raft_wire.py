@@ -6,9 +6,11 @@ from typing import Any
 
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.types import NO_NODE, Endpoint, OffsetAndEpoch, ReplicaKey
+from minikafka.net.channel import CLIENT_SOFTWARE_NAME, CLIENT_SOFTWARE_VERSION
 from storage.log_dir import METADATA_TOPIC
 from wire.errors import ErrorCode
 from wire.messages.add_raft_voter import AddRaftVoterRequest
+from wire.messages.api_versions import ApiVersionsRequest
 from wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 from wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 from wire.messages.fetch import FetchRequest, FetchResponse
@@ -21,6 +23,7 @@ from wire.uuid import METADATA_TOPIC_ID
 #: First versions with NodeEndpoints in the answer.
 ENDPOINTS_FROM = {1: 17, 52: 1, 53: 1, 54: 1, 59: 1}
 HIGH_WATERMARK_FROM = 18
+KRAFT_VERSION = "kraft.version"
 
 
 class InvalidPartition(Exception):
@@ -42,6 +45,8 @@ def to_wire(request: m.Request, cluster_id: str) -> Any:
         return _end_to_wire(request, cluster_id)
     if isinstance(request, m.FetchSnapshotRequest):
         return _snapshot_to_wire(request, cluster_id)
+    if isinstance(request, m.VersionsRequest):
+        return ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION)
     listeners = request.endpoints if not isinstance(request, m.RemoveVoterRequest) else ()
     key = request.key
     if isinstance(request, m.RemoveVoterRequest):
@@ -158,6 +163,10 @@ def reply_from_wire(request: m.Request, response: Any) -> m.Reply:
         return m.Reply(error, text=response.error_message)
     if isinstance(request, m.UpdateVoterRequest):
         return m.Reply(error)
+    if isinstance(request, m.VersionsRequest):
+        ranges = [entry for entry in response.supported_features if entry.name == KRAFT_VERSION]
+        low, high = (ranges[0].min_version, ranges[0].max_version) if ranges else (0, 0)
+        return m.VersionsReply(error, version_min=low, version_max=high)
     if isinstance(request, m.FetchRequest):
         topics = response.responses
     else:

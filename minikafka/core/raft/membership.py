@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.events import AppendVoters
 from minikafka.core.raft.roles import Follower, Leader
-from minikafka.core.raft.types import ReplicaKey
+from minikafka.core.raft.types import Endpoint, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterSet
 from wire.errors import ErrorCode
 from wire.uuid import uuid_to_text
@@ -26,13 +26,15 @@ KRAFT_VERSION_MIN, KRAFT_VERSION_MAX = 0, 1
 
 @dataclass(slots=True)
 class PendingChange:
-    """The one change under way. `offset` is that of its record, -1 while an added voter still catches up."""
+    """The one change under way. `offset` is that of its record, -1 while an added voter still catches up; `versions` are the levels of
+    kraft.version that the added voter supports, None until it has told."""
 
     token: Any
     request: m.AddVoterRequest | m.RemoveVoterRequest | m.UpdateVoterRequest
     deadline_ms: int
     offset: int = -1
     is_answered: bool = False
+    versions: tuple[int, int] | None = None
 
 
 def key_text(key: ReplicaKey) -> str:
@@ -88,7 +90,8 @@ def on_request(
     timeout = min(request.timeout_ms, CHANGE_MS_MAX) if isinstance(request, m.AddVoterRequest) else CHANGE_MS_MAX
     change = quorum.pending_change = PendingChange(token, request, now_ms + max(timeout, 0))
     if isinstance(request, m.AddVoterRequest):
-        _try_add(quorum, role, change, now_ms)
+        if not quorum.send(request.key.node_id, _default_endpoint(quorum, request), m.VersionsRequest(request.key), now_ms):
+            _refuse(quorum, ErrorCode.REQUEST_TIMED_OUT, f"New voter {key_text(request.key)} is not ready to receive requests")
     elif isinstance(request, m.RemoveVoterRequest):
         _append(quorum, role, change, quorum.voters.without(request.key.node_id))
     else:
@@ -123,7 +126,7 @@ def _refusal(quorum: Quorum, role: Leader, request: m.Request) -> tuple[ErrorCod
             return ErrorCode.INVALID_REQUEST, "The voter does not support the kraft.version of the quorum."
     elif quorum.history.kraft_version < 1:
         return ErrorCode.UNSUPPORTED_VERSION, "Cluster doesn't support adding or removing voters because kraft.version is 0"
-    if isinstance(request, m.AddVoterRequest) and not request.endpoints:
+    if isinstance(request, m.AddVoterRequest) and _default_endpoint(quorum, request) is None:
         return ErrorCode.INVALID_REQUEST, "Add voter request didn't include the default listener"
     if quorum.pending_change is not None:
         return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for leader to handle previous voter change request."
@@ -132,6 +135,40 @@ def _refusal(quorum: Quorum, role: Leader, request: m.Request) -> tuple[ErrorCod
     if quorum.history.latest_offset >= quorum.high_watermark:
         return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for the set of voters at the end of the log to be committed."
     return None
+
+
+def _default_endpoint(quorum: Quorum, request: m.AddVoterRequest) -> Endpoint | None:
+    """Where the new voter listens for this leader: the listener that has the name of this leader's own first one."""
+    names = [endpoint.listener for endpoint in quorum.endpoints[:1]]
+    return next((endpoint for endpoint in request.endpoints if not names or endpoint.listener in names), None)
+
+
+def on_versions(quorum: Quorum, asked: m.VersionsRequest, reply: m.Reply | None, now_ms: int) -> None:
+    """The replica that is to become a voter has told its levels of kraft.version, or has not (None): then it cannot be one (KIP-853,
+    AddVoterHandler)."""
+    role, change = quorum.role, quorum.pending_change
+    if not isinstance(role, Leader) or change is None or not isinstance(change.request, m.AddVoterRequest):
+        return
+    if change.request.key != asked.key or change.versions is not None:
+        return
+    text = key_text(asked.key)
+    if not isinstance(reply, m.VersionsReply) or reply.error is not ErrorCode.NONE:
+        why = "it does not answer" if reply is None else f"it answered {reply.error.name}"
+        _refuse(quorum, ErrorCode.REQUEST_TIMED_OUT, f"{text} was not added: asked for its versions, {why}")
+        return
+    level = quorum.history.kraft_version
+    if not reply.version_min <= level <= reply.version_max:
+        range_text = f"{reply.version_min} to {reply.version_max}"
+        _refuse(quorum, ErrorCode.INVALID_REQUEST, f"{text} was not added: it supports kraft.version {range_text}, the quorum has {level}")
+        return
+    change.versions = (reply.version_min, reply.version_max)
+    _try_add(quorum, role, change, now_ms)
+
+
+def _refuse(quorum: Quorum, error: ErrorCode, text: str) -> None:
+    change, quorum.pending_change = quorum.pending_change, None
+    if change is not None and not change.is_answered:
+        quorum.respond(change.token, quorum.reply_to(change.request, error, text))
 
 
 def on_update_reply(quorum: Quorum, node_id: int, request: m.UpdateVoterRequest, reply: m.Reply) -> None:
@@ -173,15 +210,15 @@ def upgrade(quorum: Quorum, level: int) -> None:
 
 
 def _try_add(quorum: Quorum, role: Leader, change: PendingChange, now_ms: int) -> None:
-    """Append the new set once the observer has fetched up to the end of the log."""
+    """Append the new set once the observer has told its versions and has fetched up to the end of the log."""
     request = change.request
     assert isinstance(request, m.AddVoterRequest)
-    if change.offset >= 0:
+    if change.offset >= 0 or change.versions is None:
         return
     progress = role.progress.replica(request.key)
     if progress is None or progress.last_caught_up_ms < 0 or progress.last_caught_up_ms + CAUGHT_UP_MS < now_ms:
         return
-    _append(quorum, role, change, quorum.voters.with_voter(Voter(request.key, request.endpoints)))
+    _append(quorum, role, change, quorum.voters.with_voter(Voter(request.key, request.endpoints, *change.versions)))
     if not request.ack_when_committed:
         _answer_early(quorum, change)
 
@@ -222,10 +259,8 @@ def on_committed(quorum: Quorum, role: Leader, now_ms: int) -> None:
 def poll(quorum: Quorum, now_ms: int) -> None:
     change = quorum.pending_change
     if change is not None and now_ms >= change.deadline_ms:
-        quorum.pending_change = None
-        if not change.is_answered:
-            text = "Request timed out waiting for voter to catch up." if change.offset < 0 else "Request timed out."
-            quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.REQUEST_TIMED_OUT, text))
+        text = "Request timed out waiting for voter to catch up." if change.offset < 0 else "Request timed out."
+        _refuse(quorum, ErrorCode.REQUEST_TIMED_OUT, text)
 
 
 def abort(quorum: Quorum) -> None:

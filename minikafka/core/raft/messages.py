@@ -69,6 +69,13 @@ class AddVoterRequest:
 
 
 @dataclass(slots=True)
+class VersionsRequest:
+    """ApiVersions, of a replica that is to become a voter: which levels of kraft.version does it support?"""
+
+    key: ReplicaKey
+
+
+@dataclass(slots=True)
 class RemoveVoterRequest:
     key: ReplicaKey
 
@@ -89,6 +96,7 @@ Request = (
     | FetchRequest
     | FetchSnapshotRequest
     | AddVoterRequest
+    | VersionsRequest
     | RemoveVoterRequest
     | UpdateVoterRequest
 )
@@ -103,6 +111,14 @@ class Reply:
     epoch: int = -1
     endpoint: Endpoint | None = None
     text: str | None = None
+
+
+@dataclass(slots=True)
+class VersionsReply(Reply):
+    """Levels of kraft.version; 0 to 0 when the replica names none."""
+
+    version_min: int = 0
+    version_max: int = 0
 
 
 @dataclass(slots=True)

@@ -294,7 +294,7 @@ class Quorum:
             following.on_end_quorum_epoch(self, token, request, now_ms)
         elif isinstance(request, m.FetchSnapshotRequest):
             leading.on_fetch_snapshot(self, token, request, now_ms)
-        else:
+        elif isinstance(request, (m.AddVoterRequest, m.RemoveVoterRequest, m.UpdateVoterRequest)):
             membership.on_request(self, token, request, now_ms)
 
     def _on_answer(self, event: Answered, now_ms: int) -> None:
@@ -315,6 +315,8 @@ class Quorum:
             voting.on_end_reply(self, entry.node_id, request, reply, now_ms)
         elif isinstance(request, m.UpdateVoterRequest):
             membership.on_update_reply(self, entry.node_id, request, reply)
+        elif isinstance(request, m.VersionsRequest):
+            membership.on_versions(self, request, reply, now_ms)
         if reply.error is not ErrorCode.NONE:
             self.requests.back_off(entry.node_id, now_ms)
 
@@ -329,6 +331,8 @@ class Quorum:
             following.on_fetch_failed(self, entry.node_id, is_refused, now_ms)
         elif is_refused and isinstance(entry.request, m.EndQuorumEpochRequest):
             voting.on_end_failed(self, entry.node_id)
+        elif isinstance(entry.request, m.VersionsRequest):
+            membership.on_versions(self, entry.request, None, now_ms)
 
     def _on_batch(self, event: BatchAppended, now_ms: int) -> None:
         self.log.appended(event.epoch, event.base_offset, event.end_offset)

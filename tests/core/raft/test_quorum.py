@@ -359,3 +359,63 @@ def test_static_voters_become_dynamic_once_all_have_told_of_themselves() -> None
     assert [voter.key for voter in appended[0].voter_set.voters()] == [quorum.local, other]
     refused = leader.ask(m.UpdateVoterRequest(quorum.epoch, ReplicaKey(3, bytes(16)), (Endpoint("C", "h3", 9003),), 0, 1))
     assert refused.error is ErrorCode.VOTER_NOT_FOUND
+
+
+def adding(leader: Replica, node_id: int) -> ev.Send:
+    """The leader is asked to add a controller that has fetched everything: what it sends to that one."""
+    quorum = leader.quorum
+    for asking in (2, 3, node_id):
+        leader.ask(fetch(asking, quorum.epoch, quorum.log.end_offset, quorum.log.last_epoch, wait=0))
+    elsewhere = Endpoint("OTHER", "elsewhere", 1)
+    request = m.AddVoterRequest(key(node_id), (elsewhere, Endpoint("C", "h", node_id)), 2000)
+    assert leader.ask(request) is None, "answered when it is known what the new voter supports"
+    (sent,) = leader.sent(m.VersionsRequest)
+    assert (sent.node_id, sent.endpoint) == (node_id, Endpoint("C", "h", node_id))
+    return sent
+
+
+def replies(effects: list) -> list[m.Reply]:
+    return [effect.reply for effect in effects if isinstance(effect, ev.Respond)]
+
+
+def test_a_new_voter_is_asked_which_kraft_version_it_supports() -> None:
+    """KIP-853, AddVoterHandler: the voter set names the range that the voter itself has told."""
+    leader = elected()
+    sent = adding(leader, 4)
+    done = leader.feed(ev.Answered(sent.request_id, m.VersionsReply(version_min=1, version_max=3)))
+    (appended,) = [effect for effect in done if isinstance(effect, ev.AppendVoters)]
+    added = appended.voter_set.get(4)
+    assert added is not None and (added.key, added.version_min, added.version_max) == (key(4), 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "says"),
+    [
+        (m.VersionsReply(version_min=0, version_max=0), ErrorCode.INVALID_REQUEST, "supports kraft.version 0 to 0, the quorum has 1"),
+        (m.VersionsReply(version_min=2, version_max=3), ErrorCode.INVALID_REQUEST, "supports kraft.version 2 to 3, the quorum has 1"),
+        (m.VersionsReply(ErrorCode.UNSUPPORTED_VERSION), ErrorCode.REQUEST_TIMED_OUT, "it answered UNSUPPORTED_VERSION"),
+        (None, ErrorCode.REQUEST_TIMED_OUT, "it does not answer"),
+    ],
+)
+def test_a_controller_that_cannot_be_a_voter_is_not_added(answer: m.Reply | None, error: ErrorCode, says: str) -> None:
+    leader = elected()
+    sent = adding(leader, 4)
+    done = leader.feed(ev.Failed(sent.request_id, True) if answer is None else ev.Answered(sent.request_id, answer))
+    (reply,) = replies(done)
+    assert reply.error is error and says in str(reply.text)
+    assert not leader.sent(ev.AppendVoters) and leader.quorum.pending_change is None
+    assert leader.quorum.voters.node_ids == (1, 2, 3)
+
+
+def test_a_controller_that_stays_silent_is_not_waited_for_longer_than_a_request() -> None:
+    leader = elected()
+    adding(leader, 4)
+    leader.now += leader.quorum.config.request_timeout_ms
+    found = replies(leader.run(leader.quorum.on_deadline(leader.now)))
+    assert [reply.error for reply in found if reply.text] == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_a_voter_without_an_address_on_the_controllers_listener_is_refused() -> None:
+    leader = elected()
+    reply = leader.ask(m.AddVoterRequest(key(4), (Endpoint("OTHER", "h", 4),), 2000))
+    assert reply is not None and reply.error is ErrorCode.INVALID_REQUEST and "default listener" in str(reply.text)
