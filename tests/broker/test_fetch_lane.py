@@ -11,7 +11,7 @@ import pytest
 from helpers.lanes import Side
 from helpers.live_node import broker_port, live_node
 
-from minikafka.broker.handlers.fetch_lane import MISSES_MAX
+from minikafka.broker.handlers.lane import MISSES_MAX
 from minikafka.broker.node import Node
 from minikafka.client.admin import Admin
 from storage.slice import SharedFile

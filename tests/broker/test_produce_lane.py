@@ -12,7 +12,7 @@ import pytest
 from helpers.lanes import Side
 from helpers.live_node import broker_port, live_node
 
-from minikafka.broker.handlers.produce_lane import MISSES_MAX
+from minikafka.broker.handlers.lane import MISSES_MAX
 from minikafka.broker.node import Node
 from minikafka.client.admin import Admin
 from wire.batch import build_batch

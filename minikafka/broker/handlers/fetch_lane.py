@@ -8,12 +8,12 @@ aborted transactions or another rack takes the ordinary way; nothing has been do
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from minikafka.broker.handlers.lane import Counted, Lane, remember
 from storage.errors import StorageError
-from wire.errors import ApiError, WireError
+from wire.errors import ApiError
 from wire.frame import encode_request, encode_response
-from wire.header import decode_request_header
 from wire.message import Piece
 from wire.messages.fetch import FetchRequest, FetchResponse
 from wire.varint import append_unsigned_varint
@@ -32,8 +32,6 @@ CONSUMER = -1
 PARTITIONS_MAX = 64
 SHAPES_MAX = 64
 LAYOUTS_MAX = 16
-MISSES_MAX = 64
-_HEAD = Struct(">hhi")
 _OFFSET = Struct(">q")
 _LENGTH = Struct(">i")
 _FRAME = Struct(">ii")
@@ -41,12 +39,6 @@ _WATERMARKS = Struct(">qqq")
 _MARK = 0x5EA7_0FF5_0000_0000
 _RECORDS_MARK = b"\x5e\xa7\x0f\xf5"
 _LENGTHS = [bytes([size]) for size in range(128)]
-
-
-class Counted(Protocol):
-    """The dispatcher's entry of Fetch."""
-
-    count: int
 
 
 class _Layout:
@@ -114,20 +106,18 @@ class _Shape:
         self.tail = frame[at:]
 
 
-class FetchLane:
+class FetchLane(Lane):
     """The shapes of one connection."""
 
-    __slots__ = ("_entry", "_fetch_bytes_max", "_is_rack_aware", "_layouts", "_misses", "_replicas", "_shapes")
+    __slots__ = ("_fetch_bytes_max", "_is_rack_aware", "_layouts", "_shapes")
 
     def __init__(self, replicas: ReplicaManager, fetch_bytes_max: int, is_rack_aware: bool, entry: Counted) -> None:
         """`entry` counts the requests that are served."""
-        self._replicas = replicas
+        super().__init__(replicas, entry)
         self._fetch_bytes_max = fetch_bytes_max
         self._is_rack_aware = is_rack_aware
-        self._entry = entry
         self._layouts: dict[int, _Layout] = {}
         self._shapes: dict[bytes, _Shape] = {}
-        self._misses = 0
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
         """Serve the request if it is of a known shape and can be answered in full now; False leaves everything as it was."""
@@ -193,29 +183,18 @@ class FetchLane:
         return pieces
 
     def _learn(self, frame: memoryview) -> None:
-        """Remember the shape of a request that may come again. A connection whose requests never do stops trying."""
-        if self._misses >= MISSES_MAX or len(frame) < _HEAD.size:
+        """Remember the shape of a request that may come again."""
+        decoded = self._decode(frame, FetchRequest, VERSION_MIN)
+        if decoded is None:
             return
-        _, version, _ = _HEAD.unpack_from(frame)
-        if not VERSION_MIN <= version <= FetchRequest.MAX_VERSION:
-            return
-        self._misses += 1
-        try:
-            header, position = decode_request_header(frame)
-            request, _ = FetchRequest.decode_from(version, frame, position)
-        except WireError:
-            return
+        version, header, request, _ = decoded
         if not self._is_simple(request, version):
             return
         holes = _holes(request, version, header.client_id, frame)
         if holes is None:
             return
-        if len(self._layouts) >= LAYOUTS_MAX:
-            self._layouts.clear()
-        if len(self._shapes) >= SHAPES_MAX:
-            self._shapes.clear()
-        layout = self._layouts[len(frame)] = _Layout(holes, len(frame))
-        self._shapes[layout.key(frame)] = _Shape(request, version, self._fetch_bytes_max)
+        layout = remember(self._layouts, len(frame), _Layout(holes, len(frame)), LAYOUTS_MAX)
+        remember(self._shapes, layout.key(frame), _Shape(request, version, self._fetch_bytes_max), SHAPES_MAX)
         self._misses = 0
 
     def _is_simple(self, request: FetchRequest, version: int) -> bool:

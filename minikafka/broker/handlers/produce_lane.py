@@ -9,12 +9,12 @@ an error is found and worded there: a batch that is refused has changed nothing.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from minikafka.broker.handlers.lane import HEAD, Counted, Lane, remember
 from minikafka.broker.handlers.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, PartitionAnswer, fail
-from wire.errors import ApiError, ErrorCode, WireError
+from wire.errors import ApiError, ErrorCode
 from wire.frame import encode_response
-from wire.header import decode_request_header
 from wire.messages.produce import ProduceRequest, ProduceResponse
 from wire.varint import append_unsigned_varint, read_unsigned_varint
 
@@ -28,18 +28,10 @@ if TYPE_CHECKING:
 FLEXIBLE_VERSION_MIN = 9
 SHAPES_MAX = 512
 LENGTHS_MAX = 4
-MISSES_MAX = 64
-_HEAD = Struct(">hhi")
 _MARKS = Struct(">qqq")
 _OFFSET_MARKS = (0x5EA7_0FF5_E7A1_1001, 0x5EA7_0FF5_E7A1_1002, 0x5EA7_0FF5_E7A1_1003)
 #: Tagged fields of the partition, the topic and the request: none of them is ever sent.
 _NO_TAGS = b"\0\0\0"
-
-
-class Counted(Protocol):
-    """The dispatcher's entry of Produce."""
-
-    count: int
 
 
 class _Shape:
@@ -124,33 +116,31 @@ class _ParkedAppend:
         self._connection.finish(self._ticket, [self._shape.failed(self._correlation_id, code)])
 
 
-class ProduceLane:
+class ProduceLane(Lane):
     """The shapes of one connection."""
 
-    __slots__ = ("_entry", "_lengths", "_misses", "_now_ms", "_replicas", "_shapes", "_wall_ms")
+    __slots__ = ("_lengths", "_now_ms", "_shapes", "_wall_ms")
 
     def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted) -> None:
         """`entry` counts the requests that are served."""
-        self._replicas = replicas
+        super().__init__(replicas, entry)
         self._now_ms = clock.now_ms
         self._wall_ms = clock.wall_ms
-        self._entry = entry
         self._shapes: dict[bytes, _Shape] = {}
         self._lengths: list[int] = []
-        self._misses = 0
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
         """Serve a Produce of a known shape; False leaves everything as it was."""
-        if len(frame) < _HEAD.size:
+        if len(frame) < HEAD.size:
             return False
-        _, version, correlation_id = _HEAD.unpack_from(frame)
+        _, version, correlation_id = HEAD.unpack_from(frame)
         shapes = self._shapes
         for length in self._lengths:
             shape = shapes.get(bytes(frame[8:length]))
             if shape is not None and shape.version == version:
                 break
         else:
-            self._learn(frame, version)
+            self._learn(frame)
             return False
         size, start = read_unsigned_varint(frame, length)
         size -= 1
@@ -180,16 +170,12 @@ class ProduceLane:
         connection.finish(connection.begin(), [answer])
         return True
 
-    def _learn(self, frame: memoryview, version: int) -> None:
-        """Remember the shape of a request that may come again. A connection whose requests never do stops trying."""
-        if self._misses >= MISSES_MAX or not FLEXIBLE_VERSION_MIN <= version <= ProduceRequest.MAX_VERSION:
+    def _learn(self, frame: memoryview) -> None:
+        """Remember the shape of a request that may come again."""
+        decoded = self._decode(frame, ProduceRequest, FLEXIBLE_VERSION_MIN)
+        if decoded is None:
             return
-        self._misses += 1
-        try:
-            _, position = decode_request_header(frame)
-            request, end = ProduceRequest.decode_from(version, frame, position)
-        except WireError:
-            return
+        version, _, request, end = decoded
         if end != len(frame) or len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
             return
         topic = request.topic_data[0]
@@ -202,9 +188,7 @@ class ProduceLane:
         length = start - len(written_length)
         if frame[length:start] != written_length or frame[start : start + len(records)] != records:
             return
-        if len(self._shapes) >= SHAPES_MAX:
-            self._shapes.clear()
-        self._shapes[bytes(frame[8:length])] = _Shape(request, version)
+        remember(self._shapes, bytes(frame[8:length]), _Shape(request, version), SHAPES_MAX)
         if length in self._lengths:
             self._lengths.remove(length)
         self._lengths.insert(0, length)

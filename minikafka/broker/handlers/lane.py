@@ -1,0 +1,60 @@
+"""What the short ways of Produce and Fetch share: how a connection learns the shapes of its requests."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from wire.errors import WireError
+from wire.header import RequestHeader, decode_request_header
+
+if TYPE_CHECKING:
+    from minikafka.broker.hosts.replicas import ReplicaManager
+
+MISSES_MAX = 64
+#: API key, version, correlation id.
+HEAD = Struct(">hhi")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Counted(Protocol):
+    """The dispatcher's entry of an API."""
+
+    count: int
+
+
+class Lane:
+    """The short way of one API on one connection. `_misses` is to become 0 when a shape has been learned."""
+
+    __slots__ = ("_entry", "_misses", "_replicas")
+
+    def __init__(self, replicas: ReplicaManager, entry: Counted) -> None:
+        """`entry` counts the requests that are served."""
+        self._replicas = replicas
+        self._entry = entry
+        self._misses = 0
+
+    def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, Any, int] | None:
+        """Version, header, request and its end; None for a frame that has no shape, and once so many of the connection had none that
+        trying costs more than it may bring."""
+        if self._misses >= MISSES_MAX or len(frame) < HEAD.size:
+            return None
+        _, version, _ = HEAD.unpack_from(frame)
+        if not version_min <= version <= request_class.MAX_VERSION:
+            return None
+        self._misses += 1
+        try:
+            header, position = decode_request_header(frame)
+            request, end = request_class.decode_from(version, frame, position)
+        except WireError:
+            return None
+        return version, header, request, end
+
+
+def remember(table: dict[Key, Value], key: Key, value: Value, most: int) -> Value:
+    """Add to a table of bounded size; one that is full begins anew."""
+    if len(table) >= most:
+        table.clear()
+    table[key] = value
+    return value
