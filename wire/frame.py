@@ -13,16 +13,14 @@ _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _SIZE_CORRELATION_TAGS = struct.Struct(">iib")
 
 
-def _size(pieces: list[Any]) -> int:
-    return sum(len(p) if isinstance(p, (bytes, bytearray, memoryview)) else p.size for p in pieces)
-
-
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Piece]:
     """The frame of a request; large records are pieces of their own."""
-    pieces: list[Any] = [b"", encode_request_header(request.API_KEY, version, correlation_id, client_id)]
+    pieces: list[Any] = [encode_request_header(request.API_KEY, version, correlation_id, client_id)]
     request.encode_into(version, pieces)
-    pieces[0] = _SIZE.pack(_size(pieces))
-    return join_pieces(pieces)
+    joined: list[Any] = join_pieces(pieces)
+    size = sum(len(piece) if isinstance(piece, (bytes, bytearray, memoryview)) else piece.size for piece in joined)
+    joined[0] = _SIZE.pack(size) + joined[0]
+    return joined
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> list[Piece]:

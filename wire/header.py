@@ -197,7 +197,7 @@ def decode_response_header(view: memoryview | bytes, api_key: int, api_version: 
         (correlation_id,) = _CORRELATION.unpack_from(view, position)
         position += 4
         if response_header_version(api_key, api_version):
-            position = skip_tagged_fields(view, position)
+            position = position + 1 if view[position] == 0 else skip_tagged_fields(view, position)
     except (struct.error, IndexError) as error:
         raise WireError("the response header is cut short") from error
     return correlation_id, position

@@ -347,11 +347,7 @@ class Consumer:
             if records or left <= 0:
                 return records
             self._arrived.clear()
-            try:
-                await asyncio.wait_for(self._arrived.wait(), left)
-            except TimeoutError:
-                self._check()
-                return self._take(records_max)
+            await self._wait(self._arrived, left)
 
     def _check(self) -> None:
         failure = self._failure or (self._member.failure if self._member is not None else None)

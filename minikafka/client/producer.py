@@ -234,10 +234,11 @@ class Producer:
                 if left <= 0:
                     break
                 queue.wake.clear()
+                alarm = loop.call_later(left, queue.wake.set)
                 try:
-                    await asyncio.wait_for(queue.wake.wait(), left)
-                except TimeoutError:
-                    break
+                    await queue.wake.wait()
+                finally:
+                    alarm.cancel()
             batch.closed = True
             self._partitioner.batch_left(queue.topic, queue.index)
             await self._deliver(queue, batch)
@@ -266,6 +267,7 @@ class Producer:
                     return
                 if not code.retriable:
                     self._fail(batch, code, reason)
+                    self._leave_gap(batch)
                     return
                 hint = answer.current_leader
                 if self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch):
@@ -275,12 +277,11 @@ class Producer:
                 failure, reason = ErrorCode.REQUEST_TIMED_OUT, str(error)
             except ClientError as error:
                 self._fail(batch, getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR), str(error))
+                self._leave_gap(batch)
                 return
             if loop.time() + backoff >= batch.deadline_s:
                 self._fail(batch, failure, reason)
-                if self._idempotent and batch.sequence >= 0:
-                    # Whether the batch was stored is not known: its sequence numbers cannot be used again.
-                    self._has_producer_id = False
+                self._leave_gap(batch)
                 return
             self.cluster.forget(queue.topic)
             await asyncio.sleep(backoff)
@@ -332,6 +333,12 @@ class Producer:
                 timestamp = append_time_ms if append_time_ms >= 0 else record.timestamp
                 future.set_result(RecordMetadata(queue.topic, queue.index, offset, timestamp))
         self._done(batch)
+
+    def _leave_gap(self, batch: _Batch) -> None:
+        """A numbered batch is given up, stored or not: its sequence numbers are not used again, and what follows them would stand behind a
+        gap. So the next batches come with a new producer id (as Sender.failBatch bumps the epoch)."""
+        if self._idempotent and batch.sequence >= 0:
+            self._has_producer_id = False
 
     def _fail(self, batch: _Batch, code: ErrorCode, reason: str) -> None:
         text = f"the record was not acknowledged: {reason or code.text} ({code.name})"

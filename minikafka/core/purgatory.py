@@ -77,8 +77,15 @@ class Purgatory:
         return completed
 
     def next_deadline(self) -> int | None:
-        """When `on_deadline` is due."""
-        return self._timers.next_deadline()
+        """When `on_deadline` is due for somebody; forgets those before that are done."""
+        timers, operations = self._timers, self._operations
+        while (first := timers.first()) is not None:
+            number, deadline_ms = first
+            if not operations[number].is_done:
+                return deadline_ms
+            timers.cancel(number)
+            del operations[number]
+        return None
 
     def on_deadline(self, now_ms: int) -> None:
         """Expire what is due; forget what is done."""

@@ -41,11 +41,16 @@ class TimerQueue(Generic[Key]):
 
     def next_deadline(self) -> int | None:
         """The earliest deadline, or None when nothing is scheduled."""
+        first = self.first()
+        return None if first is None else first[1]
+
+    def first(self) -> tuple[Key, int] | None:
+        """The key that is due first, and when; None when nothing is scheduled."""
         heap = self._heap
         while heap:
             due, order, key = heap[0]
             if self._deadlines.get(key) == (due, order):
-                return due
+                return key, due
             heapq.heappop(heap)
         return None
 

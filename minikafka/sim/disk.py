@@ -38,10 +38,14 @@ class Inode:
         """Overwrite and extend."""
         content = self.data
         length, count = len(content), len(data)
-        self.undo.append((position, bytes(content[position : position + count]), length, self.size))
-        if length < position:
-            content.extend(bytes(position - length))
-        content[position : position + count] = data
+        if position == length:
+            self.undo.append((position, b"", length, self.size))
+            content += data
+        else:
+            self.undo.append((position, bytes(content[position : position + count]), length, self.size))
+            if length < position:
+                content.extend(bytes(position - length))
+            content[position : position + count] = data
         self.size = max(self.size, position + count)
         self.parsed_end = min(self.parsed_end, position)
 
@@ -106,6 +110,8 @@ class Disk:
         self.durable: dict[str, dict[str, Inode]] = {"/": {}}
         #: Changes of each directory since its last sync, in order: names and what they stand for then (None: nothing).
         self.journal: dict[str, list[dict[str, Inode | None]]] = {}
+        #: For minikafka.sim.replicas: the segments of each directory, forgotten when any name changes.
+        self.segments: dict[str, list[tuple[int, Inode]]] = {}
         self.locks: set[str] = set()
         self.failing: dict[str, int] = {}
         self.space_left: int | None = None
@@ -149,6 +155,7 @@ class Disk:
 
     def note(self, directory: str, change: dict[str, Inode | None]) -> None:
         """Names have changed, all of them or none."""
+        self.segments.clear()
         self.journal.setdefault(directory, []).append(change)
 
     def find(self, path: str) -> Inode:
@@ -161,6 +168,7 @@ class Disk:
 
     def power_cut(self, generator: random.Random) -> int:
         """Lose what was not synced; the number of files that changed by it. No view may be used any more."""
+        self.segments.clear()
         survivors: dict[str, dict[str, Inode]] = {directory: {} for directory in self.files}
         fresh: dict[int, Inode] = {}
         lost = 0
@@ -186,6 +194,7 @@ class Disk:
     def wipe(self) -> None:
         """An empty disk."""
         self.files, self.durable = {"/": {}}, {"/": {}}
+        self.segments.clear()
         self.journal.clear()
         self.locks.clear()
 
@@ -204,9 +213,11 @@ class DiskFile:
         self.pread: Callable[[int, int], bytes] = self._pread
 
     def _check(self, operation: str) -> None:
-        if self._view is None or self._view.is_dead:
+        view, disk = self._view, self._disk
+        if view is None or view.is_dead:
             raise OSError(errno.EBADF, "the file is closed", self.path)
-        self._disk.check(operation, self.path)
+        if disk.failing or disk.stall is not None:
+            disk.check(operation, self.path)
 
     def _pwrite(self, data: Buffer, position: int) -> int:
         self._check("write")
@@ -220,7 +231,10 @@ class DiskFile:
     def _pread(self, count: int, position: int) -> bytes:
         self._check("read")
         inode = self.inode
-        data = bytes(inode.data[position : position + count])
+        content = inode.data
+        data = bytes(memoryview(content)[position : position + count])
+        if len(data) == count or inode.size <= len(content):
+            return data
         missing = min(count, max(inode.size - position, 0)) - len(data)
         return data + bytes(missing) if missing > 0 else data
 
@@ -287,7 +301,9 @@ class DiskView:
     def _check(self, operation: str, path: str) -> None:
         if self.is_dead:
             raise OSError(errno.EIO, "the process is gone", path)
-        self.disk.check(operation, path)
+        disk = self.disk
+        if disk.failing or disk.stall is not None:
+            disk.check(operation, path)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> DiskFile:
         """See FileSystem."""
@@ -313,6 +329,7 @@ class DiskView:
         self._check("rename", source)
         disk = self.disk
         if source in disk.files:
+            disk.segments.clear()
             trees: tuple[dict[str, Any], ...] = (disk.files, disk.durable, disk.journal)
             for tree in trees:
                 for path in [path for path in tree if path == source or path.startswith(source + "/")]:
@@ -340,6 +357,7 @@ class DiskView:
     def rmdir(self, path: str) -> None:
         """See FileSystem."""
         self._check("rmdir", path)
+        self.disk.segments.clear()
         self.disk.files.pop(path, None)
         self.disk.durable.pop(path, None)
         self.disk.journal.pop(path, None)

@@ -13,6 +13,7 @@ import heapq
 from asyncio import events
 from collections import deque
 from collections.abc import Callable
+from heapq import heappush
 from typing import Any
 
 _set_running_loop = events._set_running_loop
@@ -21,27 +22,22 @@ _set_running_loop = events._set_running_loop
 class Handle:
     """A callback on its way; what asyncio calls Handle and TimerHandle."""
 
-    __slots__ = ("__weakref__", "_args", "_callback", "_context", "_is_cancelled", "_when", "loop")
+    __slots__ = ("_args", "_callback", "_when", "loop")
 
-    def __init__(
-        self, callback: Callable[..., Any], args: tuple[Any, ...], loop: ProcessLoop, context: contextvars.Context | None, when: float
-    ) -> None:
+    def __init__(self, callback: Callable[..., Any], args: tuple[Any, ...], loop: ProcessLoop, when: float = 0.0) -> None:
         self._callback: Callable[..., Any] | None = callback
         self._args = args
-        self._context = context
-        self._is_cancelled = False
         self._when = when
         self.loop = loop
 
     def cancel(self) -> None:
         """The callback will not run."""
-        self._is_cancelled = True
         self._callback = None
         self._args = ()
 
     def cancelled(self) -> bool:
         """Whether `cancel` was called."""
-        return self._is_cancelled
+        return self._callback is None
 
     def when(self) -> float:
         """Due time in seconds of the loop's clock."""
@@ -75,18 +71,22 @@ class Scheduler:
     def run(self, until: float) -> None:
         """Run until the time `until` (everything due before it has run) or until `stop`."""
         ready, timers, pop = self._ready, self._timers, heapq.heappop
+        popleft = ready.popleft
         self._stop_wanted = False
         current: ProcessLoop | None = None
         before = events._get_running_loop()
         try:
             while True:
+                now = self.now
                 while ready:
-                    handle = ready.popleft()
+                    handle = popleft()
                     callback = handle._callback
-                    loop = handle.loop
-                    if callback is None or loop.is_dead:
+                    if callback is None:
                         continue
-                    if loop.paused_until > self.now:
+                    loop = handle.loop
+                    if loop.is_dead:
+                        continue
+                    if loop.paused_until > now:
                         loop.hold(handle)
                         continue
                     if loop is not current:
@@ -94,10 +94,8 @@ class Scheduler:
                         _set_running_loop(loop)
                     self.steps += 1
                     try:
-                        if handle._context is None:
-                            callback(*handle._args)
-                        else:
-                            handle._context.run(callback, *handle._args)
+                        # Without the task's context: nothing that runs here has context variables.
+                        callback(*handle._args)
                     except Exception as error:
                         loop.call_exception_handler({"message": f"exception in callback {callback}", "exception": error})
                     if self._stop_wanted:
@@ -106,7 +104,8 @@ class Scheduler:
                     break
                 when, _, handle = pop(timers)
                 self.now = max(self.now, when)
-                ready.append(handle)
+                if handle._callback is not None:
+                    ready.append(handle)
                 while timers and timers[0][0] == when:
                     ready.append(pop(timers)[2])
             self.now = max(self.now, until)
@@ -122,9 +121,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.scheduler = scheduler
         self.is_dead = False
         self.paused_until = -1.0
-        self._rate = rate
+        self.rate = rate
         self._on_error = on_error
         self._held: list[Handle] = []
+        self._put = scheduler._ready.append
 
     def __repr__(self) -> str:
         return f"ProcessLoop({self.name})"
@@ -139,7 +139,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def hold(self, handle: Handle) -> None:
         """Keep a callback until the pause ends."""
         if not self._held:
-            self.scheduler.at(self.paused_until, Handle(self._release, (), _ALWAYS, None, 0.0))
+            self.scheduler.at(self.paused_until, Handle(self._release, (), _ALWAYS))
         self._held.append(handle)
 
     def _release(self) -> None:
@@ -156,13 +156,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         """Seconds of this process's monotonic clock."""
-        rate = self._rate
+        rate = self.rate
         return self.scheduler.now if rate == 1.0 else self.scheduler.now * rate
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None) -> Handle:  # type: ignore[override]
         """See asyncio."""
-        handle = Handle(callback, args, self, context, 0.0)
-        self.scheduler._ready.append(handle)
+        handle = Handle(callback, args, self)
+        self._put(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -171,15 +171,23 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
         """See asyncio."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        scheduler = self.scheduler
+        if self.rate != 1.0:
+            return self.call_at(self.time() + delay, callback, *args)
+        now = scheduler.now
+        when = now + delay if delay > 0.0 else now
+        handle = Handle(callback, args, self, when)
+        scheduler._order = order = scheduler._order + 1
+        heappush(scheduler._timers, (when, order, handle))
+        return handle
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
         """See asyncio."""
-        handle = Handle(callback, args, self, context, when)
+        handle = Handle(callback, args, self, when)
         # Rounding must not let a timer find that it came too early: with another rate it comes a microsecond late.
-        due = when if self._rate == 1.0 else when / self._rate + 1e-6
+        due = when if self.rate == 1.0 else when / self.rate + 1e-6
         self.scheduler.at(max(due, self.scheduler.now), handle)
         return handle
 

@@ -35,7 +35,7 @@ class Mutant:
     patches: tuple[tuple[str, Callable[[Any], Any]], ...]
     profile: str = "mixed"
     options: tuple[tuple[str, Any], ...] = ()
-    duration_s: float | None = 8.0
+    duration_s: float | None = None
     tests: tuple[str, ...] = ()
 
 

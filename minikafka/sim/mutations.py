@@ -568,4 +568,6 @@ MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{FETCHER}:Fetcher._leave_session", _stay_in_session),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "sequence-of-every-try", "breaks": "a producer numbers a retried batch anew", "profile": "network",
      "patches": (("minikafka.client.producer:Producer._encode", _sequence_of_every_try),), "options": (("break_probability", 0.02),)},
+    {"name": "gap-after-refusal", "breaks": "a producer goes on numbering behind a batch that was refused for good", "profile": "disks",
+     "patches": (("minikafka.client.producer:Producer._leave_gap", _constant(None)),), "tests": ("tests/client/test_refused_batch.py",)},
 ]

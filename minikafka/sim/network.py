@@ -13,6 +13,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import log
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -47,6 +48,7 @@ class Fabric:
     def __init__(self, scheduler: Scheduler, generator: random.Random) -> None:
         self.scheduler = scheduler
         self._generator = generator
+        self._chance = generator.random
         self.default = Link()
         self.links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[tuple[str, int], SimListener] = {}
@@ -99,11 +101,13 @@ class Fabric:
 
     def delay(self, link: Link) -> float:
         """Seconds for one frame."""
-        return link.delay_min + min(self._generator.expovariate(1.0) * link.delay_mean, DELAY_S_MAX)
+        # As random.expovariate(1.0) draws it, without the call.
+        seconds = -log(1.0 - self._chance()) * link.delay_mean
+        return link.delay_min + (seconds if seconds < DELAY_S_MAX else DELAY_S_MAX)
 
     def later(self, delay: float, callback: Callable[..., None], *arguments: Any) -> None:
         """Call back when the world is `delay` seconds older."""
-        self.scheduler.at(self.scheduler.now + delay, Handle(callback, arguments, self._kick, None, 0.0))
+        self.scheduler.at(self.scheduler.now + delay, Handle(callback, arguments, self._kick))
 
     def network(self, host: str, loop: ProcessLoop) -> SimNetwork:
         """The network as a process on `host` sees it."""
@@ -304,8 +308,8 @@ class SimConnection:
     def _put(self, frame: bytearray | None) -> None:
         if self._out or self._link.is_cut:
             self._out.append(frame)
-            return
-        self._transmit(frame)
+        else:
+            self._transmit(frame)
 
     def flush(self) -> None:
         """The link is whole again."""
@@ -314,12 +318,15 @@ class SimConnection:
 
     def _transmit(self, frame: bytearray | None) -> None:
         fabric = self._fabric
-        if frame is not None and fabric.breaks_now(self._link):
+        link = self._link
+        if link.break_probability > 0.0 and frame is not None and fabric.breaks_now(link):
             self.break_off()
             return
         scheduler = fabric.scheduler
         # In order: not before what was sent before.
-        at = self._clear_at = max(self._clear_at, scheduler.now + fabric.delay(self._link))
+        at = scheduler.now + fabric.delay(link)
+        at = max(at, self._clear_at)
+        self._clear_at = at
         peer = self.peer
         if peer is None:
             return
@@ -327,7 +334,7 @@ class SimConnection:
             # The machine has lost power. Its next life knows nothing of this connection and says so.
             fabric.later(at - scheduler.now, self._ask_the_dead)
             return
-        scheduler.at(at, Handle(peer.deliver, (frame, self), peer.loop, None, 0.0))
+        scheduler.at(at, Handle(peer.deliver, (frame, self), peer.loop))
 
     def _ask_the_dead(self) -> None:
         fabric = self._fabric
@@ -351,9 +358,9 @@ class SimConnection:
             self._end("closed by the peer")
             return
         self._fabric.record(self, frame)
-        view = memoryview(frame)
-        self._handler.on_frame(self, view[4:])
-        frame[:] = POISON * len(frame) if len(frame) < 4096 else frame
+        self._handler.on_frame(self, memoryview(frame)[4:])
+        if len(frame) < 4096:
+            frame[:] = POISON * len(frame)
 
     # -- end -------------------------------------------------------------------------------------------------------
 
@@ -377,7 +384,7 @@ class SimConnection:
 
     def _reset(self) -> None:
         if not self.closed and not self.loop.is_dead:
-            self._fabric.scheduler.ready(Handle(self._end, (RESET_REASON,), self.loop, None, 0.0))
+            self._fabric.scheduler.ready(Handle(self._end, (RESET_REASON,), self.loop))
 
     def break_off(self) -> None:
         """The connection breaks: what is under way, in both directions, is lost, and both sides are told some time later."""
@@ -443,7 +450,7 @@ class SimNetwork:
             if back.is_cut:
                 fabric.later(RETRANSMIT_S, answer, connection)
                 return
-            fabric.later(fabric.delay(back), lambda: fabric.scheduler.ready(Handle(settle, (connection,), loop, None, 0.0)))
+            fabric.later(fabric.delay(back), lambda: fabric.scheduler.ready(Handle(settle, (connection,), loop)))
 
         def ask() -> None:
             if loop.is_dead or future.done():
@@ -462,7 +469,7 @@ class SimNetwork:
             near = SimConnection(fabric, loop, self._host, host, port)
             far = SimConnection(fabric, listener.loop, host, self._host, local_port)
             near.peer, far.peer = far, near
-            fabric.scheduler.ready(Handle(listener.arrived, (far,), listener.loop, None, 0.0))
+            fabric.scheduler.ready(Handle(listener.arrived, (far,), listener.loop))
             answer(near)
 
         fabric.later(fabric.delay(there), ask)
@@ -482,6 +489,8 @@ def _raise(name: str, context: dict[str, Any]) -> None:
 
 def _join(pieces: list[Any]) -> bytearray | None:
     """One buffer of its own, which the receiver may change; None for a place that is given up."""
+    if len(pieces) == 1 and type(pieces[0]) is bytes:
+        return bytearray(pieces[0]) or None
     frame = bytearray()
     for piece in pieces:
         if isinstance(piece, (bytes, bytearray, memoryview)):

@@ -27,15 +27,17 @@ LOG_DIR = "/data"
 class SimClock:
     """Monotonic milliseconds of the process, and a wall clock that can be set."""
 
-    __slots__ = ("_loop", "offset_ms")
+    __slots__ = ("_loop", "_rate_ms", "_scheduler", "offset_ms")
 
     def __init__(self, loop: ProcessLoop, offset_ms: int = 0) -> None:
         self._loop = loop
+        self._scheduler = loop.scheduler
+        self._rate_ms = 1000 * loop.rate
         self.offset_ms = offset_ms
 
     def now_ms(self) -> int:
         """See Clock."""
-        return int(self._loop.time() * 1000 + 1e-6)
+        return int(self._scheduler.now * self._rate_ms + 1e-6)
 
     def wall_ms(self) -> int:
         """See Clock."""

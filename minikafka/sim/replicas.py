@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from minikafka.sim.disk import Disk, Inode
 #: Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, two timestamps, producer, epoch, sequence, count.
 _HEADER = Struct(">qiibIhiqqqhii")
 _LENGTH_FROM = 12
+_BASE = itemgetter(0)
 
 
 class Batch(NamedTuple):
@@ -37,6 +38,8 @@ class Batch(NamedTuple):
 def batches_of(inode: Inode) -> list[Batch]:
     """The batches of a segment file. Only what was written since the last call is looked at."""
     data, parsed = inode.data, inode.parsed
+    if parsed and parsed[-1].end == inode.parsed_end == len(data):
+        return parsed
     while parsed and parsed[-1].end > inode.parsed_end:
         parsed.pop()
     position = parsed[-1].end if parsed else 0
@@ -54,10 +57,11 @@ def batches_of(inode: Inode) -> list[Batch]:
 
 def segments_of(disk: Disk, directory: str) -> list[tuple[int, Inode]]:
     """(base offset, file) of each segment, in order."""
-    names = disk.files.get(directory)
-    if names is None:
-        return []
-    return sorted((int(name[:-4]), inode) for name, inode in names.items() if name.endswith(".log"))
+    found = disk.segments.get(directory)
+    if found is None:
+        names = disk.files.get(directory, {})
+        found = disk.segments[directory] = sorted((int(name[:-4]), inode) for name, inode in names.items() if name.endswith(".log"))
+    return found
 
 
 def log_of(disk: Disk, directory: str) -> list[Batch]:
@@ -68,14 +72,18 @@ def log_of(disk: Disk, directory: str) -> list[Batch]:
     return found
 
 
-def from_offset(disk: Disk, directory: str, offset: int) -> Iterator[Batch]:
-    """The batches that end at or after `offset`."""
-    segments = segments_of(disk, directory)
-    start = max(bisect_right([base for base, _ in segments], offset) - 1, 0)
-    for _, inode in segments[start:]:
-        found = batches_of(inode)
-        position = bisect_right(found, offset, key=lambda batch: batch.base)
-        yield from found[max(position - 1, 0) :] if position and found[position - 1].last >= offset else found[position:]
+def from_offset(disk: Disk, directory: str, offset: int) -> list[Batch]:
+    """The batches that end at or after `offset`, which is mostly near the end."""
+    found: list[Batch] = []
+    for base, inode in reversed(segments_of(disk, directory)):
+        for batch in reversed(batches_of(inode)):
+            if batch.last < offset:
+                break
+            found.append(batch)
+        if base <= offset:
+            break
+    found.reverse()
+    return found
 
 
 def batch_at(disk: Disk, directory: str, offset: int) -> Batch | None:
@@ -84,7 +92,10 @@ def batch_at(disk: Disk, directory: str, offset: int) -> Batch | None:
         if base > offset:
             continue
         found = batches_of(inode)
-        position = bisect_right(found, offset, key=lambda batch: batch.base)
+        if found and found[-1].base <= offset:
+            position = len(found)
+        else:
+            position = bisect_right(found, offset, key=_BASE)
         if position and found[position - 1].last >= offset:
             return found[position - 1]
         return None

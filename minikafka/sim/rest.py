@@ -35,6 +35,7 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
     end = before.last + 1 if before is not None else log.log_start_offset
     if end != log.log_end_offset:
         fail("S2", f"{where}: the file ends at {end}, the log believes in {log.log_end_offset}")
+        return
     expected = [(epoch, max(start, log.log_start_offset)) for epoch, start in expected if start >= log.log_start_offset or not expected]
     entries = list(log.epochs.entries)
     while entries and entries[-1][1] >= end:
