@@ -32,7 +32,6 @@ WITHOUT_EFFECT = [
     _known("controller.quota.window.num", "int", "11", "Samples kept for quotas of controller mutations.", low=1),
     _known("controller.quota.window.size.seconds", "int", "1", "Length of one such sample.", low=1),
     _known("controller.socket.timeout.ms", "int", "30000", "How long a request to the controller waits for its answer."),
-    _known("cordoned.log.dirs", "list", "", "Directories that get no new replicas.", dynamic=True),
     _known("create.topic.policy.class.name", "class", None, "Java class that may veto new topics.", refusal="Java classes are not loaded, and the policy would not hold"),
     _known("delegation.token.expiry.check.interval.ms", "long", "3600000", "How often expired delegation tokens are removed.", low=1),
     _known("delegation.token.expiry.time.ms", "long", "86400000", "Lifetime of a delegation token that is not renewed.", low=1),

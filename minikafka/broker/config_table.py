@@ -42,6 +42,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("controller.quorum.retry.backoff.ms", "int", "20", "First wait before such a request is repeated.", low=0),
         _p("controller.quorum.retry.backoff.max.ms", "int", "1000", "Longest wait before such a request is repeated.", low=0),
         _p("log.dirs", "list", None, "Directories for partitions' logs.", synonyms=("log.dir",)),
+        _p("cordoned.log.dirs", "list", "", "Log directories that get no new replicas; * = all of them (KIP-1066).", dynamic=True),
         _p("log.dir", "list", "/tmp/kafka-logs", "One directory for logs, used when log.dirs is unset."),
         _p("metadata.log.dir", "string", None, "Directory of the metadata log; the first log directory when unset."),
         _p("broker.rack", "string", None, "Rack of this broker, for replica placement and for fetching from near replicas."),

@@ -30,6 +30,7 @@ from minikafka.broker.handlers.sasl import SaslHandlers
 from minikafka.broker.handlers.topics import TopicHandlers
 from minikafka.broker.hosts.cleaner import LogCleaner
 from minikafka.broker.hosts.controller import ControllerHost
+from minikafka.broker.hosts.cordons import Cordons
 from minikafka.broker.hosts.directory_moves import DirectoryMoves
 from minikafka.broker.hosts.group import GroupHost
 from minikafka.broker.hosts.lifecycle import BrokerLifecycle
@@ -64,6 +65,7 @@ class BrokerParts:
         self.settings = Settings(config, metadata)
         self.controller_channel = ControllerChannel(node.raft, environment, f"broker-{config.node_id}-to-controller")
         self.forwarder = Forwarder(self.controller_channel, metadata)
+        self.cordons = Cordons(self.settings, node.directories)
         self.lifecycle = BrokerLifecycle(
             config,
             environment,
@@ -73,6 +75,7 @@ class BrokerParts:
             listeners=node.registered_listeners,
             log_dirs=lambda: [d.directory_id for d in node.directories if not d.is_offline],
             offline_log_dirs=lambda: [d.directory_id for d in node.directories if d.is_offline and d.meta is not None],
+            cordoned_log_dirs=self.cordons.ids,
             previous_broker_epoch=min((d.previous_broker_epoch for d in node.directories), default=-1),
         )
         self.replicas = ReplicaManager(
@@ -81,8 +84,12 @@ class BrokerParts:
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
         self.replicas.on_topic_configs = self.cleaner.wake
         self.replicas.throttles = ReplicationThrottles(self.settings, metadata, config.node_id)
+        self.replicas.cordons = self.cordons
         self.replicas.moves = DirectoryMoves(self.replicas, environment, self.settings)
         self.lifecycle.on_registered = self.replicas.registered
+        self.settings.watch(self.lifecycle.directories_changed)
+        self.settings.watch(lambda: self.replicas.fetchers.resize(self.settings.num_replica_fetchers))
+        self.settings.watch(lambda: node.limit_connections(self.settings.max_connections, self.settings.max_connections_per_ip))
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
         self.dispatcher = Dispatcher("broker", environment.clock, node.features)
@@ -240,6 +247,13 @@ class Node:
             session = partial(_session, dispatcher, endpoint.name)
             self.listeners[endpoint.name] = await self.environment.network.listen(endpoint.host, endpoint.port, session, limits)
 
+    def limit_connections(self, connections_max: int, connections_per_ip_max: int) -> None:
+        """Bounds for new connections of the broker's listeners; those that there are stay."""
+        for endpoint in self.config.broker_listeners:
+            listener = self.listeners.get(endpoint.name)
+            if listener is not None:
+                listener.limit(connections_max, connections_per_ip_max)
+
     def _advertised_address(self, endpoint: Endpoint) -> tuple[str, int]:
         """What others connect to: the advertised address, the real port for 0, this machine's name for every address."""
         advertised = self.config.advertised.get(endpoint.name, endpoint)
@@ -331,7 +345,7 @@ class Node:
         if directory is self._metadata_directory or all(d.is_offline for d in self.directories):
             self.environment.loop.call_soon_threadsafe(self._fail, failure)
         elif self.broker is not None:
-            self.environment.loop.call_soon_threadsafe(self.broker.lifecycle.directory_failed)
+            self.environment.loop.call_soon_threadsafe(self.broker.lifecycle.directories_changed)
 
     # -- stop ------------------------------------------------------------------------------------------------------
 

@@ -62,6 +62,9 @@ class Listener(Protocol):
     def accept(self) -> None:
         """Begin to accept connections; those that came since `listen` have waited."""
 
+    def limit(self, connections_max: int, connections_per_ip_max: int) -> None:
+        """Other bounds from the next connection on."""
+
     def close(self) -> None:
         """Stop accepting and drop the accepted connections."""
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 from minikafka.net.connection import FlushQueue, SocketConnection, set_congestion_control
@@ -124,6 +125,10 @@ class SocketListener:
             self._accepting = True
             self._loop.add_reader(self._socket.fileno(), self._acceptable)
             self._schedule_sweep()
+
+    def limit(self, connections_max: int, connections_per_ip_max: int) -> None:
+        """Other bounds from the next connection on."""
+        self._limits = replace(self._limits, connections_max=connections_max, connections_per_ip_max=connections_per_ip_max)
 
     def _acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE_UP):

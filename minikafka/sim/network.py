@@ -193,6 +193,9 @@ class SimListener:
             if not connection.closed:
                 self.accepted(connection)
 
+    def limit(self, connections_max: int, connections_per_ip_max: int) -> None:
+        """Nobody opens so many connections here."""
+
     def arrived(self, connection: SimConnection) -> None:
         """A connection has been made."""
         if self._accepting:

@@ -58,6 +58,7 @@ class LogDirHandlers:
                 result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 continue
             result.total_bytes, result.usable_bytes = _volume(directory.path)
+            result.is_cordoned = self._replicas.is_cordoned(directory)
             topics: dict[str, DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
             for (name, index), log in directory.logs.items():
                 if wanted is not None and (name, index) not in wanted:

@@ -56,6 +56,8 @@ class DirectoryMoves:
         partition = self._replicas.partition(topic, index)
         if partition is None:
             return ErrorCode.REPLICA_NOT_AVAILABLE
+        if self._replicas.is_cordoned(target) and target.logs.get(partition.key) is not partition.log:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
         try:
             self.start(partition, target)
         except StorageError as error:

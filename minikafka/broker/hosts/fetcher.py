@@ -76,6 +76,7 @@ class FetcherManager:
         self.replicas = replicas
         self.metadata = metadata
         self.broker_epoch = broker_epoch
+        self._count: int = config.num_replica_fetchers
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._assigned: dict[tuple[str, int], Fetcher] = {}
         self._started = False
@@ -92,7 +93,15 @@ class FetcherManager:
         value = 0
         for character in topic:
             value = (31 * value + ord(character)) & 0xFFFFFFFF
-        return ((31 * value + index) & 0x7FFFFFFF) % cast(int, self.config.num_replica_fetchers)
+        return ((31 * value + index) & 0x7FFFFFFF) % self._count
+
+    def resize(self, count: int) -> None:
+        """num.replica.fetchers is another now: spread what is followed anew, each partition from the end of its log."""
+        if count == self._count:
+            return
+        logger.info("%d fetchers for each leader instead of %d", count, self._count)
+        self._count = count
+        self.follow([state.partition for fetcher in self._fetchers.values() for state in fetcher.states.values()])
 
     def follow(self, partitions: list[Partition]) -> None:
         """Fetch these partitions from their leaders."""

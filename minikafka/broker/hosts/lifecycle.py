@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.core.controller.topics import random_uuid
+from minikafka.core.metadata.image import METADATA_VERSION
 from minikafka.net.channel import UnsupportedVersion
 from wire.errors import ApiError, ErrorCode
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -30,6 +31,8 @@ REGISTRATION_BACKOFF_MS_MAX = 500
 SHUTDOWN_HEARTBEAT_MS = 50
 #: When all nodes stop together the controller may be gone first: nobody waits for one that has been silent for this long.
 CONTROLLER_SILENCE_MS_MAX = 1000
+#: 4.3-IV0, the first metadata.version with cordoned directories.
+CORDONED_METADATA_VERSION = 30
 
 #: Answers to a registration that another try will not change.
 _FATAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION})
@@ -58,9 +61,10 @@ class BrokerLifecycle:
         listeners: Mapping[str, tuple[str, int, int]],
         log_dirs: Callable[[], list[bytes]],
         offline_log_dirs: Callable[[], list[bytes]],
+        cordoned_log_dirs: Callable[[], list[bytes]] = list,
         previous_broker_epoch: int = -1,
     ) -> None:
-        """`log_dirs` and `offline_log_dirs` give directory ids of 16 bytes; `listeners` as in BrokerRegistration;
+        """`log_dirs`, `offline_log_dirs` and `cordoned_log_dirs` give directory ids of 16 bytes; `listeners` as in BrokerRegistration;
         `previous_broker_epoch` is what the last clean shutdown left in the log directories, -1 without one."""
         self._config = config
         self._environment = environment
@@ -70,6 +74,7 @@ class BrokerLifecycle:
         self._listeners = listeners
         self._log_dirs = log_dirs
         self._offline_log_dirs = offline_log_dirs
+        self._cordoned_log_dirs = cordoned_log_dirs
         self._previous_broker_epoch = previous_broker_epoch
         self.node_id: int = config.node_id
         self.incarnation_id: bytes = random_uuid(environment.random)
@@ -124,8 +129,8 @@ class BrokerLifecycle:
         if not self.failed.done():
             self.failed.cancel()
 
-    def directory_failed(self) -> None:
-        """A log directory went offline: tell the controller at once."""
+    def directories_changed(self) -> None:
+        """A log directory went offline, or others are cordoned: tell the controller at once."""
         self._wake.set()
 
     # -- metadata --------------------------------------------------------------------------------------------------
@@ -222,6 +227,14 @@ class BrokerLifecycle:
             log.info("broker %d is registered with broker epoch %d", self.node_id, self.broker_epoch)
         return code
 
+    def _cordoned(self) -> list[bytes] | None:
+        """None, which changes nothing, unless there are some or the controller thinks so, and only when everybody understands it."""
+        image = self._metadata.image
+        if image.features.get(METADATA_VERSION, 0) < CORDONED_METADATA_VERSION:
+            return None
+        cordoned, own = self._cordoned_log_dirs(), image.brokers.get(self.node_id)
+        return cordoned if cordoned or (own is not None and own.cordoned_log_dirs) else None
+
     async def _heartbeat(self) -> None:
         request = BrokerHeartbeatRequest(
             broker_id=self.node_id,
@@ -230,6 +243,7 @@ class BrokerLifecycle:
             want_fence=False,
             want_shut_down=self._want_shut_down,
             offline_log_dirs=self._offline_log_dirs(),
+            cordoned_log_dirs=self._cordoned(),
         )
         try:
             response = await self._controller.request(request, self._config.broker_session_timeout_ms)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from minikafka.broker.config import BrokerConfig
     from minikafka.broker.controller_channel import ControllerChannel
     from minikafka.broker.environment import Environment
+    from minikafka.broker.hosts.cordons import Cordons
     from minikafka.broker.hosts.directory_moves import DirectoryMoves
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.throttles import ReplicationThrottles
@@ -106,6 +107,8 @@ class ReplicaManager:
         self._stopping = False
         #: Throttles of replication, if there are any.
         self.throttles: ReplicationThrottles | None = None
+        #: Log directories that get no new replicas, if this broker asks for any.
+        self.cordons: Cordons | None = None
         #: Moves between log directories, if this broker makes any.
         self.moves: DirectoryMoves | None = None
         #: Told when configurations of topics have changed.
@@ -225,6 +228,10 @@ class ReplicaManager:
             self.moves.resume(partition)
         return partition
 
+    def is_cordoned(self, directory: LogDirectory) -> bool:
+        """Whether the directory gets no new replicas (cordoned.log.dirs)."""
+        return self.cordons is not None and directory in self.cordons
+
     def moved(self, partition: Partition) -> None:
         """A replica lies in another log directory now: tell the controller, and who waits for the log."""
         if partition.registration is not None:
@@ -259,7 +266,9 @@ class ReplicaManager:
         online = [directory for directory in self.directories if not directory.is_offline]
         if not online:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
-        emptiest = min(online, key=lambda directory: len(directory.logs))
+        # The controller gives none to a broker whose directories are all cordoned; an operator may.
+        free = [directory for directory in online if not self.is_cordoned(directory)] or online
+        emptiest = min(free, key=lambda directory: len(directory.logs))
         return emptiest.create_log(topic, index, topic_id, config, wall_ms)
 
     def _assume_role(

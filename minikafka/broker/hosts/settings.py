@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from minikafka.core.metadata.image import MetadataImage
 
 log = logging.getLogger("minikafka.config")
+_WITHOUT_EFFECT = frozenset(entry.attribute for entry in BROKER_PROPERTIES if entry.effect != "full")
 
 
 class Settings:
@@ -56,7 +57,8 @@ class Settings:
             return
         for name in sorted({**dynamic, **self._dynamic}):
             if dynamic.get(name) != self._dynamic.get(name):
-                log.info("dynamic configuration: %s = %s", name.replace("_", "."), dynamic.get(name, "as in the properties"))
+                without = ", which has no effect in this broker" if name in _WITHOUT_EFFECT else ""
+                log.info("dynamic configuration: %s = %s%s", name.replace("_", "."), dynamic.get(name, "as in the properties"), without)
         self._dynamic = dynamic
         for watcher in self._watchers:
             watcher()
