@@ -36,7 +36,7 @@ class Node:
 
     async def bind(self) -> None:
         self.network = SocketNetwork(asyncio.get_running_loop())
-        self.dispatcher = Dispatcher("controller", Clock())
+        self.dispatcher = Dispatcher("controller", Clock(), lambda: ([("kraft.version", 0, 1)], [], 0))
         self.socket = await self.network.listen(
             "127.0.0.1", self.port, lambda connection: self.dispatcher.session("CONTROLLER"), ConnectionLimits()
         )
