@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.broker.config_table import BROKER_PROPERTIES, FREE_PREFIXES
+from minikafka.broker.node_security import is_security_property, security_problems
 from minikafka.broker.properties import ConfigurationError
 
 __all__ = ["BrokerConfig", "ConfigurationError", "Endpoint", "load_properties", "properties_from_environment"]
@@ -67,7 +68,9 @@ class BrokerConfig:
         problems += [BROKER_PROPERTIES.unknown(name) for name in others if not name.startswith(FREE_PREFIXES)]
         values = BROKER_PROPERTIES.parse(known, problems)
         config = cls(given, values)
-        config.warnings += [f"{name} is accepted without effect" for name in others if name.startswith(FREE_PREFIXES)]
+        config.warnings += [
+            f"{name} is accepted without effect" for name in others if name.startswith(FREE_PREFIXES) and not is_security_property(name)
+        ]
         config.warnings += [
             f"{name} is accepted without effect" for name in known if (entry := BROKER_PROPERTIES.get(name)) and entry.effect == "accepted"
         ]
@@ -155,10 +158,18 @@ class BrokerConfig:
             )
         if self.is_broker and not self.broker_listeners:
             problems.append(f"listeners={','.join(texts)}: a broker needs a listener that is not the controllers'")
-        for endpoint in endpoints:
-            if endpoint.security_protocol != 0:
-                problems.append(f"listeners={endpoint}: only PLAINTEXT is served yet")
+        self._protocol_of = protocols
+        self.controller_listener: str = controller_names[0] if controller_names else ""
+        if self.controller_listener and self.controller_listener not in protocols:
+            problems.append(
+                f"controller.listener.names={self.controller_listener}: listener.security.protocol.map does not say what it speaks"
+            )
         self._derive_inter_broker(problems)
+        problems += security_problems(self)
+
+    def protocol_of(self, listener: str) -> int:
+        """The security protocol of a listener of this cluster, of another node's too."""
+        return self._protocol_of.get(listener, 0)
 
     def _own_voter_listener(self, controller_names: list[str], texts: list[str]) -> list[str]:
         """Without `listeners`, a controller listens where `controller.quorum.voters` says that it does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from minikafka.broker.config_known import WITHOUT_EFFECT
+from minikafka.broker.config_security import SECURITY
 from minikafka.broker.properties import INT32_MAX, INT64_MAX, Property, PropertyTable
 
 CODECS = ("uncompressed", "none", "gzip", "snappy", "lz4", "zstd", "producer")
@@ -147,6 +148,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("minikafka.metrics.dialects", "list", "s", "Names of metrics: s as Strimzi's rules make them, c as Confluent's, r as Strimzi's reporter; several may be written at once.", choices=("s", "c", "r")),
         _p("minikafka.log.format", "string", "console", "Lines of the log: for people, or a JSON object each.", choices=("console", "json")),
         _p("minikafka.tcp.congestion", "string", "reno", "TCP congestion control, where the kernel allows the choice; empty = the kernel's."),
+        *SECURITY,
         *WITHOUT_EFFECT,
     ]
 )

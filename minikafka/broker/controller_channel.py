@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from minikafka.net.channel import Channel, ConnectionLost, RequestTimeout
+from minikafka.net.channel import Channel, ChannelSecurity, ConnectionLost, RequestTimeout
 from wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -32,10 +32,11 @@ class ControllerChannel:
     an epoch (AlterPartition, BrokerRegistration are); `retry_lost=False` gives up with ConnectionError instead.
     """
 
-    def __init__(self, raft: RaftHost, environment: Environment, client_id: str) -> None:
+    def __init__(self, raft: RaftHost, environment: Environment, client_id: str, security: ChannelSecurity | None = None) -> None:
         self._raft = raft
         self._environment = environment
         self._client_id = client_id
+        self._security = security
         self._channel: Channel | None = None
         self._endpoint: tuple[str, int] | None = None
         self._connecting: asyncio.Task[Channel] | None = None
@@ -125,6 +126,7 @@ class ControllerChannel:
                     endpoint[1],
                     client_id=self._client_id,
                     timeout_ms=min(timeout_ms, CONNECT_TIMEOUT_MS),
+                    security=self._security,
                 )
             )
             self._connecting.add_done_callback(_retrieve)

@@ -69,7 +69,7 @@ class RequestContext:
         self.api_version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.principal = "User:ANONYMOUS"
+        self.principal = connection.principal
         self.received_ms = 0
         self._ticket = connection.begin()
 
@@ -168,6 +168,10 @@ class Dispatcher:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
         entry = self._table[request.API_KEY] = _Entry(request, handler)
         return entry
+
+    def entry(self, api_key: int) -> _Entry | None:
+        """A served API by its key."""
+        return self._table[api_key]
 
     @property
     def entries(self) -> list[_Entry]:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -26,7 +27,7 @@ from minikafka.broker.handlers.offsets import OffsetHandlers
 from minikafka.broker.handlers.produce import ProduceHandlers
 from minikafka.broker.handlers.producer_ids import ProducerIdBlocks, ProducerIdHandlers
 from minikafka.broker.handlers.raft import RaftHandlers
-from minikafka.broker.handlers.sasl import SaslHandlers
+from minikafka.broker.handlers.sasl import LateSaslHandlers, ScramHandlers
 from minikafka.broker.handlers.topics import TopicHandlers
 from minikafka.broker.hosts.cleaner import LogCleaner
 from minikafka.broker.hosts.controller import ControllerHost
@@ -40,10 +41,13 @@ from minikafka.broker.hosts.replicas import ReplicaManager
 from minikafka.broker.hosts.settings import Settings
 from minikafka.broker.hosts.throttles import ReplicationThrottles
 from minikafka.broker.local_configs import LocalConfigs
+from minikafka.broker.node_security import NodeSecurity
+from minikafka.broker.sasl_session import secured_session
 from minikafka.broker.timeline import Timeline
 from minikafka.broker.topic_config import log_config
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
+from minikafka.security.errors import SecurityError
 from storage.config import LogConfig
 from storage.errors import DirectoryLocked, NotFormatted, StorageError
 from storage.log_dir import LogDirectory
@@ -63,7 +67,9 @@ class BrokerParts:
     def __init__(self, node: Node) -> None:
         config, environment, metadata = node.config, node.environment, node.metadata
         self.settings = Settings(config, metadata)
-        self.controller_channel = ControllerChannel(node.raft, environment, f"broker-{config.node_id}-to-controller")
+        self.controller_channel = ControllerChannel(
+            node.raft, environment, f"broker-{config.node_id}-to-controller", node.security.controller
+        )
         self.forwarder = Forwarder(self.controller_channel, metadata)
         self.cordons = Cordons(self.settings, node.directories)
         self.lifecycle = BrokerLifecycle(
@@ -82,6 +88,7 @@ class BrokerParts:
             config, environment, node.directories, metadata, self.controller_channel, lambda: self.lifecycle.broker_epoch
         )
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
+        self.replicas.fetchers.security = node.security.inter_broker
         self.replicas.on_topic_configs = self.cleaner.wake
         self.replicas.throttles = ReplicationThrottles(self.settings, metadata, config.node_id)
         self.replicas.cordons = self.cordons
@@ -106,7 +113,8 @@ class BrokerParts:
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
             GroupHandlers(self.groups, metadata, environment),
             ProducerIdHandlers(self.producer_ids, config.transaction_max_timeout_ms),
-            SaslHandlers(metadata),
+            LateSaslHandlers(),
+            ScramHandlers(metadata),
         ):
             handlers.register(self.dispatcher)  # type: ignore[attr-defined]
 
@@ -133,6 +141,7 @@ class Node:
         self._metadata_directory: LogDirectory | None = None
         self._controller_dispatcher: Dispatcher | None = None
         self._stopping = False
+        self.security: NodeSecurity
         self.raft: RaftHost
         self.metadata: MetadataHost
 
@@ -142,6 +151,7 @@ class Node:
         """Come into service. Raises StartError, StorageError, OSError."""
         config = self.config
         try:
+            self._open_security()
             self._open_directories()
             self._build_control_plane()
             if config.is_controller:
@@ -158,6 +168,13 @@ class Node:
             await self._abandon()
             raise
         self.ready.set()
+
+    def _open_security(self) -> None:
+        try:
+            self.security = NodeSecurity(self.config)
+        except SecurityError as error:
+            raise StartError(str(error)) from error
+        self.security.use_scram_records(lambda user, mechanism: self.metadata.image.scram.get((user, mechanism)))
 
     def _open_directories(self) -> None:
         config = self.config
@@ -201,6 +218,7 @@ class Node:
             cluster_id=self.cluster_id,
             is_controller=config.is_controller,
             on_failure=self._fail,
+            security=self.security.controller,
         )
         self.metadata = MetadataHost(
             self.raft,
@@ -209,6 +227,7 @@ class Node:
             snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
         )
         self.metadata.subscribe(self.timeline.on_metadata)
+        self.metadata.subscribe(self.security.on_metadata)
         if not config.is_controller:
             return
         self.controller = ControllerHost(
@@ -223,6 +242,7 @@ class Node:
         )
         dispatcher = Dispatcher("controller", environment.clock, self.features)
         clock = environment.clock
+        LateSaslHandlers().register(dispatcher)
         RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(dispatcher)
         ControllerHandlers(self.controller).register(dispatcher)
         ControllerClusterHandlers(self.metadata, self.raft, self.cluster_id).register(dispatcher)
@@ -244,8 +264,17 @@ class Node:
             idle_ms=config.connections_max_idle_ms,
         )
         for endpoint in endpoints:
-            session = partial(_session, dispatcher, endpoint.name)
-            self.listeners[endpoint.name] = await self.environment.network.listen(endpoint.host, endpoint.port, session, limits)
+            security = self.security.listeners.get(endpoint.name)
+            session: Callable[[Connection], ConnectionHandler]
+            held, tls = limits, None
+            if security is None:
+                session = partial(_session, dispatcher, endpoint.name)
+            else:
+                session = partial(secured_session, security, dispatcher, limits, self.environment)
+                tls = security.tls
+                if security.sasl is not None:
+                    held = replace(limits, frame_bytes_max=security.sasl.frame_bytes_max)
+            self.listeners[endpoint.name] = await self.environment.network.listen(endpoint.host, endpoint.port, session, held, tls)
 
     def limit_connections(self, connections_max: int, connections_per_ip_max: int) -> None:
         """Bounds for new connections of the broker's listeners; those that there are stay."""

@@ -13,6 +13,7 @@ from minikafka.broker.properties import ConfigurationError
 
 if TYPE_CHECKING:
     from minikafka.client.admin import Admin
+    from minikafka.security.client import ClientSecurity
 
 logger = logging.getLogger("minikafka.node")
 VARIABLE, SEPARATOR_VARIABLE = "KAFKA_CREATE_TOPICS", "KAFKA_CREATE_TOPICS_SEPARATOR"
@@ -57,14 +58,15 @@ def wanted_topics(options: Iterable[str]) -> list[FirstTopic]:
     return parse_topics([*os.environ.get(VARIABLE, "").split(separator), *options])
 
 
-async def create_topics(address: str, topics: list[FirstTopic]) -> None:
-    """Create what is not there yet. Every node of a cluster may try; one that comes before the others waits for enough of them."""
+async def create_topics(address: str, topics: list[FirstTopic], security: ClientSecurity | None = None) -> None:
+    """Create what is not there yet. Every node of a cluster may try; one that comes before the others waits for enough of them.
+    `security`: how to reach the broker's own listener."""
     from minikafka.client.admin import Admin
     from minikafka.client.errors import BrokerError, ClientError
     from wire.errors import ErrorCode
 
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
-    async with Admin(address, client_id="minikafka-first-topics") as admin:
+    async with Admin(address, client_id="minikafka-first-topics", security=security) as admin:
         for topic in topics:
             while True:
                 try:

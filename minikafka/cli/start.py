@@ -200,7 +200,7 @@ def _begin_to_create(node: Any, topics: list[FirstTopic]) -> asyncio.Task[None] 
     if not topics or not node.config.is_broker:
         return None
     host, port, _ = node.registered_listeners[node.config.inter_broker_listener]
-    return asyncio.ensure_future(create_topics(f"{host}:{port}", topics))
+    return asyncio.ensure_future(create_topics(f"{host}:{port}", topics, node.security.inter_broker))
 
 
 def _announce(node: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.client.assignors import decode_assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, PartitionInfo
@@ -28,6 +28,9 @@ from wire.messages.incremental_alter_configs import IncrementalAlterConfigsReque
 from wire.messages.list_groups import ListGroupsRequest
 from wire.messages.list_offsets import ListOffsetsRequest
 from wire.messages.offset_fetch import OffsetFetchRequest
+
+if TYPE_CHECKING:
+    from minikafka.security.client import ClientSecurity
 
 TOPIC, BROKER = 2, 4
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
@@ -106,9 +109,16 @@ class Admin:
     """Asks and orders. Use as `async with Admin(bootstrap)`."""
 
     def __init__(
-        self, bootstrap: str, *, client_id: str = "minikafka-admin", timeout_ms: int = TIMEOUT_MS, network: Network | None = None
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "minikafka-admin",
+        timeout_ms: int = TIMEOUT_MS,
+        network: Network | None = None,
+        security: Mapping[str, str] | ClientSecurity | None = None,
     ) -> None:
-        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=timeout_ms, network=network)
+        """`security`: Kafka's client properties (security.protocol, ssl.*, sasl.*). Raises ClientError."""
+        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=timeout_ms, network=network, security=security)
         self._timeout_ms = timeout_ms
 
     async def __aenter__(self) -> Self:

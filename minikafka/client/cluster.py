@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from minikafka.client.errors import ClientError, NoBrokers, refusal
+from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers, refusal
 from minikafka.net.channel import Channel, UnsupportedVersion
-from minikafka.net.network import Network
+from minikafka.net.network import AuthenticationFailed, Network
 from minikafka.net.server import SocketNetwork
 from wire.errors import ErrorCode, WireError
 from wire.message import Request, Response
 from wire.messages.metadata import MetadataRequest, MetadataResponse
 
+if TYPE_CHECKING:
+    from minikafka.security.client import ClientSecurity
+
 Answer = TypeVar("Answer")
+#: How clients connect that were not told; the command line sets it once for all that a command does.
+default_security: ContextVar[ClientSecurity | None] = ContextVar("default_security", default=None)
 BACKOFF_S_MIN = 0.02
 BACKOFF_S_MAX = 1.0
 CONNECT_TIMEOUT_MS = 5000
@@ -76,6 +82,19 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     return servers
 
 
+def client_security(properties: Mapping[str, str] | ClientSecurity) -> ClientSecurity | None:
+    """What Kafka's client properties say; None for plain text. Raises ClientError with what is wrong."""
+    from minikafka.security.client import ClientSecurity
+    from minikafka.security.errors import SecurityError
+
+    if isinstance(properties, ClientSecurity):
+        return properties
+    try:
+        return ClientSecurity.from_properties(properties)
+    except SecurityError as error:
+        raise ClientError(str(error)) from error
+
+
 class Cluster:
     """Metadata and connections, shared by what a client does."""
 
@@ -86,8 +105,11 @@ class Cluster:
         client_id: str = "minikafka-client",
         request_timeout_ms: int = 30_000,
         network: Network | None = None,
+        security: Mapping[str, str] | ClientSecurity | None = None,
     ) -> None:
-        """`network`: None is this machine's, of the loop that runs when it is first needed."""
+        """`network`: None is this machine's, of the loop that runs when it is first needed. `security`: Kafka's client properties
+        (security.protocol, ssl.*, sasl.*), or what was made of them; None is `default_security`. Raises ClientError."""
+        self._security = default_security.get() if security is None else client_security(security)
         self._bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms
@@ -129,9 +151,13 @@ class Cluster:
             if self._network is None:
                 self._network = SocketNetwork(asyncio.get_running_loop())
             host, port, _ = key
-            channel = await Channel.open(self._network, host, port, client_id=self.client_id, timeout_ms=CONNECT_TIMEOUT_MS)
+            channel = await Channel.open(
+                self._network, host, port, client_id=self.client_id, timeout_ms=CONNECT_TIMEOUT_MS, security=self._security
+            )
             self._channels[key] = channel
             return channel
+        except AuthenticationFailed as error:
+            raise AuthenticationError(str(error)) from error
         finally:
             self._opening.pop(key, None)
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from minikafka.client.assignors import Assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
@@ -22,6 +22,9 @@ from wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from wire.record import Header
+
+if TYPE_CHECKING:
+    from minikafka.security.client import ClientSecurity
 
 LATEST, EARLIEST = -1, -2
 FETCH_VERSION_MAX = 12
@@ -84,13 +87,15 @@ class Consumer:
         partition_assignors: tuple[str, ...] = ("range", "roundrobin"),
         client_id: str = "minikafka-consumer",
         network: Network | None = None,
+        security: Mapping[str, str] | ClientSecurity | None = None,
     ) -> None:
-        """Kafka's settings under Kafka's names, but for units that stand last. `auto_offset_reset`: earliest, latest or none."""
+        """Kafka's settings under Kafka's names, but for units that stand last. `auto_offset_reset`: earliest, latest or none.
+        `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise ClientError(f"auto_offset_reset={auto_offset_reset}: must be earliest, latest or none")
         if isolation_level not in ("read_uncommitted", "read_committed"):
             raise ClientError(f"isolation_level={isolation_level}: must be read_uncommitted or read_committed")
-        self.cluster = Cluster(bootstrap, client_id=client_id, network=network)
+        self.cluster = Cluster(bootstrap, client_id=client_id, network=network, security=security)
         self.group_id = group_id
         self._reset = auto_offset_reset
         self._auto_commit_s = auto_commit_interval_ms / 1000 if enable_auto_commit and group_id is not None else None

@@ -13,6 +13,10 @@ class NoBrokers(ClientError):
     """No broker of the bootstrap list answers."""
 
 
+class AuthenticationError(ClientError):
+    """A broker and this client do not accept each other: a certificate, a password, a SASL mechanism. Trying again does not help."""
+
+
 class BrokerError(ClientError):
     """A broker refused; `code` is the protocol's."""
 

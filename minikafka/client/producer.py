@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN, TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import ClientError, DeliveryFailed, NoBrokers, refusal
@@ -20,6 +20,9 @@ from wire.errors import ErrorCode
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.produce import ProduceRequest, ProduceResponse
 from wire.record import Header, Record
+
+if TYPE_CHECKING:
+    from minikafka.security.client import ClientSecurity
 
 RECORD_OVERHEAD_BYTES = 24
 PRODUCE_VERSION_MAX = 12
@@ -87,8 +90,10 @@ class Producer:
         buffer_memory: int = 64 << 20,
         client_id: str = "minikafka-producer",
         network: Network | None = None,
+        security: Mapping[str, str] | ClientSecurity | None = None,
     ) -> None:
-        """Kafka's settings: times in milliseconds, sizes in bytes; `acks` 0, 1 or "all"."""
+        """Kafka's settings: times in milliseconds, sizes in bytes; `acks` 0, 1 or "all". `security`: Kafka's client properties
+        (security.protocol, ssl.*, sasl.*)."""
         self._acks = -1 if acks in ("all", -1, "-1") else int(acks)
         self._linger_s = linger_ms / 1000
         self._batch_size = batch_size
@@ -97,7 +102,9 @@ class Producer:
         self._delivery_timeout_s = delivery_timeout_ms / 1000
         self._request_timeout_ms = request_timeout_ms
         self._buffer_memory = buffer_memory
-        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, network=network)
+        self.cluster = Cluster(
+            bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, network=network, security=security
+        )
         self._partitioner = StickyPartitioner()
         self._queues: dict[tuple[str, int], _PartitionQueue] = {}
         self._producer: tuple[int, int] = (-1, -1)

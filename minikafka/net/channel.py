@@ -4,21 +4,41 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from minikafka.net.network import Connection, Network
 from wire.errors import ErrorCode, WireError
 from wire.frame import encode_request
 from wire.header import decode_response_header
-from wire.message import Request, Response
+from wire.message import Piece, Request, Response
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.registry import api
+
+if TYPE_CHECKING:
+    from minikafka.net.tls import ClientTls
 
 CLIENT_SOFTWARE_NAME = "minikafka"
 CLIENT_SOFTWARE_VERSION = "0.1.0"
 CONNECT_TIMEOUT_MS = 10_000
 REQUEST_TIMEOUT_MS = 30_000
 API_VERSIONS_FALLBACK = 0
+
+
+#: SaslHandshake and SaslAuthenticate.
+AUTHENTICATION_KEYS = frozenset({17, 36})
+#: Share of a session's life after which it is renewed.
+RENEWAL_SHARE = 0.85
+
+
+class ChannelSecurity(Protocol):
+    """How a channel is secured (minikafka/security/client.py)."""
+
+    @property
+    def tls(self) -> ClientTls | None:
+        """How to speak TLS; None = not."""
+
+    async def authenticate(self, channel: Channel, timeout_ms: int) -> int:
+        """Authenticate; how long that holds in milliseconds, 0 = for good. Raises AuthenticationFailed."""
 
 
 class ConnectionLost(ConnectionError):
@@ -68,6 +88,10 @@ class Channel:
         self.host = ""
         self.port = 0
         self.closed = False
+        self._renewal: asyncio.TimerHandle | None = None
+        #: Requests that wait while this channel authenticates anew; None = none has to wait.
+        self._held: list[list[Piece]] | None = None
+        self._renewing: asyncio.Task[None] | None = None
         #: Called once, when the channel has ended.
         self.on_end: Callable[[], None] | None = None
 
@@ -76,15 +100,28 @@ class Channel:
 
     @classmethod
     async def open(
-        cls, network: Network, host: str, port: int, *, client_id: str, timeout_ms: int = CONNECT_TIMEOUT_MS, negotiate: bool = True
+        cls,
+        network: Network,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_ms: int = CONNECT_TIMEOUT_MS,
+        negotiate: bool = True,
+        security: ChannelSecurity | None = None,
     ) -> Channel:
-        """Connect and learn which versions the peer speaks. Raises OSError (ConnectionError among them) or TimeoutError."""
+        """Connect, learn which versions the peer speaks, and authenticate. `security` None = plain text.
+
+        Raises OSError (ConnectionError among them, and AuthenticationFailed) or TimeoutError."""
         channel = cls(client_id, asyncio.get_running_loop())
         channel.host, channel.port = host, port
+        connecting = network.connect(host, port, channel) if security is None else network.connect(host, port, channel, security.tls)
         try:
-            channel._connection = await asyncio.wait_for(_awaitable(network.connect(host, port, channel)), timeout_ms / 1000)
+            channel._connection = await asyncio.wait_for(_awaitable(connecting), timeout_ms / 1000)
             if negotiate:
                 await channel._negotiate(timeout_ms)
+            if security is not None:
+                await channel._authenticate(security, timeout_ms)
         except TimeoutError as error:
             channel.close()
             raise RequestTimeout(f"{host}:{port} did not answer within {timeout_ms} ms") from error
@@ -104,6 +141,31 @@ class Channel:
         if response.error_code:
             raise ConnectionLost(f"{self.host}:{self.port} refused ApiVersions: {ErrorCode(response.error_code).name}")
         self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+
+    # -- authentication --------------------------------------------------------------------------------------------
+
+    async def _authenticate(self, security: ChannelSecurity, timeout_ms: int) -> None:
+        lifetime_ms = await security.authenticate(self, timeout_ms)
+        if lifetime_ms > 0 and not self.closed:
+            self._renewal = self._loop.call_later(lifetime_ms * RENEWAL_SHARE / 1000, self._renew, security)
+
+    def _renew(self, security: ChannelSecurity) -> None:
+        """The session is about to expire (KIP-368): authenticate again; requests wait meanwhile, for the peer takes no others."""
+        if not self.closed:
+            self._held = []
+            task = self._renewing = asyncio.ensure_future(self._renewed(security))
+            task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+
+    async def _renewed(self, security: ChannelSecurity) -> None:
+        try:
+            await self._authenticate(security, REQUEST_TIMEOUT_MS)
+        except (OSError, TimeoutError, WireError, UnsupportedVersion) as error:
+            self.close(f"it could not authenticate again: {error}")
+            return
+        held, self._held = self._held or [], None
+        if self._connection is not None:
+            for pieces in held:
+                self._connection.send(pieces)
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
@@ -153,7 +215,10 @@ class Channel:
         elif self._sweep.when() > deadline:
             self._sweep.cancel()
             self._sweep = self._loop.call_at(deadline, self._expire)
-        connection.send(pieces)
+        if self._held is not None and request.API_KEY not in AUTHENTICATION_KEYS:
+            self._held.append(pieces)
+        else:
+            connection.send(pieces)
 
     def send_unanswered(self, request: Request, version: int | None) -> None:
         """Send a request that has no response (Produce with acks=0)."""
@@ -161,7 +226,11 @@ class Channel:
             raise ConnectionLost(f"the connection to {self.host}:{self.port} is closed")
         if version is None:
             version = self.version_for(request)
-        self._connection.send(encode_request(request, version, self._correlation_id, self._client_id))
+        pieces = encode_request(request, version, self._correlation_id, self._client_id)
+        if self._held is not None:
+            self._held.append(pieces)
+        else:
+            self._connection.send(pieces)
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
 
     async def request(self, request: Request, version: int | None = None, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
@@ -217,6 +286,8 @@ class Channel:
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
+        if self._renewal is not None:
+            self._renewal.cancel()
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
             entry.on_response(None, ConnectionLost(f"the connection to {self.host}:{self.port} ended: {reason}"))

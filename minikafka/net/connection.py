@@ -15,7 +15,7 @@ import sys
 from collections import deque
 from typing import Any
 
-from minikafka.net.network import ConnectionHandler, ConnectionLimits
+from minikafka.net.network import ANONYMOUS, ConnectionHandler, ConnectionLimits
 from wire.message import Piece
 
 RECEIVE_BYTES_INITIAL = 16 * 1024
@@ -86,6 +86,7 @@ class SocketConnection:
         "paused",
         "peer_host",
         "peer_port",
+        "principal",
         "received_bytes",
         "sent_bytes",
         "state",
@@ -107,6 +108,7 @@ class SocketConnection:
         self.fd = sock.fileno()
         self.handler: ConnectionHandler | None = None
         self.state: Any = None
+        self.principal = ANONYMOUS
         self._buffer = bytearray(RECEIVE_BYTES_INITIAL)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -134,6 +136,12 @@ class SocketConnection:
         """Begin to read."""
         self.handler = handler
         self._loop.add_reader(self.fd, self._readable)
+
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """Other limits from the next frame on, which may be in the buffer already."""
+        self._limits = limits
+        self._pause()
+        self._loop.call_soon(self._maybe_resume)
 
     # -- receiving -------------------------------------------------------------------------------------------------
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from wire.message import Piece
+
+if TYPE_CHECKING:
+    from minikafka.net.tls import ClientTls, ServerTls
+
+ANONYMOUS = "User:ANONYMOUS"
+
+
+class AuthenticationFailed(ConnectionError):
+    """The peer and this side do not accept each other: a certificate, a password, a mechanism. Trying again does not help."""
 
 
 class Clock(Protocol):
@@ -29,6 +38,8 @@ class Connection(Protocol):
     peer_host: str
     peer_port: int
     closed: bool
+    #: Who is at the other end, as far as is known: "User:ANONYMOUS" until it has authenticated.
+    principal: str
 
     def send(self, pieces: list[Piece]) -> None:
         """Queue a frame."""
@@ -85,9 +96,14 @@ class Network(Protocol):
     """Opens listeners and connections."""
 
     async def listen(
-        self, host: str, port: int, handler: Callable[[Connection], ConnectionHandler], limits: ConnectionLimits
+        self,
+        host: str,
+        port: int,
+        handler: Callable[[Connection], ConnectionHandler],
+        limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> Listener:
         """Bind `host`:`port` (0 = any free port); connections wait until `accept`. Raises OSError."""
 
-    def connect(self, host: str, port: int, handler: ConnectionHandler) -> Awaitable[Connection]:
-        """Open a connection. Raises OSError."""
+    def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Awaitable[Connection]:
+        """Open a connection. Raises OSError; AuthenticationFailed, which is one, when TLS is refused by either side."""

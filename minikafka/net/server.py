@@ -7,10 +7,12 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from minikafka.net.connection import FlushQueue, SocketConnection, set_congestion_control
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits
+from minikafka.net.tls import ClientTls, ServerTls, TlsConnection, connect_tls
 
 BACKLOG = 1024
 ACCEPTS_PER_WAKE_UP = 64
@@ -27,7 +29,12 @@ class SocketNetwork:
         self._flush_queue = FlushQueue(loop)
 
     async def listen(
-        self, host: str, port: int, handler: Callable[[Connection], ConnectionHandler], limits: ConnectionLimits
+        self,
+        host: str,
+        port: int,
+        handler: Callable[[Connection], ConnectionHandler],
+        limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> SocketListener:
         """Listen on `host` ("" = every address, IPv4 and IPv6). Raises OSError with the address in its text."""
         try:
@@ -37,9 +44,9 @@ class SocketNetwork:
         set_congestion_control(sock, self._congestion_control)
         sock.listen(BACKLOG)
         sock.setblocking(False)
-        return SocketListener(self._loop, sock, self._flush_queue, handler, limits)
+        return SocketListener(self._loop, sock, self._flush_queue, handler, limits, tls)
 
-    async def connect(self, host: str, port: int, handler: ConnectionHandler) -> Connection:
+    async def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Connection:
         """Connect to the first address of `host` that answers. Raises OSError."""
         loop = self._loop
         failure: OSError | None = None
@@ -56,7 +63,11 @@ class SocketNetwork:
             except BaseException:
                 sock.close()
                 raise
-            connection = SocketConnection(loop, sock, self._flush_queue, CLIENT_LIMITS)
+            connection = (
+                SocketConnection(loop, sock, self._flush_queue, CLIENT_LIMITS)
+                if tls is None
+                else await connect_tls(loop, sock, self._flush_queue, CLIENT_LIMITS, tls, (host, port))
+            )
             connection.start(handler)
             return cast(Connection, connection)
         raise failure if failure is not None else OSError(f"{host} has no address")
@@ -105,8 +116,10 @@ class SocketListener:
         flush_queue: FlushQueue,
         handler: Callable[[Connection], ConnectionHandler],
         limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> None:
         self._loop = loop
+        self._tls = tls
         self._socket = sock
         self._flush_queue = flush_queue
         self._handler = handler
@@ -115,6 +128,7 @@ class SocketListener:
         self.connections: dict[int, SocketConnection] = {}
         self.accepted_total = 0
         self.refused_total = 0
+        self.failed_handshakes_total = 0
         self._per_ip: dict[str, int] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._accepting = False
@@ -146,7 +160,12 @@ class SocketListener:
 
     def _accepted(self, sock: socket.socket) -> None:
         limits = self._limits
-        connection = SocketConnection(self._loop, sock, self._flush_queue, limits)
+        tls = self._tls
+        connection = (
+            SocketConnection(self._loop, sock, self._flush_queue, limits)
+            if tls is None
+            else TlsConnection(self._loop, sock, self._flush_queue, limits, tls.context)
+        )
         host = connection.peer_host
         if len(self.connections) >= limits.connections_max or self._per_ip.get(host, 0) >= limits.connections_per_ip_max:
             self.refused_total += 1
@@ -156,8 +175,27 @@ class SocketListener:
         self.accepted_total += 1
         self.connections[connection.fd] = connection
         self._per_ip[host] = self._per_ip.get(host, 0) + 1
+        if isinstance(connection, TlsConnection):
+            connection.handshake(cast(ServerTls, tls).handshake_timeout_ms, partial(self._shaken, connection))
+        else:
+            self._serve(connection)
+
+    def _serve(self, connection: SocketConnection) -> None:
         handler = self._handler(cast(Connection, connection))
-        connection.start(_Tracked(self, connection.fd, handler))
+        if not connection.closed:
+            connection.start(_Tracked(self, connection.fd, handler))
+        else:
+            self.forget(connection.fd, connection.peer_host)
+
+    def _shaken(self, connection: SocketConnection, failure: str) -> None:
+        """A TLS handshake has ended."""
+        if not failure:
+            self._serve(connection)
+            return
+        self.forget(connection.fd, connection.peer_host)
+        self.failed_handshakes_total += 1
+        if not failure.startswith(("closed", "the broker", "idle")):
+            logger.warning("closed the connection from %s to port %d: %s", connection, self.port, failure)
 
     def forget(self, fd: int, host: str) -> None:
         """A connection has ended."""

@@ -18,10 +18,11 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits
+from minikafka.net.network import ANONYMOUS, Connection, ConnectionHandler, ConnectionLimits
 from minikafka.sim.loop import Handle, ProcessLoop
 
 if TYPE_CHECKING:
+    from minikafka.net.tls import ClientTls, ServerTls
     from minikafka.sim.loop import Scheduler
 
 _STAMP = Struct("<dI")
@@ -237,6 +238,7 @@ class SimConnection:
         "peer",
         "peer_host",
         "peer_port",
+        "principal",
     )
 
     def __init__(self, fabric: Fabric, loop: ProcessLoop, host: str, peer_host: str, peer_port: int) -> None:
@@ -246,6 +248,7 @@ class SimConnection:
         self.host = host
         self.peer_host = peer_host
         self.peer_port = peer_port
+        self.principal = ANONYMOUS
         self.peer: SimConnection | None = None
         self.closed = False
         self.number = fabric.add(self)
@@ -424,14 +427,19 @@ class SimNetwork:
         self._ports = 40_000
 
     async def listen(
-        self, host: str, port: int, handler: Callable[[Connection], ConnectionHandler], limits: ConnectionLimits
+        self,
+        host: str,
+        port: int,
+        handler: Callable[[Connection], ConnectionHandler],
+        limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> SimListener:
-        """Bind; `host` is ignored, for a process listens on its own host."""
+        """Bind; `host` is ignored, for a process listens on its own host, and so is `tls`, for nobody else reads here."""
         listener = SimListener(self._fabric, self._loop, self._host, port, handler)
         self._fabric.bind(listener)
         return listener
 
-    async def connect(self, host: str, port: int, handler: ConnectionHandler) -> Connection:
+    async def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Connection:
         """Connect, or hang, or be refused. Raises OSError."""
         fabric, loop = self._fabric, self._loop
         future: Any = loop.create_future()

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from minikafka.testing.embedded import BrokerHandle, EmbeddedBroker, EmbeddedCluster, Fault
     from minikafka.testing.errors import ClusterError
     from minikafka.testing.handle import ExternalCluster, KafkaHandle
+    from minikafka.testing.security import Security
 
 #: name -> module; imported when they are asked for, so that the pytest plugin costs nothing where no broker is used.
 _MODULES = {
@@ -18,9 +19,10 @@ _MODULES = {
     "ExternalCluster": "handle",
     "Fault": "embedded",
     "KafkaHandle": "handle",
+    "Security": "security",
 }
 
-__all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "ExternalCluster", "Fault", "KafkaHandle"]
+__all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "ExternalCluster", "Fault", "KafkaHandle", "Security"]
 
 
 def __getattr__(name: str) -> Any:

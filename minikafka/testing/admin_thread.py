@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from minikafka.client.maintenance import Maintenance
@@ -15,11 +15,12 @@ CALL_TIMEOUT_S = 60.0
 class AdminThread:
     """Runs coroutine functions that are given a Maintenance (an Admin)."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Mapping[str, str] | None = None) -> None:
+        """`security`: Kafka's client properties."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="minikafka-admin", daemon=True)
         self._thread.start()
-        self._admin = Maintenance(bootstrap)
+        self._admin = Maintenance(bootstrap, security=security)
 
     def call(self, work: Callable[[Maintenance], Awaitable[Any]], timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """The result of `work(admin)`. Raises what it raises; TimeoutError."""

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from minikafka.testing import looking
 from minikafka.testing.admin_thread import AdminThread
@@ -30,14 +30,18 @@ from minikafka.testing.faults import FaultRule
 from minikafka.testing.layout import ClusterLayout
 from minikafka.testing.logs import ThreadLogs, tail
 from minikafka.testing.processes import ProcessHost
+from minikafka.testing.security import SecuredCluster, Security
 from minikafka.testing.threads import ThreadHost
 from minikafka.testing.wait import wait_until
+
+if TYPE_CHECKING:
+    from minikafka.security.client import ClientSecurity
 
 Mode = Literal["thread", "process"]
 CONTROLLERS_DEFAULT_MAX = 3
 _NUMBERS = itertools.count(1)
 
-__all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "Fault"]
+__all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "Fault", "Security"]
 
 
 class EmbeddedCluster:
@@ -61,11 +65,13 @@ class EmbeddedCluster:
         start_timeout_s: float = START_TIMEOUT_S,
         first_port: int = 0,
         first_http_port: int | None = None,
+        security: Security | str | None = None,
     ) -> None:
         """`topics`: name -> number of partitions, or a mapping with partitions, replication_factor and configs. `config`: broker
         properties for every node, over the quick ones of `layout.QUICK_PROPERTIES`. The first `controllers` brokers (3, or 1 of fewer than
         3 brokers) are controllers too. A `directory` that is given is kept, and used again if it was formatted by a cluster of the
-        same `cluster_id`; otherwise a temporary one is removed at the end. `first_port`, `first_http_port`: see ClusterLayout."""
+        same `cluster_id`; otherwise a temporary one is removed at the end. `first_port`, `first_http_port`: see ClusterLayout.
+        `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all listeners."""
         if mode not in ("thread", "process"):
             raise ValueError(f"mode={mode}: must be thread or process")
         if brokers < 1:
@@ -83,6 +89,11 @@ class EmbeddedCluster:
         self._cluster_id = cluster_id
         self._start_timeout_s = start_timeout_s
         self._first_ports = (first_port, first_http_port)
+        self._security = Security.of(security)
+        #: Certificates and users of a cluster with `security`, from its start on.
+        self.secured: SecuredCluster | None = None
+        #: How this process connects; None in plain text.
+        self.client_security: ClientSecurity | None = None
         self._layout: ClusterLayout | None = None
         self._host: ThreadHost | ProcessHost | None = None
         self._logs: ThreadLogs | None = None
@@ -135,6 +146,11 @@ class EmbeddedCluster:
         directory = self._given_directory or Path(tempfile.mkdtemp(prefix="minikafka-"))
         if isinstance(host, ProcessHost) and self._given_directory is None:
             host.own(directory)
+        if self._security is not None:
+            from minikafka.security.client import ClientSecurity
+
+            self.secured = SecuredCluster(self._security, directory)
+            self.client_security = ClientSecurity.from_properties(self.secured.client_properties())
         layout = self._layout = ClusterLayout(
             directory,
             self._size,
@@ -144,6 +160,7 @@ class EmbeddedCluster:
             self._cluster_id,
             first_port=self._first_ports[0],
             first_http_port=self._first_ports[1],
+            secured=self.secured,
         )
         tag = f"minikafka-{next(_NUMBERS)}"
         for node in layout.nodes.values():
@@ -235,8 +252,10 @@ class EmbeddedCluster:
         return ",".join(node.address for node in self.layout.nodes.values())
 
     def client_config(self, client: str = "confluent", **more: Any) -> dict[str, Any]:
-        """Settings that connect a client: "confluent", "aiokafka", "kafka-python", "java" or "spark"; `more` is added."""
-        return looking.client_config(self.bootstrap_servers, client, more)
+        """Settings that connect a client: "confluent", "aiokafka", "kafka-python", "java", "minikafka" or "spark"; `more` is added. Of a
+        secured cluster they say how, as the user admin; others: `cluster.secured.client_config(client, user)`."""
+        secured = {} if self.secured is None else self.secured.client_config(client)
+        return looking.client_config(self.bootstrap_servers, client, {**secured, **more})
 
     @property
     def layout(self) -> ClusterLayout:
@@ -251,7 +270,7 @@ class EmbeddedCluster:
     def admin(self) -> AdminThread:
         """Runs coroutine functions of minikafka.client.admin.Admin: `cluster.admin.call(lambda admin: admin.list_groups())`."""
         if self._admin is None:
-            self._admin = AdminThread(self.bootstrap_servers)
+            self._admin = AdminThread(self.bootstrap_servers, None if self.secured is None else self.secured.client_properties())
         return self._admin
 
     def create_topic(
@@ -267,7 +286,9 @@ class EmbeddedCluster:
         """Delete a topic and wait until every running broker has forgotten it."""
         self.admin.call(lambda admin: admin.delete_topic(name))
         wait_until(
-            lambda: all(looking.topic_of(b.address, name) is None for b in self._answering()), f"topic {name} to be gone", WAIT_TIMEOUT_S
+            lambda: all(looking.topic_of(b.address, name, self.client_security) is None for b in self._answering()),
+            f"topic {name} to be gone",
+            WAIT_TIMEOUT_S,
         )
 
     def topics(self) -> list[str]:
@@ -345,9 +366,9 @@ class EmbeddedCluster:
         def ready() -> bool:
             for broker in self._answering():
                 broker.raise_if_dead()
-                if looking.brokers_of(broker.address) != expected:
+                if looking.brokers_of(broker.address, self.client_security) != expected:
                     return False
-            return all(looking.has_coordinator(broker.address) for broker in self._answering())
+            return all(looking.has_coordinator(broker.address, self.client_security) for broker in self._answering())
 
         self.wait_until(ready, f"brokers {sorted(expected)} to be ready", timeout_s)
 
@@ -389,7 +410,7 @@ class EmbeddedCluster:
         names = None if topics is None else list(topics)
 
         def healthy() -> bool:
-            return all(looking.is_healthy(broker.address, names) for broker in self._answering())
+            return all(looking.is_healthy(broker.address, names, self.client_security) for broker in self._answering())
 
         self.wait_until(healthy, "every partition to be led and in sync", timeout_s)
 

@@ -8,8 +8,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from minikafka.testing.ports import HOST, ReservedPorts
+
+if TYPE_CHECKING:
+    from minikafka.testing.security import SecuredCluster
 
 #: Properties that let a test cluster start, rebalance and notice a dead broker quickly; `config` overrides them.
 QUICK_PROPERTIES: Mapping[str, str] = {
@@ -29,6 +33,8 @@ QUICK_PROPERTIES: Mapping[str, str] = {
     "log.index.size.max.bytes": str(1 << 20),
 }
 REPLICAS_DEFAULT = 3
+#: Names of the listeners, whatever they speak.
+LISTENER, CONTROLLER_LISTENER = "PLAINTEXT", "CONTROLLER"
 
 
 @dataclass(slots=True)
@@ -67,6 +73,7 @@ class ClusterLayout:
         *,
         first_port: int = 0,
         first_http_port: int | None = None,
+        secured: SecuredCluster | None = None,
     ) -> None:
         """With `first_port` the brokers listen on that and the following ports; `first_http_port` likewise, 0 = any free ones, None = no
         HTTP. Raises OSError when a port is taken."""
@@ -93,17 +100,18 @@ class ClusterLayout:
             node_id = index + 1
             controller_port = numbers[brokers + index] if index < controllers else None
             node = NodeLayout(node_id, numbers[index], controller_port, directory / f"broker-{node_id}", {})
-            listeners = f"PLAINTEXT://{HOST}:{node.port}"
+            listeners = f"{LISTENER}://{HOST}:{node.port}"
             if controller_port is not None:
-                listeners += f",CONTROLLER://{HOST}:{controller_port}"
+                listeners += f",{CONTROLLER_LISTENER}://{HOST}:{controller_port}"
             node.properties = {
                 "process.roles": "broker" if controller_port is None else "broker,controller",
                 "node.id": str(node_id),
                 "controller.quorum.voters": voters,
                 "listeners": listeners,
-                "controller.listener.names": "CONTROLLER",
+                "controller.listener.names": CONTROLLER_LISTENER,
                 "log.dirs": str(node.log_dir),
                 **({"broker.rack": racks[node_id]} if node_id in racks else {}),
+                **({} if secured is None else secured.broker_properties(LISTENER, CONTROLLER_LISTENER)),
                 **given,
             }
             if http:

@@ -12,6 +12,7 @@ from typing import Any
 
 from minikafka.net.network import Connection, ConnectionHandler
 from minikafka.net.server import SocketNetwork
+from minikafka.net.tls import ClientTls
 from wire.message import Piece
 
 
@@ -26,16 +27,16 @@ class BreakableNetwork(SocketNetwork):
         self.delay_ms: dict[int, int] = {}
         self._links: set[_Link] = set()
 
-    def connect(self, host: str, port: int, handler: ConnectionHandler) -> Awaitable[Connection]:
+    def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Awaitable[Connection]:
         """As SocketNetwork; to a cut port it hangs until the link heals or the caller gives up."""
-        return _Connecting(self, host, port, handler)
+        return _Connecting(self, host, port, handler, tls)
 
-    async def open_link(self, host: str, port: int, handler: ConnectionHandler) -> Connection:
+    async def open_link(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None) -> Connection:
         """See `connect`."""
         while port in self._cut:
             await self._healed.wait()
         link = _Link(self, port, handler)
-        link.connection = await super().connect(host, port, link)
+        link.connection = await super().connect(host, port, link, tls)
         self._links.add(link)
         return link  # type: ignore[return-value]
 
@@ -67,9 +68,9 @@ class BreakableNetwork(SocketNetwork):
 class _Connecting:
     """Begins to connect when it is awaited: one that is given up before leaves nothing behind."""
 
-    def __init__(self, network: BreakableNetwork, host: str, port: int, handler: ConnectionHandler) -> None:
+    def __init__(self, network: BreakableNetwork, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None) -> None:
         self._network = network
-        self._arguments = (host, port, handler)
+        self._arguments = (host, port, handler, tls)
 
     def __await__(self) -> Generator[Any, None, Connection]:
         return self._network.open_link(*self._arguments).__await__()

@@ -12,6 +12,7 @@ from wire.errors import WireError
 from wire.messages.find_coordinator import FindCoordinatorRequest
 
 if TYPE_CHECKING:
+    from minikafka.security.client import ClientSecurity
     from minikafka.testing.embedded import EmbeddedCluster
 
 PROBE_TIMEOUT_S = 2.0
@@ -38,26 +39,27 @@ def _at(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def brokers_of(address: str) -> set[int]:
+def brokers_of(address: str, security: ClientSecurity | None = None) -> set[int]:
     """Node ids of the live brokers that a broker knows."""
-    return {broker.node_id for broker in metadata(*_at(address), [], PROBE_TIMEOUT_S).brokers}
+    return {broker.node_id for broker in metadata(*_at(address), [], PROBE_TIMEOUT_S, security).brokers}
 
 
-def has_coordinator(address: str) -> bool:
+def has_coordinator(address: str, security: ClientSecurity | None = None) -> bool:
     """Whether a group's coordinator is found, which means that its topic exists and is led."""
-    answer: Any = exchange(*_at(address), FindCoordinatorRequest(key=PROBE_GROUP, key_type=0), COORDINATOR_VERSION, PROBE_TIMEOUT_S)
+    request = FindCoordinatorRequest(key=PROBE_GROUP, key_type=0)
+    answer: Any = exchange(*_at(address), request, COORDINATOR_VERSION, PROBE_TIMEOUT_S, security)
     return not answer.error_code
 
 
-def topic_of(address: str, name: str) -> Any | None:
+def topic_of(address: str, name: str, security: ClientSecurity | None = None) -> Any | None:
     """The topic in a broker's metadata, None when it does not know it."""
-    found = metadata(*_at(address), [name], PROBE_TIMEOUT_S).topics
+    found = metadata(*_at(address), [name], PROBE_TIMEOUT_S, security).topics
     return found[0] if found and not found[0].error_code else None
 
 
-def is_healthy(address: str, names: list[str] | None) -> bool:
+def is_healthy(address: str, names: list[str] | None, security: ClientSecurity | None = None) -> bool:
     """Whether every partition has a leader and all its replicas in sync."""
-    topics = metadata(*_at(address), names, PROBE_TIMEOUT_S).topics
+    topics = metadata(*_at(address), names, PROBE_TIMEOUT_S, security).topics
     return all(
         not topic.error_code
         and topic.partitions
@@ -68,7 +70,7 @@ def is_healthy(address: str, names: list[str] | None) -> bool:
 
 def client_config(bootstrap: str, client: str, more: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that connect a client of this kind. Raises ValueError for an unknown one."""
-    if client in ("confluent", "java"):
+    if client in ("confluent", "java", "minikafka"):
         base: dict[str, Any] = {"bootstrap.servers": bootstrap}
     elif client == "aiokafka":
         base = {"bootstrap_servers": bootstrap}
@@ -77,7 +79,7 @@ def client_config(bootstrap: str, client: str, more: Mapping[str, Any]) -> dict[
     elif client == "spark":
         base = {"kafka.bootstrap.servers": bootstrap}
     else:
-        raise ValueError(f"client={client}: must be confluent, aiokafka, kafka-python, java or spark")
+        raise ValueError(f"client={client}: must be confluent, aiokafka, kafka-python, java, minikafka or spark")
     return {**base, **more}
 
 
@@ -106,7 +108,7 @@ def describe(cluster: EmbeddedCluster) -> str:
             lines.append(f"  {error}")
     for broker in alive:
         try:
-            topics = metadata(*_at(broker.address), None, PROBE_TIMEOUT_S).topics
+            topics = metadata(*_at(broker.address), None, PROBE_TIMEOUT_S, cluster.client_security).topics
         except (OSError, WireError) as error:
             lines.append(f"  broker {broker.node_id} does not answer: {error}")
             continue

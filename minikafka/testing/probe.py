@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import socket
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from wire.frame import encode_request
 from wire.header import decode_response_header
 from wire.message import Request, Response
 from wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from wire.messages.metadata import MetadataRequest, MetadataResponse
+from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from wire.messages.sasl_handshake import SaslHandshakeRequest
 from wire.registry import api
+
+if TYPE_CHECKING:
+    from minikafka.security.client import ClientSecurity
 
 Answer = TypeVar("Answer", bound=Response)
 METADATA_VERSION = 12
@@ -18,15 +23,38 @@ METADATA_TOPIC = "__cluster_metadata"
 FRAME_BYTES_MAX = 64 << 20
 
 
-def exchange(host: str, port: int, request: Request, version: int, timeout_s: float = 5.0) -> Response:
+def exchange(
+    host: str, port: int, request: Request, version: int, timeout_s: float = 5.0, security: ClientSecurity | None = None
+) -> Response:
     """Send one request over a fresh connection and decode its answer. Raises OSError and WireError."""
-    with socket.create_connection((host, port), timeout=timeout_s) as connection:
-        for piece in encode_request(request, version, 1, "minikafka-probe"):
-            connection.sendall(cast(bytes, piece))
-        size = int.from_bytes(_receive(connection, 4), "big", signed=True)
-        if not 0 < size <= FRAME_BYTES_MAX:
-            raise ConnectionError(f"{host}:{port} answered with a frame of {size} bytes: not a Kafka broker?")
-        frame = memoryview(_receive(connection, size))
+    with socket.create_connection((host, port), timeout=timeout_s) as plain:
+        if security is None:
+            return _ask(plain, request, version)
+        connection = plain if security.tls is None else security.tls.context.wrap_socket(plain, server_hostname=host)
+        with connection:
+            if security.mechanism:
+                _log_in(connection, security)
+            return _ask(connection, request, version)
+
+
+def _log_in(connection: socket.socket, security: ClientSecurity) -> None:
+    _ask(connection, SaslHandshakeRequest(mechanism=security.mechanism), 1)
+    exchange = security.login()
+    token: bytes | None = exchange.first()
+    while token is not None:
+        answer = cast(SaslAuthenticateResponse, _ask(connection, SaslAuthenticateRequest(auth_bytes=token), 1))
+        if answer.error_code:
+            raise ConnectionError(answer.error_message or "the broker refuses")
+        token = exchange.next(bytes(answer.auth_bytes))
+
+
+def _ask(connection: socket.socket, request: Request, version: int) -> Response:
+    for piece in encode_request(request, version, 1, "minikafka-probe"):
+        connection.sendall(cast(bytes, piece))
+    size = int.from_bytes(_receive(connection, 4), "big", signed=True)
+    if not 0 < size <= FRAME_BYTES_MAX:
+        raise ConnectionError(f"an answer of {size} bytes: not a Kafka broker?")
+    frame = memoryview(_receive(connection, size))
     _, position = decode_response_header(frame, request.API_KEY, version, 0)
     entry = api(request.API_KEY)
     assert entry is not None
@@ -43,11 +71,13 @@ def _receive(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def metadata(host: str, port: int, topics: list[str] | None = None, timeout_s: float = 5.0) -> MetadataResponse:
+def metadata(
+    host: str, port: int, topics: list[str] | None = None, timeout_s: float = 5.0, security: ClientSecurity | None = None
+) -> MetadataResponse:
     """What a broker says of the cluster: all topics when `topics` is None, none when it is empty."""
     wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
     request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-    return cast(MetadataResponse, exchange(host, port, request, METADATA_VERSION, timeout_s))
+    return cast(MetadataResponse, exchange(host, port, request, METADATA_VERSION, timeout_s, security))
 
 
 def led_epoch(host: str, port: int, timeout_s: float = 5.0) -> int | None:

@@ -69,7 +69,22 @@ def test_every_problem_is_told_at_once_with_value_and_what_is_allowed() -> None:
         ({"broker.heartbeat.interval.ms": "9000"}, "must be below broker.session.timeout.ms"),
         ({"replica.fetch.wait.max.ms": "40000"}, "must not exceed replica.lag.time.max.ms"),
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9094,CONTROLLER://:9093"}, "used twice"),
-        ({"listeners": "SSL://:9092,CONTROLLER://:9093"}, "only PLAINTEXT is served yet"),
+        ({"listeners": "SASL_SSL://:9092,CONTROLLER://:9093"}, "sasl.enabled.mechanisms=GSSAPI: must name some of PLAIN, SCRAM-SHA-256"),
+        (
+            {"listeners": "SASL_SSL://:9092,CONTROLLER://:9093", "sasl.enabled.mechanisms": "PLAIN"},
+            "listener.name.sasl_ssl.plain.sasl.jaas.config is missing: it names the users of PLAIN",
+        ),
+        (
+            {
+                "listeners": "SASL_SSL://:9092,CONTROLLER://:9093",
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+                "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": "x.ScramLoginModule required;",
+            },
+            "listener SASL_SSL: sasl.jaas.config: username and password are missing",
+        ),
+        ({"listeners": "SSL://:9092,CONTROLLER://:9093", "ssl.principal.mapping.rules": "RULE:x"}, "ssl.principal.mapping.rules"),
+        ({"ssl.cipher.suites": "TLS_RSA_WITH_NULL_SHA"}, "ssl.cipher.suites"),
         ({"replica.selector.class": "my.Selector"}, "replica.selector.class"),
     ],
 )
@@ -95,8 +110,8 @@ def test_listeners_follow_the_advertised_ones_when_they_are_not_set() -> None:
 
 
 def test_known_properties_without_effect_are_accepted_with_a_warning() -> None:
-    config = BrokerConfig.from_properties({**GOOD, "num.io.threads": "4", "ssl.keystore.location": "/x"})
-    assert {"num.io.threads is accepted without effect", "ssl.keystore.location is accepted without effect"} <= set(config.warnings)
+    config = BrokerConfig.from_properties({**GOOD, "num.io.threads": "4", "sasl.kerberos.service.name": "x"})
+    assert {"num.io.threads is accepted without effect", "sasl.kerberos.service.name is accepted without effect"} <= set(config.warnings)
 
 
 def test_environment_of_kafkas_images() -> None:

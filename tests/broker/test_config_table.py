@@ -62,8 +62,8 @@ def test_what_would_be_a_false_promise_is_refused() -> None:
 
 
 def test_what_has_no_effect_is_said() -> None:
-    config = BrokerConfig.from_properties({**NODE, "num.io.threads": "16", "ssl.keystore.type": "PEM"})
-    assert config.warnings == ["num.io.threads is accepted without effect", "ssl.keystore.type is accepted without effect"]
+    config = BrokerConfig.from_properties({**NODE, "num.io.threads": "16", "ssl.keystore.type": "PEM", "ssl.provider": "x"})
+    assert config.warnings == ["num.io.threads is accepted without effect", "ssl.provider is accepted without effect"]
 
 
 def test_a_misspelt_name_is_corrected() -> None:

@@ -15,6 +15,7 @@ from minikafka.broker.config_rules import (
     static_names,
 )
 from minikafka.broker.config_table import BROKER_PROPERTIES
+from minikafka.broker.node_security import general_name
 from minikafka.broker.properties import Property
 from minikafka.broker.topic_config import TOPIC_PROPERTIES, inherited, text_of
 from minikafka.core.controller.topics import topic_name_fault
@@ -204,7 +205,7 @@ class ConfigHandlers:
 
 
 def _kind(name: str) -> str:
-    entry = BROKER_PROPERTIES.get(name)
+    entry = BROKER_PROPERTIES.get(name) or BROKER_PROPERTIES.get(general_name(name))
     return "string" if entry is None else entry.kind
 
 

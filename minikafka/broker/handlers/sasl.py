@@ -1,5 +1,5 @@
-"""SaslHandshake and SaslAuthenticate on a listener without SASL: both come too late (ILLEGAL_SASL_STATE). And DescribeUserScramCredentials,
-for credentials that Apache Kafka's controllers stored."""
+"""SaslHandshake and SaslAuthenticate outside of authentication (sasl_session.py serves it): both come too late (ILLEGAL_SASL_STATE).
+And DescribeUserScramCredentials."""
 
 from __future__ import annotations
 
@@ -17,25 +17,32 @@ if TYPE_CHECKING:
 AFTER_AUTHENTICATION = "SaslAuthenticate request received after successful authentication"
 
 
-class SaslHandlers:
-    """Answers of a PLAINTEXT listener."""
-
-    def __init__(self, metadata: MetadataHost) -> None:
-        self._metadata = metadata
+class LateSaslHandlers:
+    """Answers to clients who are known already, or who nobody asks."""
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve on any listener."""
         dispatcher.register(SaslHandshakeRequest, self.handshake)
         dispatcher.register(SaslAuthenticateRequest, self.authenticate)
-        dispatcher.register(DescribeUserScramCredentialsRequest, self.describe_credentials)
 
     def handshake(self, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
         """There is no mechanism to agree on."""
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
 
     def authenticate(self, context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-        """Every client is known to be anonymous already."""
+        """The client is known already, if only as anonymous."""
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=AFTER_AUTHENTICATION)
+
+
+class ScramHandlers:
+    """What a broker knows of SCRAM credentials."""
+
+    def __init__(self, metadata: MetadataHost) -> None:
+        self._metadata = metadata
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve on a broker's listeners."""
+        dispatcher.register(DescribeUserScramCredentialsRequest, self.describe_credentials)
 
     def describe_credentials(
         self, context: RequestContext, request: DescribeUserScramCredentialsRequest

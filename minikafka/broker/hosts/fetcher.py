@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.replicas import ReplicaManager
+    from minikafka.net.channel import ChannelSecurity
 
 logger = logging.getLogger("minikafka.fetcher")
 
@@ -77,6 +78,8 @@ class FetcherManager:
         self.metadata = metadata
         self.broker_epoch = broker_epoch
         self._count: int = config.num_replica_fetchers
+        #: How connections to leaders are secured; None = not.
+        self.security: ChannelSecurity | None = None
         self._fetchers: dict[tuple[int, int], Fetcher] = {}
         self._assigned: dict[tuple[str, int], Fetcher] = {}
         self._started = False
@@ -233,6 +236,7 @@ class Fetcher:
                 port,
                 client_id=f"broker-{self._manager.replicas.broker_id}-fetcher-{self.key[1]}",
                 timeout_ms=self._manager.config.replica_socket_timeout_ms,
+                security=self._manager.security,
             )
         except (OSError, TimeoutError) as error:
             self._retry_connect(str(error))

@@ -24,6 +24,7 @@ from wire.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
+    from minikafka.net.channel import ChannelSecurity
     from storage.log_dir import LogDirectory
 
 logger = logging.getLogger("minikafka.raft")
@@ -56,10 +57,11 @@ class RaftHost:
         is_controller: bool,
         listeners: Sequence[tuple[str, str, int]] = (),
         on_failure: Callable[[BaseException], None] | None = None,
+        security: ChannelSecurity | None = None,
     ) -> None:
         """`log_directory` is the opened metadata log directory; `listeners`: this controller's advertised endpoints
         (listener name, host, port), with the real ports, set before `start` (`set_listeners`). `on_failure` is told when the
-        disk failed or an invariant broke: the process must stop."""
+        disk failed or an invariant broke: the process must stop. `security`: of connections to other controllers."""
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.is_controller = is_controller
@@ -73,7 +75,7 @@ class RaftHost:
         self._on_failure = on_failure
         self._log = MetadataLog(log_directory, config, environment.clock.wall_ms)
         self._quorum: Quorum | None = None
-        self._peers = RaftPeers(environment, f"raft-client-{node_id}", config.controller_quorum_request_timeout_ms)
+        self._peers = RaftPeers(environment, f"raft-client-{node_id}", config.controller_quorum_request_timeout_ms, security)
         self._delivery = Delivery(environment.loop, self._log, self._delivered, self._fail)
         self._events: deque[ev.Event] = deque()
         self._running = False

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minikafka.broker.environment import Environment
-from minikafka.net.channel import Channel, ConnectionLost
+from minikafka.net.channel import Channel, ChannelSecurity, ConnectionLost
 
 OnAnswer = Callable[[Any, "Exception | None"], None]
 
@@ -24,10 +24,11 @@ class _Peer:
 class RaftPeers:
     """Every `send` calls its callback exactly once, unless `close` comes first."""
 
-    def __init__(self, environment: Environment, client_id: str, request_timeout_ms: int) -> None:
+    def __init__(self, environment: Environment, client_id: str, request_timeout_ms: int, security: ChannelSecurity | None = None) -> None:
         self._environment = environment
         self._client_id = client_id
         self._timeout_ms = request_timeout_ms
+        self._security = security
         self._peers: dict[tuple[str, int], _Peer] = {}
         self._closed = False
 
@@ -47,7 +48,7 @@ class RaftPeers:
         error: Exception | None = None
         try:
             channel = await Channel.open(
-                self._environment.network, host, port, client_id=self._client_id, timeout_ms=self._timeout_ms
+                self._environment.network, host, port, client_id=self._client_id, timeout_ms=self._timeout_ms, security=self._security
             )
         except Exception as problem:  # every way in which a peer can fail to talk is told to the one who asked
             error = problem

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("minikafka.config")
 _WITHOUT_EFFECT = frozenset(entry.attribute for entry in BROKER_PROPERTIES if entry.effect != "full")
+SECRETS = frozenset(entry.attribute for entry in BROKER_PROPERTIES if entry.kind == "password")
 
 
 class Settings:
@@ -58,7 +59,8 @@ class Settings:
         for name in sorted({**dynamic, **self._dynamic}):
             if dynamic.get(name) != self._dynamic.get(name):
                 without = ", which has no effect in this broker" if name in _WITHOUT_EFFECT else ""
-                log.info("dynamic configuration: %s = %s%s", name.replace("_", "."), dynamic.get(name, "as in the properties"), without)
+                shown = "(hidden)" if name in SECRETS and name in dynamic else dynamic.get(name, "as in the properties")
+                log.info("dynamic configuration: %s = %s%s", name.replace("_", "."), shown, without)
         self._dynamic = dynamic
         for watcher in self._watchers:
             watcher()

@@ -1,0 +1,299 @@
+"""A framed connection under TLS: the same frames over a non-blocking `ssl.SSLSocket`.
+
+What differs from plain text is confined to this class, so that the plain path has no branch for it: the handshake, reading until
+OpenSSL has no decrypted bytes left (the loop does not see those), and regions of files, which are read and encrypted piece by piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from minikafka.net.connection import FlushQueue, SocketConnection
+from minikafka.net.network import AuthenticationFailed, ConnectionLimits
+
+HANDSHAKE_TIMEOUT_MS = 30_000
+#: A record of TLS carries 16 KiB; after so many the loop serves others first.
+RECORDS_PER_WAKE_UP = 32
+CHUNK_BYTES = 64 * 1024
+_HANDSHAKE_RECORD = 0x16
+_BLOCKED = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError, InterruptedError)
+
+#: What OpenSSL calls a failure -> what it means to an operator; {ours} and {theirs} are "client" and "server".
+_REASONS = {
+    "WRONG_VERSION_NUMBER": "the {theirs} does not speak TLS here, or no version that both know",
+    "UNSUPPORTED_PROTOCOL": "the {theirs} offers no version of ssl.enabled.protocols",
+    "NO_SHARED_CIPHER": "the {theirs} offers no cipher suite that is known here",
+    "NO_PROTOCOLS_AVAILABLE": "ssl.enabled.protocols leaves no version that this OpenSSL allows",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client showed no certificate (ssl.client.auth=required)",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server wants a certificate of the client (ssl.keystore.location)",
+    "TLSV1_ALERT_UNKNOWN_CA": "the {theirs} does not trust the {ours}'s certificate (its ssl.truststore.location)",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the {theirs} does not accept the {ours}'s certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the {theirs} does not accept the {ours}'s certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the {theirs} says that the {ours}'s certificate has expired",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the {theirs} ended the handshake; does it want a certificate (ssl.client.auth=required)?",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the {theirs} knows no version of ssl.enabled.protocols",
+    "TLSV1_ALERT_INTERNAL_ERROR": "the {theirs} failed inside",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """How to open TLS connections: with which context. The certificate must name the host when `context.check_hostname`."""
+
+    context: ssl.SSLContext
+
+
+@dataclass(slots=True)
+class ServerTls:
+    """How a listener speaks TLS; `context` may be replaced while it listens and holds for the next connections."""
+
+    context: ssl.SSLContext
+    handshake_timeout_ms: int = field(default=HANDSHAKE_TIMEOUT_MS)
+
+
+class TlsConnection(SocketConnection):
+    """See `minikafka.net.network.Connection`. Life: `handshake`, then `start`, then as a plain connection."""
+
+    __slots__ = ("_handshake_timer", "_on_handshake", "_server_side", "_wants_write")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        flush_queue: FlushQueue,
+        limits: ConnectionLimits,
+        context: ssl.SSLContext,
+        server_hostname: str | None = None,
+    ) -> None:
+        """`sock` is connected and becomes this connection's. `server_hostname` None = this is the server."""
+        sock.setblocking(False)
+        self._server_side = server_hostname is None
+        wrapped = context.wrap_socket(
+            sock, server_side=self._server_side, do_handshake_on_connect=False, server_hostname=server_hostname
+        )
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        self._on_handshake: Callable[[str], None] | None = None
+        self._wants_write = False
+        super().__init__(loop, wrapped, flush_queue, limits)
+
+    def peer_certificate(self) -> bytes | None:
+        """The peer's certificate (DER) when it has shown one, which then was verified."""
+        return self._socket.getpeercert(binary_form=True)  # type: ignore[attr-defined, no-any-return]
+
+    # -- handshake -------------------------------------------------------------------------------------------------
+
+    def handshake(self, timeout_ms: int, on_done: Callable[[str], None]) -> None:
+        """Begin. `on_done("")` when it is through; on failure `on_done(reason)`, and the connection is closed by then.
+
+        A peer that comes and goes without a byte (a probe of the port) gives the reason "closed by the peer".
+        """
+        self._on_handshake = on_done
+        self._handshake_timer = self._loop.call_later(timeout_ms / 1000, self._handshake_ended, "the TLS handshake took too long")
+        self._loop.add_reader(self.fd, self._first_bytes if self._server_side else self._shake)
+        if not self._server_side:
+            self._shake()
+
+    def _first_bytes(self) -> None:
+        """Tell plain text from TLS before OpenSSL sees it."""
+        try:
+            first = socket.socket.recv(self._socket, 8, socket.MSG_PEEK)
+        except _BLOCKED:
+            return
+        except OSError as error:
+            self._handshake_ended(str(error))
+            return
+        if not first:
+            self._handshake_ended("closed by the peer")
+        elif first[0] != _HANDSHAKE_RECORD:
+            self._handshake_ended(_not_tls(first))
+        else:
+            self._loop.add_reader(self.fd, self._shake)
+            self._shake()
+
+    def _shake(self) -> None:
+        try:
+            self._socket.do_handshake()  # type: ignore[attr-defined]
+        except ssl.SSLWantWriteError:
+            if not self._wants_write:
+                self._wants_write = True
+                self._loop.add_writer(self.fd, self._shake)
+        except _BLOCKED:
+            self._write_no_more()
+        except (OSError, ValueError) as error:
+            self._handshake_ended(self._explain(error))
+        else:
+            self._handshake_ended("")
+
+    def _write_no_more(self) -> None:
+        if self._wants_write:
+            self._wants_write = False
+            self._loop.remove_writer(self.fd)
+
+    def _handshake_ended(self, reason: str) -> None:
+        on_done, self._on_handshake = self._on_handshake, None
+        if on_done is None:
+            return
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+        self._write_no_more()
+        self._loop.remove_reader(self.fd)
+        self.last_active_s = self._loop.time()
+        if reason:
+            # Bytes that nobody has read would turn the end into a reset, which may overtake the alert that says why.
+            with contextlib.suppress(OSError):
+                socket.socket.recv(self._socket, CHUNK_BYTES)
+            self.close(reason)
+        on_done(reason)
+
+    def _explain(self, error: Exception) -> str:
+        ours, theirs = ("server", "client") if self._server_side else ("client", "server")
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"the {theirs}'s certificate is not accepted: {error.verify_message}"
+        if isinstance(error, ssl.SSLEOFError | ConnectionError):
+            return f"the {theirs} closed the connection during the TLS handshake"
+        if isinstance(error, ssl.SSLError):
+            known = _REASONS.get(error.reason or "")
+            text = (error.reason or str(error)).lower().replace("_", " ")
+            return "the TLS handshake failed: " + (f"{known.format(ours=ours, theirs=theirs)} ({text})" if known else text)
+        return f"the TLS handshake failed: {error}"
+
+    # -- receiving -------------------------------------------------------------------------------------------------
+
+    def start(self, handler: Any) -> None:
+        """Begin to read; what came with the end of the handshake is decrypted already."""
+        super().start(handler)
+        self._loop.call_soon(self._read_on)
+
+    def _readable(self) -> None:
+        sock = self._socket
+        queue = self._flush_queue
+        queue.depth += 1
+        try:
+            for _ in range(RECORDS_PER_WAKE_UP):
+                try:
+                    count = sock.recv_into(self._view[self._end :])
+                except _BLOCKED:
+                    return
+                except (OSError, ValueError) as error:
+                    self.close(self._explain(error) if isinstance(error, ssl.SSLError) else str(error))
+                    return
+                if not count:
+                    self.close("closed by the peer")
+                    return
+                self.received_bytes += count
+                self.last_active_s = self._loop.time()
+                self._end += count
+                self._parse()
+                if self.closed or self.paused:
+                    return
+            self._loop.call_soon(self._read_on)
+        finally:
+            queue.depth -= 1
+            queue.flush()
+
+    def _read_on(self) -> None:
+        """Go on with what OpenSSL may hold decrypted."""
+        if not self.closed and not self.paused:
+            self._readable()
+
+    def _parse_rest(self) -> None:
+        super()._parse_rest()
+        self._read_on()
+
+    # -- sending ---------------------------------------------------------------------------------------------------
+
+    def _write(self) -> bool:
+        out = self._out
+        try:
+            while out:
+                if not isinstance(out[0], (bytes, memoryview, bytearray)):
+                    self._read_region(out[0])
+                elif len(out) > 1 and len(out[0]) < CHUNK_BYTES:
+                    self._join_head()
+                piece = out[0]
+                # A write that is tried again must begin with the same bytes; it does, for the head only ever grows at its end.
+                sent = self._socket.send(piece)
+                self.sent_bytes += sent
+                self._out_bytes -= sent
+                if sent == len(piece):
+                    out.popleft()
+                else:
+                    out[0] = memoryview(piece)[sent:]
+        except _BLOCKED:
+            return False
+        return True
+
+    def _join_head(self) -> None:
+        """Make one byte string of the small ones at the head of the queue: each send is at least one record."""
+        out, run, size = self._out, [], 0
+        while out and isinstance(out[0], (bytes, memoryview, bytearray)) and (not run or size + len(out[0]) <= CHUNK_BYTES):
+            size += len(out[0])
+            run.append(out.popleft())
+        out.appendleft(run[0] if len(run) == 1 else b"".join(run))
+
+    def _read_region(self, region: Any) -> None:
+        """Put the next piece of a file region before the rest of it."""
+        offset = self._region_sent
+        data = region.pread(min(CHUNK_BYTES, region.size - offset), offset) if region.size > offset else b""
+        self._region_sent += len(data)
+        if self._region_sent >= region.size:
+            self._region_sent = 0
+            self._regions -= 1
+            self._out[0] = data
+            region.release()
+        elif not data:
+            raise ConnectionError("a file region ended before its time")
+        else:
+            self._out.appendleft(data)
+
+    # -- end -------------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str = "") -> None:
+        """Drop the connection and what was queued; the peer is told (close_notify) if that goes without waiting."""
+        if self.closed:
+            return
+        if self._on_handshake is not None:
+            self._handshake_ended(reason or "closed")
+            return
+        with contextlib.suppress(OSError, ValueError):
+            self._socket.unwrap()  # type: ignore[attr-defined]
+        super().close(reason)
+
+
+async def connect_tls(
+    loop: asyncio.AbstractEventLoop,
+    sock: socket.socket,
+    flush_queue: FlushQueue,
+    limits: ConnectionLimits,
+    tls: ClientTls,
+    address: tuple[str, int],
+) -> TlsConnection:
+    """A connection whose handshake is through. Raises AuthenticationFailed when either side refuses, else ConnectionError."""
+    connection = TlsConnection(loop, sock, flush_queue, limits, tls.context, address[0])
+    done: asyncio.Future[str] = loop.create_future()
+    connection.handshake(HANDSHAKE_TIMEOUT_MS, lambda reason: None if done.done() else done.set_result(reason))
+    try:
+        reason = await done
+    except BaseException:
+        connection.close("given up")
+        raise
+    if not reason:
+        return connection
+    where = f"{address[0]}:{address[1]}"
+    if "closed the connection" in reason or "too long" in reason:
+        raise ConnectionError(f"{where}: {reason}; does it speak TLS (security.protocol)?")
+    raise AuthenticationFailed(f"{where}: {reason}")
+
+
+def _not_tls(first: bytes) -> str:
+    if first[:4] in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE"):
+        return "not TLS: this looks like HTTP; is a browser or a health check pointed at a Kafka listener?"
+    if first[:2] == b"\0\0":
+        return "not TLS: this looks like a Kafka client that speaks plain text; the listener wants TLS (security.protocol of the client?)"
+    return "not TLS: the listener wants TLS"

@@ -1,0 +1,92 @@
+"""What a SASL mechanism is, and PLAIN (RFC 4616). Mechanisms know no sockets: tokens in, tokens out."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Protocol
+
+WRONG_PASSWORD = "Authentication failed: Invalid username or password"
+
+
+class SaslRefused(Exception):
+    """An exchange has failed. `str()` is for the own log; `told` is what the other side may know, None for no more than that it failed."""
+
+    def __init__(self, reason: str, told: str | None = None) -> None:
+        super().__init__(reason)
+        self.told = told
+
+
+class SaslServer(Protocol):
+    """The server's side of one exchange: `evaluate` each token until `complete`, then `user` is who it is."""
+
+    mechanism: str
+    complete: bool
+    user: str
+
+    def evaluate(self, token: bytes) -> bytes:
+        """The answer to a token. Raises SaslRefused."""
+
+
+class SaslClient(Protocol):
+    """The client's side of one exchange."""
+
+    def first(self) -> bytes:
+        """The token that begins."""
+
+    def next(self, challenge: bytes) -> bytes | None:
+        """The next token, None at the end. Raises SaslRefused."""
+
+
+class PlainServer:
+    """Users with passwords in clear, as the options user_NAME="password" of a login module give them."""
+
+    mechanism = "PLAIN"
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self.complete = False
+        self.user = ""
+        self._users = users
+
+    def evaluate(self, token: bytes) -> bytes:
+        """authorization id NUL user NUL password. Messages are Kafka's (PlainSaslServer)."""
+        try:
+            parts = token.decode("utf-8").split("\0")
+        except UnicodeDecodeError:
+            raise SaslRefused("the PLAIN message is not UTF-8") from None
+        if len(parts) != 3:
+            raise SaslRefused(f"the PLAIN message has {len(parts)} parts, not 3")
+        authorization_id, user, password = parts
+        if not user:
+            raise SaslRefused("no user is named", "Authentication failed: username not specified")
+        if not password:
+            raise SaslRefused(f"user {user!r} sent no password", "Authentication failed: password not specified")
+        known = self._users.get(user)
+        # Compared in any case, so that time does not tell which users there are.
+        is_right = hmac.compare_digest((known if known is not None else password + "\0").encode(), password.encode())
+        if not is_right or known is None:
+            why = f"wrong password of user {user!r}" if known is not None else f"there is no PLAIN user {user!r}"
+            raise SaslRefused(why, WRONG_PASSWORD)
+        if authorization_id and authorization_id != user:
+            raise SaslRefused(
+                f"user {user!r} asks for another authorization id",
+                "Authentication failed: Client requested an authorization id that is different from username",
+            )
+        self.user = user
+        self.complete = True
+        return b""
+
+
+class PlainClient:
+    """User and password in clear."""
+
+    def __init__(self, user: str, password: str) -> None:
+        self._token = f"\0{user}\0{password}".encode()
+
+    def first(self) -> bytes:
+        """The only token."""
+        return self._token
+
+    def next(self, challenge: bytes) -> bytes | None:
+        """The server has nothing to ask."""
+        return None

@@ -1,0 +1,191 @@
+"""TLS and SASL of embedded clusters: certificates made on the fly, users, and what clients have to be told."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minikafka.testing.errors import ClusterError
+
+#: The user whom brokers and controllers log in as, and who administers the cluster for the test.
+ADMIN = "admin"
+USERS: Mapping[str, str] = {ADMIN: "admin"}
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """What a cluster's listeners speak, that of the controllers included.
+
+    `protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; `mutual`: clients must show certificates as well; `users`: name -> password,
+    among them `admin`, whom the brokers themselves log in as.
+    """
+
+    protocol: str = "SASL_SSL"
+    mechanism: str = "PLAIN"
+    mutual: bool = False
+    users: Mapping[str, str] = field(default_factory=lambda: dict(USERS))
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"protocol={self.protocol}: must be one of {', '.join(PROTOCOLS)}")
+        if self.mechanism not in MECHANISMS:
+            raise ValueError(f"mechanism={self.mechanism}: must be one of {', '.join(MECHANISMS)}")
+        if self.has_sasl and ADMIN not in self.users:
+            raise ValueError(f"users: there must be one called {ADMIN}, whom the brokers log in as")
+
+    @classmethod
+    def of(cls, given: Security | str | None) -> Security | None:
+        """"ssl", "mtls", "sasl_plaintext", "sasl_ssl", or one of these; None for plain text."""
+        if given is None or isinstance(given, Security):
+            return None if given is None or given.protocol == "PLAINTEXT" else given
+        name = given.upper()
+        if name in ("MTLS", "SSL"):
+            return cls("SSL", mutual=name == "MTLS")
+        return cls.of(cls(name))
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether there are certificates."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        """Whether there are users."""
+        return self.protocol.startswith("SASL")
+
+
+class SecuredCluster:
+    """The files and properties of one cluster with `security`; its directory gets a `security` with the certificates."""
+
+    def __init__(self, security: Security, directory: Path) -> None:
+        """Makes the certificates unless they are there. Raises ClusterError."""
+        self.security = security
+        self.directory = directory / "security"
+        #: What connects clients: `ca` for all, `key` (private key and certificate) for mutual TLS.
+        self.ca = self.directory / "ca.pem"
+        self.broker_key = self.directory / "broker.pem"
+        self.client_certificate = self.directory / "client.pem"
+        self.client_key = self.directory / "client.key"
+        if security.has_tls and not self.ca.exists():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._make_certificates()
+
+    def _make_certificates(self) -> None:
+        try:
+            import trustme
+        except ImportError as error:
+            raise ClusterError("certificates are made by trustme: pip install 'minikafka[testing]'") from error
+        authority = trustme.CA(organization_name="minikafka tests")
+        broker = authority.issue_cert("127.0.0.1", "localhost", "::1", common_name="broker", organization_name="minikafka tests")
+        client = authority.issue_cert("client@localhost", common_name="client", organization_name="minikafka tests")
+        authority.cert_pem.write_to_path(str(self.ca))
+        broker.private_key_and_cert_chain_pem.write_to_path(str(self.broker_key))
+        self.client_certificate.write_bytes(b"".join(part.bytes() for part in client.cert_chain_pems))
+        client.private_key_pem.write_to_path(str(self.client_key))
+
+    # -- brokers ---------------------------------------------------------------------------------------------------
+
+    def broker_properties(self, listener: str, controller_listener: str) -> dict[str, str]:
+        """Properties of every node."""
+        security = self.security
+        properties = {
+            "listener.security.protocol.map": f"{listener}:{security.protocol},{controller_listener}:{security.protocol}",
+            "inter.broker.listener.name": listener,
+        }
+        if security.has_tls:
+            properties |= {
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(self.broker_key),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self.ca),
+            }
+        for name in (listener, controller_listener):
+            prefix = f"listener.name.{name.lower()}"
+            if security.mutual:
+                properties[f"{prefix}.ssl.client.auth"] = "required"
+            if security.has_sasl:
+                mechanism = security.mechanism
+                properties[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = self._broker_login()
+        if security.has_sasl:
+            properties |= {
+                "sasl.enabled.mechanisms": security.mechanism,
+                "sasl.mechanism.inter.broker.protocol": security.mechanism,
+                "sasl.mechanism.controller.protocol": security.mechanism,
+            }
+        return properties
+
+    def _broker_login(self) -> str:
+        security = self.security
+        users = {}
+        if security.mechanism == "PLAIN":
+            users = {f"user_{name}": password for name, password in security.users.items()}
+        return jaas_config(security.mechanism, {"username": ADMIN, "password": security.users[ADMIN], **users})
+
+    # -- clients ---------------------------------------------------------------------------------------------------
+
+    def client_properties(self, user: str = ADMIN, password: str | None = None) -> dict[str, str]:
+        """In Kafka's names: for Java's clients and ours."""
+        security = self.security
+        properties = {"security.protocol": security.protocol}
+        if security.has_tls:
+            properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca)}
+        if security.mutual:
+            chain, key = self.client_certificate.read_text(), self.client_key.read_text()
+            properties |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+        if security.has_sasl:
+            login = {"username": user, "password": self._password(user, password)}
+            properties |= {"sasl.mechanism": security.mechanism, "sasl.jaas.config": jaas_config(security.mechanism, login)}
+        return properties
+
+    def client_config(self, client: str, user: str = ADMIN, password: str | None = None) -> dict[str, Any]:
+        """What is added to a client's settings."""
+        security = self.security
+        if client in ("java", "minikafka"):
+            return dict(self.client_properties(user, password))
+        if client == "spark":
+            return {f"kafka.{name}": value for name, value in self.client_properties(user, password).items()}
+        if client == "confluent":
+            config: dict[str, Any] = {"security.protocol": security.protocol}
+            if security.has_tls:
+                config["ssl.ca.location"] = str(self.ca)
+            if security.mutual:
+                config |= {"ssl.certificate.location": str(self.client_certificate), "ssl.key.location": str(self.client_key)}
+            if security.has_sasl:
+                config |= {"sasl.mechanism": security.mechanism, "sasl.username": user, "sasl.password": self._password(user, password)}
+            return config
+        config = {"security_protocol": security.protocol}
+        if security.has_tls and client == "aiokafka":
+            config["ssl_context"] = self.ssl_context()
+        elif security.has_tls:
+            config["ssl_cafile"] = str(self.ca)
+            if security.mutual:
+                config |= {"ssl_certfile": str(self.client_certificate), "ssl_keyfile": str(self.client_key)}
+        if security.has_sasl:
+            config |= {
+                "sasl_mechanism": security.mechanism,
+                "sasl_plain_username": user,
+                "sasl_plain_password": self._password(user, password),
+            }
+        return config
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """For clients that take one."""
+        context = ssl.create_default_context(cafile=str(self.ca))
+        if self.security.mutual:
+            context.load_cert_chain(str(self.client_certificate), str(self.client_key))
+        return context
+
+    def _password(self, user: str, password: str | None) -> str:
+        return self.security.users.get(user, "") if password is None else password
+
+
+def jaas_config(mechanism: str, options: Mapping[str, str]) -> str:
+    """A login module of Apache Kafka with options."""
+    kind = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
+    texts = (f'{name}="{value}"' for name, value in options.items() if '"' not in value)
+    return f"org.apache.kafka.common.security.{kind} required {' '.join(texts)};"
