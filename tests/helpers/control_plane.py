@@ -108,6 +108,7 @@ class FakeConnection:
 
     def __init__(self) -> None:
         self.peer_host = "127.0.0.1"
+        self.principal = "User:ANONYMOUS"
         self.peer_port = 5
         self.closed = False
         self.answers: list[asyncio.Future[bytes]] = []
