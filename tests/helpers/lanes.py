@@ -12,7 +12,7 @@ from minikafka.broker.dispatch import Dispatcher, Session
 class Answers:
     """A connection that keeps what it is told to send."""
 
-    peer_host, peer_port, closed = "127.0.0.1", 0, False
+    peer_host, peer_port, closed, principal = "127.0.0.1", 0, False, "User:ANONYMOUS"
 
     def __init__(self) -> None:
         self.frames: dict[int, bytes] = {}
