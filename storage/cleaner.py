@@ -132,6 +132,11 @@ class Cleaning:
         """Everything below has been compacted once the round is done."""
         return self._map.latest_offset + 1
 
+    @property
+    def map_filled(self) -> float:
+        """Share of the memory for keys that the round needs, 0 to 1."""
+        return self._map.filled
+
     # -- anywhere
 
     def build_map(self) -> None:

@@ -36,6 +36,11 @@ class OffsetMap:
     def __len__(self) -> int:
         return len(self._offsets)
 
+    @property
+    def filled(self) -> float:
+        """Share of the places that are taken."""
+        return len(self._offsets) / self._keys_max
+
     def put(self, key: bytes, offset: int) -> bool:
         """False, and nothing is noted, when the map is full."""
         if len(key) >= _DIGEST_BYTES:

@@ -14,8 +14,10 @@ import logging
 import re
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
+from minikafka.broker.metrics.request_times import RequestTimes, Sample, TimedAnswers
 from minikafka.net.network import Clock, Connection
 from wire.errors import ApiError, ErrorCode, WireError
 from wire.frame import encode_response
@@ -28,10 +30,12 @@ logger = logging.getLogger("minikafka.net")
 
 _PREFIX = struct.Struct(">hhih")
 API_VERSIONS_KEY = 18
+FETCH_KEY = 1
 CLIENT_IDS_KEPT = 4096
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 Handler = Callable[["RequestContext", Any], Any]
+ServeLane = Callable[[Connection, memoryview], bool]
 #: Gives the supported and the finalized features: (name, min, max) and (name, level), and the finalized features' epoch.
 Features = Callable[[], "tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]"]
 
@@ -57,6 +61,7 @@ class RequestContext:
         "listener",
         "principal",
         "received_ms",
+        "sample",
     )
 
     def __init__(
@@ -71,6 +76,8 @@ class RequestContext:
         self.client_id = client_id
         self.principal = connection.principal
         self.received_ms = 0
+        #: Set while the request is one of those that are timed.
+        self.sample: Sample | None = None
         self._ticket = connection.begin()
 
     @property
@@ -90,21 +97,29 @@ class RequestContext:
             logger.error("cannot encode the answer to %s v%d: %s", self.entry.name, self.api_version, error)
             self.connection.close("an answer could not be encoded")
             return
-        self.connection.finish(ticket, pieces)
+        if self.entry.has_error_code and response.error_code:  # type: ignore[attr-defined]
+            self.entry.count_error(response.error_code)  # type: ignore[attr-defined]
+        self._finish(ticket, pieces)
 
     def respond_pieces(self, pieces: list[Any]) -> None:
         """Answer with a frame that is encoded already."""
         ticket = self._ticket
         if ticket >= 0:
             self._ticket = -1
-            self.connection.finish(ticket, pieces)
+            self._finish(ticket, pieces)
 
     def no_response(self) -> None:
         """The request has no answer (Produce with acks=0)."""
         ticket = self._ticket
         if ticket >= 0:
             self._ticket = -1
-            self.connection.finish(ticket, [])
+            self._finish(ticket, [])
+
+    def _finish(self, ticket: int, pieces: list[Any]) -> None:
+        if self.sample is None:
+            self.connection.finish(ticket, pieces)
+        else:
+            self.sample.finish(self.connection, ticket, pieces)
 
     def close(self, reason: str = "") -> None:
         """Close the connection instead of answering."""
@@ -116,11 +131,12 @@ class _Entry:
 
     __slots__ = (
         "api_key",
-        "count",
+        "counts",
         "decode",
         "errors",
         "flexible_from",
         "handler",
+        "has_error_code",
         "is_async",
         "max_version",
         "min_version",
@@ -140,21 +156,39 @@ class _Entry:
         self.is_async = inspect.iscoroutinefunction(handler)
         self.decode = request.decode_from
         self.response_class = known.response
-        self.count = 0
-        self.errors = 0
+        self.has_error_code = hasattr(known.response(), "error_code")
+        #: Requests by version.
+        self.counts = [0] * (known.max_version + 1)
+        #: Error code -> answers (of Produce and Fetch: partitions of answers) that carried it.
+        self.errors: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        """Requests of all versions."""
+        return sum(self.counts)
+
+    def count_error(self, code: int) -> None:
+        """An answer carries an error."""
+        self.errors[code] = self.errors.get(code, 0) + 1
 
 
 class Dispatcher:
     """The table of handlers of one kind of listener. Handlers are registered before the listener opens."""
 
-    def __init__(self, listener_type: str, clock: Clock, features: Features | None = None) -> None:
-        """`listener_type` is "broker" or "controller": APIs of the other kind are refused."""
+    def __init__(
+        self, listener_type: str, clock: Clock, features: Features | None = None, now_s: Callable[[], float] | None = None
+    ) -> None:
+        """`listener_type` is "broker" or "controller": APIs of the other kind are refused. `now_s` is a fine monotonic clock; without one
+        no request is timed."""
         self.listener_type = listener_type
         self._clock = clock
         self._features = features
         self._table: list[_Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.times = None if now_s is None else RequestTimes(now_s)
+        #: Connection -> (listener, name, version of the client's software), of those that told it.
+        self.software: dict[Connection, tuple[str, str, str]] = {}
         #: By API key, what makes a short way for a new connection.
         self.lanes: dict[int, Callable[[], Lane]] = {}
         #: Told of every connection that has ended.
@@ -189,7 +223,7 @@ class Dispatcher:
 
     # -- one request -----------------------------------------------------------------------------------------------
 
-    def dispatch(self, connection: Connection, listener: str, frame: memoryview) -> None:
+    def dispatch(self, connection: Connection, listener: str, frame: memoryview, sample: Sample | None = None) -> None:
         """Decode a request and hand it to its handler. Raises WireError for what must end the connection."""
         try:
             api_key, version, correlation_id, length = _PREFIX.unpack_from(frame)
@@ -215,6 +249,8 @@ class Dispatcher:
         if unsupported:
             self._refuse_api_versions(context, entry)
             return
+        if sample is not None:
+            context.sample, sample.name = sample, entry.name
         if version >= entry.flexible_from:
             if position < len(frame) and frame[position] == 0:
                 position += 1
@@ -224,7 +260,7 @@ class Dispatcher:
                 except IndexError:
                     raise WireError("the request header is cut short") from None
         request = entry.decode(version, frame, position)[0]
-        entry.count += 1
+        entry.counts[version] += 1
         if entry.is_async:
             self._run(context, entry, request)
             return
@@ -257,7 +293,7 @@ class Dispatcher:
             raise
         except Exception:
             logger.exception("%s v%d from %s failed inside", entry.name, context.api_version, context.connection)
-            entry.errors += 1
+            entry.count_error(ErrorCode.UNKNOWN_SERVER_ERROR)
             context.close("the request failed inside the broker")
             return
         if response is not None:
@@ -277,6 +313,9 @@ class Dispatcher:
             _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if version >= 3:
+            software = (context.listener, request.client_software_name, request.client_software_version)
+            self.software[context.connection] = software
         response = ApiVersionsResponse(
             api_keys=[
                 ApiVersionsResponse.ApiVersion(api_key=entry.api_key, min_version=entry.min_version, max_version=entry.max_version)
@@ -301,13 +340,18 @@ class Dispatcher:
 class Session:
     """Hands the frames of one connection to the dispatcher; what goes wrong ends this connection and no other."""
 
-    __slots__ = ("_dispatch", "_dispatcher", "_lanes", "_listener")
+    __slots__ = ("_dispatch", "_dispatcher", "_lanes", "_listener", "_plain_lanes", "_timed_lanes")
 
     def __init__(self, dispatcher: Dispatcher, listener: str) -> None:
         self._dispatcher = dispatcher
-        self._dispatch = dispatcher.dispatch
+        self._dispatch: Callable[[Connection, str, memoryview], None] = dispatcher.dispatch
         self._listener = listener
-        self._lanes = {api_key.to_bytes(2, "big"): lane().serve for api_key, lane in dispatcher.lanes.items()}
+        self._lanes: dict[bytes, ServeLane] = {api_key.to_bytes(2, "big"): lane().serve for api_key, lane in dispatcher.lanes.items()}
+        self._plain_lanes = self._lanes
+        if dispatcher.times is not None:
+            dispatcher.times.connections += 1
+            self._timed_lanes = {key: partial(self._time, serve) for key, serve in self._plain_lanes.items()}
+            self._arm()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """A request."""
@@ -321,8 +365,35 @@ class Session:
             logger.exception("a request from %s failed inside", connection)
             connection.close("a request failed inside the broker")
 
+    def _arm(self) -> None:
+        """Time the next request. Requests that are not timed take their way as if there were no timing at all."""
+        self._lanes = self._timed_lanes
+        self._dispatch = self._dispatch_timed
+
+    def _time(self, serve: ServeLane | None, connection: Connection, frame: memoryview) -> bool:
+        """Serve a request with a watch on it, and go on untimed for a while."""
+        dispatcher = self._dispatcher
+        times = dispatcher.times
+        assert times is not None
+        self._lanes = self._plain_lanes
+        self._dispatch = dispatcher.dispatch
+        asyncio.get_running_loop().call_later(times.interval_s, self._arm)
+        sample = Sample(times, connection)
+        if serve is not None:
+            sample.name = "FetchConsumer" if frame[1] == FETCH_KEY else "Produce"
+        if serve is None or not serve(TimedAnswers(connection, sample), frame):  # type: ignore[arg-type]
+            dispatcher.dispatch(connection, self._listener, frame, sample)
+        sample.handled()
+        return True
+
+    def _dispatch_timed(self, connection: Connection, listener: str, frame: memoryview) -> None:
+        self._time(None, connection, frame)
+
     def on_closed(self, connection: Connection, reason: str) -> None:
         """The connection has ended."""
+        self._dispatcher.software.pop(connection, None)
+        if self._dispatcher.times is not None:
+            self._dispatcher.times.connections -= 1
         if reason and not reason.startswith(("closed", "[Errno", "the broker", "idle")):
             logger.warning("closed the connection from %s: %s", connection, reason)
         if self._dispatcher.on_connection_closed is not None:

@@ -23,3 +23,5 @@ class Environment:
     loop: asyncio.AbstractEventLoop
     #: Runs a blocking function elsewhere: `await run_blocking(function, *arguments)`.
     run_blocking: Callable[..., Awaitable[Any]]
+    #: A monotonic clock fine enough to measure requests by, in seconds; None: they are not measured.
+    monotonic_s: Callable[[], float] | None = None

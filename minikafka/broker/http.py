@@ -29,7 +29,7 @@ class HttpServer:
 
     def __init__(self, node: Node) -> None:
         from minikafka.broker.cluster_view import ClusterView
-        from minikafka.broker.metrics import NodeMetrics
+        from minikafka.broker.metrics.node import NodeMetrics
 
         self._node = node
         self._metrics = NodeMetrics(node)

@@ -99,7 +99,7 @@ class BrokerParts:
         self.settings.watch(lambda: node.limit_connections(self.settings.max_connections, self.settings.max_connections_per_ip))
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
-        self.dispatcher = Dispatcher("broker", environment.clock, node.features)
+        self.dispatcher = Dispatcher("broker", environment.clock, node.features, environment.monotonic_s)
         self.produce = ProduceHandlers(self.replicas, metadata, environment)
         self.fetch = FetchHandlers(config, self.replicas, metadata, environment)
         for handlers in (
@@ -142,6 +142,8 @@ class Node:
         self._controller_dispatcher: Dispatcher | None = None
         self._stopping = False
         self.security: NodeSecurity
+        #: From the beginning of the start to being in service, recovery of logs included.
+        self.start_took_ms = 0
         self.raft: RaftHost
         self.metadata: MetadataHost
 
@@ -150,6 +152,7 @@ class Node:
     async def start(self) -> None:
         """Come into service. Raises StartError, StorageError, OSError."""
         config = self.config
+        begun_ms = self.environment.clock.now_ms()
         try:
             self._open_security()
             self._open_directories()
@@ -167,6 +170,7 @@ class Node:
         except BaseException:
             await self._abandon()
             raise
+        self.start_took_ms = self.environment.clock.now_ms() - begun_ms
         self.ready.set()
 
     def _open_security(self) -> None:
@@ -240,7 +244,7 @@ class Node:
             listeners=lambda: {e.name: (*self._advertised_address(e), e.security_protocol) for e in config.controller_listeners},
             own_incarnation=(lambda: cast(BrokerParts, self.broker).lifecycle.incarnation_id) if config.is_broker else None,
         )
-        dispatcher = Dispatcher("controller", environment.clock, self.features)
+        dispatcher = Dispatcher("controller", environment.clock, self.features, environment.monotonic_s)
         clock = environment.clock
         LateSaslHandlers().register(dispatcher)
         RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(dispatcher)
@@ -343,6 +347,11 @@ class Node:
             broker.lifecycle.failed.result()
         for endpoint in self.config.broker_listeners:
             self.listeners[endpoint.name].accept()
+
+    @property
+    def controller_dispatcher(self) -> Dispatcher | None:
+        """What serves the controller's listeners, if this node has any."""
+        return self._controller_dispatcher
 
     @property
     def stopping(self) -> bool:

@@ -155,6 +155,7 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
         random=random.SystemRandom(),
         loop=loop,
         run_blocking=run_blocking,
+        monotonic_s=time.monotonic,
     )
     node = Node(config, environment)
     stopping = asyncio.Event()

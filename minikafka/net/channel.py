@@ -142,6 +142,11 @@ class Channel:
             raise ConnectionLost(f"{self.host}:{self.port} refused ApiVersions: {ErrorCode(response.error_code).name}")
         self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
 
+    @property
+    def carried(self) -> tuple[int, int]:
+        """Bytes received and sent."""
+        return getattr(self._connection, "received_bytes", 0), getattr(self._connection, "sent_bytes", 0)
+
     # -- authentication --------------------------------------------------------------------------------------------
 
     async def _authenticate(self, security: ChannelSecurity, timeout_ms: int) -> None:

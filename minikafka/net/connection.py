@@ -13,7 +13,8 @@ import socket
 import struct
 import sys
 from collections import deque
-from typing import Any
+from time import monotonic
+from typing import Any, Protocol
 
 from minikafka.net.network import ANONYMOUS, ConnectionHandler, ConnectionLimits
 from wire.message import Piece
@@ -30,6 +31,13 @@ _SIZE = struct.Struct(">i")
 _ERRORS_OF_PEERS = (ConnectionError, TimeoutError, OSError)
 
 
+class Flushable(Protocol):
+    """What stands in a queue to send, or watches it."""
+
+    def flush(self) -> None:
+        """The loop's turn ends."""
+
+
 class FlushQueue:
     """Connections of one loop with something to send; flushed together at the end of a wake-up."""
 
@@ -37,11 +45,11 @@ class FlushQueue:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._connections: list[SocketConnection] = []
+        self._connections: list[Flushable] = []
         self._scheduled = False
         self.depth = 0
 
-    def add(self, connection: SocketConnection) -> None:
+    def add(self, connection: Flushable) -> None:
         """Flush `connection` when the current read callback ends, or on the loop's next turn outside of one."""
         self._connections.append(connection)
         if not self.depth and not self._scheduled:
@@ -157,7 +165,8 @@ class SocketConnection:
             self.close("closed by the peer")
             return
         self.received_bytes += count
-        self.last_active_s = self._loop.time()
+        # Not the loop's time, which may stand still within a turn: how long a request has waited here is measured from it.
+        self.last_active_s = monotonic()
         self._end += count
         queue = self._flush_queue
         queue.depth += 1
@@ -283,6 +292,15 @@ class SocketConnection:
             self._queue_ready()
         if self.paused:
             self._maybe_resume()
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether answers wait for the socket to take them."""
+        return self._writing
+
+    def watch_flush(self, watcher: Flushable) -> None:
+        """Call `watcher.flush()` among the connections that send at the end of this turn, in the order of asking."""
+        self._flush_queue.add(watcher)
 
     def _queue_ready(self) -> None:
         """Queue the answers that waited for the one before them."""

@@ -129,6 +129,7 @@ class SocketListener:
         self.accepted_total = 0
         self.refused_total = 0
         self.failed_handshakes_total = 0
+        self.closed_total = 0
         self._per_ip: dict[str, int] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._accepting = False
@@ -200,6 +201,7 @@ class SocketListener:
     def forget(self, fd: int, host: str) -> None:
         """A connection has ended."""
         if self.connections.pop(fd, None) is not None:
+            self.closed_total += 1
             left = self._per_ip.get(host, 1) - 1
             if left > 0:
                 self._per_ip[host] = left

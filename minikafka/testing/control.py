@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,9 @@ class NodeRunner:
         async def run_blocking(function: Any, *arguments: Any) -> Any:
             return await loop.run_in_executor(self._executor, function, *arguments)
 
-        environment = Environment(self.network, OsFileSystem(), SystemClock(), random.SystemRandom(), loop, run_blocking)
+        environment = Environment(
+            self.network, OsFileSystem(), SystemClock(), random.SystemRandom(), loop, run_blocking, time.monotonic
+        )
         self.node = Node(self.config, environment)
         self.faults = FaultTable(loop, self._dispatchers, self._topic_name)
         self._http: Any = None
@@ -93,7 +96,7 @@ class NodeRunner:
             self.network.delay_ms[port] = delay_ms
 
     def _metrics(self) -> str:
-        from minikafka.broker.metrics import NodeMetrics
+        from minikafka.broker.metrics.node import NodeMetrics
 
         return NodeMetrics(self.node).render().decode()
 

@@ -77,7 +77,7 @@ async def test_what_was_produced_and_consumed_is_counted(tmp_path: Path) -> None
         assert found["kafka_server_replicamanager_underreplicatedpartitions", ()] == 0
         assert found["kafka_server_replicamanager_leadercount", ()] == 2 + 3
         assert found["kafka_coordinator_group_groupmetadatamanager_numgroups", ()] == 1
-        assert found["kafka_network_requestmetrics_requests_total", (("request", "Produce"),)] >= 1
+        assert sum(value for key, value in found.items() if key[0] == "kafka_network_requestmetrics_requests_total") >= 3
         assert found["kafka_server_socket_server_metrics_connection_count", (("listener", "PLAINTEXT"), ("networkProcessor", "0"))] >= 1
         assert found["process_resident_memory_bytes", ()] > 1 << 20
         await server.stop()
@@ -92,6 +92,8 @@ async def test_counters_only_rise(tmp_path: Path) -> None:
             await (await producer.send("made-by-producing", b"x"))
         after = await scrape(server.port)
         counters = {key for key in before if key[0].endswith("_total")}
+        # Of a kind that has not come yet, the newest version stands for all.
+        counters -= {key for key in counters if key[0].endswith("_requests_total") and not before[key]}
         assert counters and all(after[key] >= before[key] for key in counters)
         await server.stop()
 

@@ -49,7 +49,7 @@ class Side:
 
     def lane(self, api_key: int) -> Any:
         """The lane of an API."""
-        serve: Any = self.session._lanes[api_key.to_bytes(2, "big")]
+        serve: Any = self.session._plain_lanes[api_key.to_bytes(2, "big")]
         return serve.__self__
 
     def ask(self, frame: bytes) -> bytes | None:

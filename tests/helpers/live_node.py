@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import random
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ async def live_node(
         return await loop.run_in_executor(None, function, *arguments)
 
     generator = random.Random(next(_SEEDS))
-    environment = Environment(SocketNetwork(loop), filesystem or OsFileSystem(), SystemClock(), generator, loop, run_blocking)
+    environment = Environment(
+        SocketNetwork(loop), filesystem or OsFileSystem(), SystemClock(), generator, loop, run_blocking, time.monotonic
+    )
     data = [str(directory / f"data-{number}") for number in range(log_dirs)]
     for number, path in enumerate(data):
         if not environment.filesystem.exists(f"{path}/meta.properties"):

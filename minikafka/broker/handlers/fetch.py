@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.handlers.fetch_lane import FetchLane
 from minikafka.broker.handlers.fetch_read import CONSUMER, FetchWants, PartitionRead, PartitionReader, end_offset_of
@@ -146,7 +146,9 @@ class _Fetch:
             topic.partitions.append(self._partition_data(read, response))
             if size:
                 fetch_context.served(wanted)
-                if read.partition is not None and not self.wants.is_follower:
+                if self.wants.is_follower:
+                    self._handlers.replicas.replication_bytes_out += size
+                elif read.partition is not None:
                     read.partition.bytes_out += size
         return response
 
@@ -168,6 +170,8 @@ class _Fetch:
             data.aborted_transactions = None
         if read.diverging is not None:
             data.diverging_epoch = FetchResponse.EpochEndOffset(epoch=read.diverging[0], end_offset=read.diverging[1])
+        if read.code is not ErrorCode.NONE:
+            self._handlers.entry.count_error(read.code)
         if read.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
             self._handlers.hint(self.context, read, data, response)
         return data
@@ -182,12 +186,16 @@ class FetchHandlers:
         self.now_ms = environment.clock.now_ms
         self.fetch_bytes_max: int = config.fetch_max_bytes
         self.reader = PartitionReader(replicas, config.is_rack_aware)
+        self.entry: Any = None
+        #: How many of the requests were followers', by version.
+        self.follower_counts: list[int] = []
         random = environment.random
         self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 0x7FFFFFFF))
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Fetch."""
-        entry = dispatcher.register(FetchRequest, self.fetch)
+        entry = self.entry = dispatcher.register(FetchRequest, self.fetch)
+        self.follower_counts = [0] * len(entry.counts)
         dispatcher.lanes[FetchRequest.API_KEY] = lambda: FetchLane(
             self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware, entry
         )
@@ -203,6 +211,10 @@ class FetchHandlers:
             replica_id, broker_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
         else:
             replica_id, broker_epoch = request.replica_id, -1
+        if replica_id >= 0:
+            self.follower_counts[version] += 1
+        if context.sample is not None:
+            context.sample.name = "FetchFollower" if replica_id >= 0 else "FetchConsumer"
         try:
             fetch_context = self.sessions.context(
                 request, version, is_follower=replica_id >= 0, name_of=self._name_of, now_ms=self.now_ms()

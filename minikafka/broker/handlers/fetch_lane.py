@@ -135,7 +135,7 @@ class FetchLane(Lane):
             for piece in slices:
                 piece.release()
             return False
-        self._entry.count += 1
+        self._counts[frame[3]] += 1
         connection.finish(connection.begin(), pieces)
         return True
 
@@ -152,6 +152,7 @@ class FetchLane(Lane):
             partition = found.get(part.key)  # type: ignore[call-overload]
             if partition is None or partition.leader is None or part.leader_epoch not in (-1, partition.leader_epoch):
                 return None
+            partition.fetches += 1
             log = partition.log
             (offset,) = _OFFSET.unpack_from(frame, hole)
             high_watermark, stable = log.high_watermark, log.last_stable_offset

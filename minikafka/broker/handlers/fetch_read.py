@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 CONSUMER = -1
 READ_COMMITTED = 1
 READ_UNCOMMITTED = 0
+#: What a fetch can bring upon itself (ReplicaManager.readFromLog counts the rest as failures of the broker).
+EXPECTED_FAILURES = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)  # fmt: skip
 
 
 class FetchWants:
@@ -122,6 +130,8 @@ class PartitionReader:
             self._read(result, wanted, wants, bytes_max, at_least_one, now_ms, image)
         except ApiError as error:
             result.code = error.code
+            if error.code not in EXPECTED_FAILURES and result.partition is not None:
+                result.partition.fetches_failed += 1
         except StorageError:
             result.code = ErrorCode.KAFKA_STORAGE_ERROR
         return result
@@ -143,6 +153,7 @@ class PartitionReader:
         if partition.leader is None and (wants.replica_id >= 0 or not wants.may_read_follower):
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         result.partition = partition
+        partition.fetches += 1
         log = partition.log
         offset = wanted.fetch_offset
         result.leader_epoch = partition.leader_epoch

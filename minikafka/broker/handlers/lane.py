@@ -19,20 +19,20 @@ Value = TypeVar("Value")
 
 
 class Counted(Protocol):
-    """The dispatcher's entry of an API."""
+    """The dispatcher's entry of an API: its requests by version."""
 
-    count: int
+    counts: list[int]
 
 
 class Lane:
     """The short way of one API on one connection. `_misses` is to become 0 when a shape has been learned."""
 
-    __slots__ = ("_entry", "_misses", "_replicas")
+    __slots__ = ("_counts", "_misses", "_replicas")
 
     def __init__(self, replicas: ReplicaManager, entry: Counted) -> None:
         """`entry` counts the requests that are served."""
         self._replicas = replicas
-        self._entry = entry
+        self._counts = entry.counts
         self._misses = 0
 
     def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, Any, int] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.handlers.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, fail
 from minikafka.broker.handlers.produce_lane import ProduceLane
@@ -26,6 +26,12 @@ _TopicResponse = ProduceResponse.TopicProduceResponse
 _EMPTY = memoryview(b"")
 #: The client id with which Kafka's own tools may write to internal topics.
 ADMIN_CLIENT_ID = "__admin_client"
+EXPECTED_FAILURES = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)  # fmt: skip
 ZSTD_VERSION_MIN = 7
 CODEC_BYTE = 22
 
@@ -89,11 +95,11 @@ class ProduceHandlers:
         self._clock = environment.clock
         self._now_ms = environment.clock.now_ms
         self._wall_ms = environment.clock.wall_ms
-        self.requests_failed_total = 0
+        self.entry: Any = None
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
-        entry = dispatcher.register(ProduceRequest, self.produce)
+        entry = self.entry = dispatcher.register(ProduceRequest, self.produce)
         dispatcher.lanes[ProduceRequest.API_KEY] = lambda: ProduceLane(self._replicas, self._clock, entry)
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
@@ -110,6 +116,7 @@ class ProduceHandlers:
             for data in topic.partition_data if len(topic.partition_data) == 1 else _last_of_each(topic.partition_data):
                 answer = _PartitionResponse(index=data.index)
                 answers.append(answer)
+                partition = None
                 try:
                     partition = self._replicas.require(topic.name, topic.topic_id if by_id else None, data.index)
                     if acks not in ACKS:
@@ -121,9 +128,11 @@ class ProduceHandlers:
                     info = partition.append(view, acks, wall_ms, now_ms)  # type: ignore[arg-type]
                 except ApiError as error:
                     failed = True
+                    self._count_failure(partition, error.code, data.records)
                     fail(answer, error.code, error.message if error.message != error.code.text else None)
                     self._hint(context, response, answer, topic, error.code)
                     continue
+                partition.produces += 1
                 partition.bytes_in += len(view)  # type: ignore[arg-type]
                 partition.messages_in += info.last_offset - info.first_offset + 1
                 answer.base_offset = info.first_offset
@@ -135,14 +144,23 @@ class ProduceHandlers:
                         if delayed is None:
                             delayed = _DelayedProduce(context, response)
                         delayed.wait_for(partition, leader, info.last_offset + 1, answer)
-        if failed:
-            self.requests_failed_total += 1
         if acks == 0:
             self._end_unanswered(context, failed)
             return None
         if delayed is not None and not delayed.try_complete():
             self._replicas.park(self._replicas.produces, delayed, list(delayed.keys), max(request.timeout_ms, 0))
         return response if delayed is None else None
+
+    def _count_failure(self, partition: Partition | None, code: ErrorCode, records: object) -> None:
+        """As ReplicaManager.appendRecordsToLeader: what a client can cause by asking the wrong broker is no failure of this one."""
+        self.entry.count_error(code)
+        if partition is None:
+            return
+        partition.produces += 1
+        if code not in EXPECTED_FAILURES:
+            partition.produces_failed += 1
+        if code is ErrorCode.MESSAGE_TOO_LARGE and records is not None:
+            partition.bytes_rejected += len(records)  # type: ignore[arg-type]
 
     @staticmethod
     def _check(context: RequestContext, partition: Partition, records: object) -> None:

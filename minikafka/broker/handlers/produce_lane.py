@@ -155,7 +155,8 @@ class ProduceLane(Lane):
             info = partition.append(frame[start:end], shape.acks, self._wall_ms(), self._now_ms())
         except ApiError:
             return False
-        self._entry.count += 1
+        self._counts[version] += 1
+        partition.produces += 1
         partition.bytes_in += size
         partition.messages_in += info.last_offset - info.first_offset + 1
         if shape.acks == ACKS_ALL:

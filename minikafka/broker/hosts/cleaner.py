@@ -39,6 +39,11 @@ class LogCleaner:
         self.rounds = 0
         self.bytes_read = 0
         self.bytes_written = 0
+        self.last_round_ms: int | None = None
+        self.last_took_ms = 0
+        #: Share of the last round's bytes that was written anew, and of the map of keys that it filled.
+        self.last_recopied = 0.0
+        self.last_map_filled = 0.0
         settings.watch(self._wake.set)
 
     def start(self) -> None:
@@ -58,6 +63,22 @@ class LogCleaner:
             self._cleaning.stop()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the cleaner should run and does not."""
+        return self._task is not None and self._task.done() and not self._is_stopping
+
+    def uncleanable(self, directory: LogDirectory) -> list[Log]:
+        """Compacted logs that were found to be unreadable."""
+        return [log for log in directory.logs.values() if id(log) in self._uncleanable]
+
+    def needs(self, directory: LogDirectory) -> Iterator[CleaningNeed]:
+        """What could be compacted now."""
+        wall_ms = self._environment.clock.wall_ms()
+        for where, log in self._compacted():
+            if where is directory:
+                yield cleaning_need(log, directory.cleaned.get((log.topic, log.partition)), wall_ms)
 
     # -- which
 
@@ -134,6 +155,10 @@ class LogCleaner:
         self.rounds += 1
         self.bytes_read += cleaning.bytes_read
         self.bytes_written += cleaning.bytes_written
+        self.last_round_ms = clock.now_ms()
+        self.last_took_ms = self.last_round_ms - started_ms
+        self.last_recopied = cleaning.bytes_written / max(cleaning.bytes_read, 1)
+        self.last_map_filled = cleaning.map_filled
         logger.info(
             "%s: compacted up to offset %d, %d bytes are %d, in %d ms",
             log.name, cleaning.end_offset, cleaning.bytes_read, cleaning.bytes_written, clock.now_ms() - started_ms,

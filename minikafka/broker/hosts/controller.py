@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.config_rules import BrokerConfigRules
 from minikafka.broker.hosts.raft import NotLeader
+from minikafka.broker.metrics.durations import Durations
 from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES, ControllerConfig
 from minikafka.core.controller.controller import Controller
 from minikafka.core.controller.topics import random_uuid
@@ -108,6 +109,9 @@ class ControllerHost:
         self._predecessor: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        #: How long decisions take; in the turn of the loop in which their requests come, so that none waits in a queue.
+        self.decisions = Durations(environment.monotonic_s)
+        self.activations = 0
         raft.subscribe(self)
 
     @property
@@ -131,11 +135,12 @@ class ControllerHost:
         try:
             if connection is not None:
                 self._watch_connection(core, request, connection)
-            core.state.next_offset = self._raft.log_end_offset
-            result = core.handle(request, version, self._environment.clock.now_ms())
-            # An upgrade of kraft.version has put its own batch into the log.
-            core.state.next_offset = self._raft.log_end_offset
-            last = self._write(core, result.records, result.atomic)
+            with self.decisions.measured():
+                core.state.next_offset = self._raft.log_end_offset
+                result = core.handle(request, version, self._environment.clock.now_ms())
+                # An upgrade of kraft.version has put its own batch into the log.
+                core.state.next_offset = self._raft.log_end_offset
+                last = self._write(core, result.records, result.atomic)
         except NotLeader:
             self._deactivate()
             respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This controller has just lost its office."))
@@ -236,6 +241,7 @@ class ControllerHost:
 
     def _activate(self, epoch: int) -> None:
         self._epoch = epoch
+        self.activations += 1
         now_ms = self._environment.clock.now_ms()
         image = self._metadata.image
         core = Controller(

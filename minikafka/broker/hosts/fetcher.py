@@ -178,6 +178,7 @@ class Fetcher:
         self._session_id = 0
         self._session_epoch = 0
         self._in_flight = 0
+        self.fetches = 0
         self._generation = 0
         self._connect_backoff_ms = 0
         self._closed = False
@@ -333,6 +334,7 @@ class Fetcher:
         request = self._request(topics, forgotten)
         generation = self._generation
         self._in_flight += 1
+        self.fetches += 1
         config = self._manager.config
         try:
             channel.send(
@@ -484,6 +486,7 @@ class Fetcher:
             throttles = self._manager.replicas.throttles
             if throttles is not None and throttles.follower.applies_to(partition.topic, partition.index):
                 throttles.follower.record(len(view), self._clock.now_ms())
+            self._manager.replicas.replication_bytes_in += len(view)
             skip = _already_present(view, log.log_end_offset)
             try:
                 log.append_as_follower(view[skip:] if skip else view, state.epoch)
@@ -514,7 +517,7 @@ class Fetcher:
                 partition, log.high_watermark, found.offset,
             )  # fmt: skip
         log.truncate_to(found.offset, self._clock.wall_ms())
-        state.partition.count_truncation("diverging_epoch")
+        partition.count_truncation("diverging_epoch", before - log.log_end_offset)
         logger.info(
             "%s: truncated from %d to %d, because epoch %d ends at %d on leader broker %d (%d records were never committed)",
             partition, before, log.log_end_offset, leader_epoch, leader_end_offset, self.leader_id, before - log.log_end_offset,
@@ -552,16 +555,18 @@ class Fetcher:
             latest = await self._ask_offset(state, LATEST_TIMESTAMP)
             if latest < log.log_end_offset:
                 logger.warning("%s: the leader ends at %d, this log at %d: truncating", partition, latest, log.log_end_offset)
+                before = log.log_end_offset
                 log.truncate_to(latest, self._clock.wall_ms())
-                partition.count_truncation("out_of_range")
+                partition.count_truncation("out_of_range", before - log.log_end_offset)
             else:
                 earliest = await self._ask_offset(state, EARLIEST_TIMESTAMP)
                 if earliest > log.log_end_offset:
                     logger.warning(
                         "%s: the leader begins at %d, this log ends at %d: starting there", partition, earliest, log.log_end_offset
                     )
+                    held = log.log_end_offset - log.log_start_offset
                     log.truncate_fully_and_start_at(earliest, self._clock.wall_ms())
-                    partition.count_truncation("start_moved")
+                    partition.count_truncation("start_moved", held)
                 elif earliest > log.log_start_offset:
                     log.update_high_watermark(max(log.high_watermark, earliest))
                     log.increment_log_start_offset(earliest)

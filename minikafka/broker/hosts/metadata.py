@@ -59,6 +59,9 @@ class MetadataHost:
         self._snapshot_interval_ms = snapshot_interval_ms
         self._snapshot_log_size = 0
         self._snapshot_ms: int | None = None
+        #: Steps that a subscriber could not carry out.
+        self.apply_errors = 0
+        self._behind_ms: int | None = None
         self._waiters: list[tuple[Callable[[MetadataImage], bool], asyncio.Future[None]]] = []
         raft.subscribe(self)
 
@@ -71,6 +74,15 @@ class MetadataHost:
     def is_caught_up(self) -> bool:
         """Whether the first image has been published."""
         return self._caught_up
+
+    def lag_ms(self, now_ms: int) -> int:
+        """For how long records that are known to be committed have not been applied; 0 when all have been."""
+        if self._offset + 1 >= self._raft.high_watermark:
+            self._behind_ms = None
+            return 0
+        if self._behind_ms is None:
+            self._behind_ms = now_ms
+        return now_ms - self._behind_ms
 
     def subscribe(self, callback: Subscriber) -> None:
         """Call `callback(delta, image)` after each step from now on. It must not raise."""
@@ -169,6 +181,7 @@ class MetadataHost:
                 try:
                     subscriber(delta, image)
                 except Exception:
+                    self.apply_errors += 1
                     # The others must not miss a step because of it (Kafka's metadata publishing fault handler logs, too).
                     log.exception("the step to offset %d failed in %s", image.offset, subscriber)
         if self._waiters:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from storage.types import AppendInfo
 
 NO_EPOCH = -1
+#: What a partition counts of its traffic.
+TRAFFIC = ("bytes_in", "bytes_out", "messages_in", "bytes_rejected", "produces", "produces_failed", "fetches", "fetches_failed")
 #: Topics that only coordinators write to (org.apache.kafka.common.internals.Topic).
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
@@ -30,6 +32,9 @@ class Partition:
         "_manager",
         "bytes_in",
         "bytes_out",
+        "bytes_rejected",
+        "fetches",
+        "fetches_failed",
         "index",
         "is_internal",
         "key",
@@ -38,6 +43,8 @@ class Partition:
         "leader_id",
         "log",
         "messages_in",
+        "produces",
+        "produces_failed",
         "registration",
         "topic",
         "topic_id",
@@ -59,6 +66,12 @@ class Partition:
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
+        self.bytes_rejected = 0
+        #: How often somebody wanted to append, failed at it for no good reason, or wanted to read.
+        self.produces = 0
+        self.produces_failed = 0
+        self.fetches = 0
+        self.fetches_failed = 0
         #: reason -> how often this replica has cut its log.
         self.truncations: dict[str, int] = {}
 
@@ -70,9 +83,18 @@ class Partition:
         """Whether this broker leads the partition."""
         return self.leader is not None
 
-    def count_truncation(self, reason: str) -> None:
-        """Note that the log was cut: diverging_epoch, out_of_range or start_moved."""
+    def count_truncation(self, reason: str, records: int = 0) -> None:
+        """Note that the log was cut (diverging_epoch, out_of_range or start_moved), by so many offsets."""
         self.truncations[reason] = self.truncations.get(reason, 0) + 1
+        self._manager.truncated_records += max(records, 0)
+
+    @property
+    def traffic(self) -> tuple[int, ...]:
+        """The values of TRAFFIC."""
+        return (
+            self.bytes_in, self.bytes_out, self.messages_in, self.bytes_rejected, self.produces, self.produces_failed, self.fetches,
+            self.fetches_failed,
+        )  # fmt: skip
 
     @property
     def isr(self) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.hosts import raft_wire
 from minikafka.broker.hosts.raft_delivery import Delivery, RaftListener, SnapshotId
+from minikafka.broker.hosts.raft_figures import RaftFigures
 from minikafka.broker.hosts.raft_log import MetadataLog, SyncTask, frame_all
 from minikafka.broker.hosts.raft_peers import RaftPeers
 from minikafka.core.raft import events as ev
@@ -87,6 +88,7 @@ class RaftHost:
         self._stopping = False
         self._halted = False
         self._is_observer = not is_controller
+        self.figures = RaftFigures()
 
     def set_listeners(self, listeners: Sequence[tuple[str, str, int]]) -> None:
         """Endpoints of this controller, once its port is bound; before `start`."""
@@ -99,6 +101,11 @@ class RaftHost:
         """The core. For handlers and tests."""
         assert self._quorum is not None, "the raft host has not been started"
         return self._quorum
+
+    @property
+    def peers(self) -> RaftPeers:
+        """The connections to other replicas of the metadata log, with what they have carried."""
+        return self._peers
 
     @property
     def metadata_log(self) -> MetadataLog:
@@ -262,6 +269,7 @@ class RaftHost:
             except StorageError as error:
                 self._fail(error)
                 raise NotLeader("the metadata log has failed") from error
+            self.figures.note_appended(len(values), appended.end_offset, self._now())
             self._feed(appended)
         return appended.end_offset - 1
 
@@ -369,6 +377,7 @@ class RaftHost:
         finally:
             self._running = False
         if not self._halted:
+            self.figures.note_role(quorum.role, self._now())
             self._sync_soon()
             self._arm()
             self._state_changed.set()
@@ -391,7 +400,9 @@ class RaftHost:
         self._events.appendleft(self._log.append_voters(effect.epoch, effect.voter_set, effect.kraft_version))
 
     def _fetched(self, effect: ev.AppendFetched) -> None:
-        appended: list[ev.Event] = [*self._log.append_fetched(memoryview(effect.records), effect.epoch), ev.FetchedAppended()]
+        batches = self._log.append_fetched(memoryview(effect.records), effect.epoch)
+        self.figures.fetched.record(sum(batch.end_offset - batch.base_offset for batch in batches), self._now())
+        appended: list[ev.Event] = [*batches, ev.FetchedAppended()]
         self._events.extendleft(reversed(appended))
 
     def _chunk(self, effect: ev.WriteSnapshotChunk) -> None:
@@ -425,6 +436,7 @@ class RaftHost:
 
     def _high_watermark_moved(self, effect: ev.HighWatermarkMoved) -> None:
         self._log.log.update_high_watermark(effect.offset)
+        self.figures.note_committed(effect.offset, self._now())
         self._delivery.advance(effect.offset)
 
     def _leader_changed(self, effect: ev.LeaderChanged) -> None:

@@ -31,6 +31,16 @@ class RaftPeers:
         self._security = security
         self._peers: dict[tuple[str, int], _Peer] = {}
         self._closed = False
+        self.requests = 0
+        self.responses = 0
+        self._carried_before = [0, 0]
+
+    @property
+    def carried(self) -> tuple[int, int]:
+        """Bytes received and sent."""
+        living = [peer.channel.carried for peer in self._peers.values() if peer.channel is not None]
+        received, sent = self._carried_before
+        return received + sum(pair[0] for pair in living), sent + sum(pair[1] for pair in living)
 
     def send(self, host: str, port: int, request: Any, on_answer: OnAnswer) -> None:
         """`on_answer(response, error)`, never before this returns."""
@@ -58,6 +68,8 @@ class RaftPeers:
                 channel.close()
             return
         if error is None:
+            if peer.channel is not None:
+                self._carried_before = [a + b for a, b in zip(self._carried_before, peer.channel.carried, strict=True)]
             peer.channel = channel
         for request, on_answer in waiting:
             if error is not None:
@@ -66,8 +78,13 @@ class RaftPeers:
                 self._ask(channel, request, on_answer)
 
     def _ask(self, channel: Channel, request: Any, on_answer: OnAnswer) -> None:
+        def answered(response: Any, error: Exception | None) -> None:
+            self.responses += error is None
+            on_answer(response, error)
+
         try:
-            channel.send(request, None, on_answer, self._timeout_ms, safe=True)
+            channel.send(request, None, answered, self._timeout_ms, safe=True)
+            self.requests += 1
         except Exception as problem:  # closed, or no common version: told like a lost connection
             error = problem if isinstance(problem, ConnectionLost) else ConnectionLost(str(problem))
             self._environment.loop.call_soon(on_answer, None, error)

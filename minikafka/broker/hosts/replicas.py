@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.hosts.alter_partition import AlterPartitionManager
 from minikafka.broker.hosts.directory_assignments import DirectoryAssignments
 from minikafka.broker.hosts.fetcher import FetcherManager
-from minikafka.broker.hosts.partition import Partition
+from minikafka.broker.hosts.partition import TRAFFIC, Partition
+from minikafka.broker.metrics.durations import Durations
 from minikafka.broker.topic_config import log_config
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import DIRECTORY_UNASSIGNED, empty_image
@@ -121,6 +122,14 @@ class ReplicaManager:
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.isr_refusals = 0
+        self.strays = 0
+        self.stray_bytes = 0
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+        self.truncated_records = 0
+        self.flushes = Durations(environment.monotonic_s)
+        #: Traffic of partitions that have left, by topic: what has been counted must not fall.
+        self.traffic_of_gone: dict[str, list[int]] = {}
         metadata.subscribe(self.apply)
 
     # -- looking up ------------------------------------------------------------------------------------------------
@@ -314,7 +323,9 @@ class ReplicaManager:
         was_leader = partition.is_leader
         partition.leader = None
         partition.leader_id = -1
-        self.partitions.pop(partition.key, None)
+        if self.partitions.pop(partition.key, None) is not None:
+            of_topic = self.traffic_of_gone.get(partition.topic, [0] * len(TRAFFIC))
+            self.traffic_of_gone[partition.topic] = [a + b for a, b in zip(of_topic, partition.traffic, strict=True)]
         self.partitions_by_id.pop((partition.topic_id, partition.index), None)
         if was_leader:
             self._tell(partition, False)
@@ -335,6 +346,8 @@ class ReplicaManager:
                 is_ours = registration is not None and self.broker_id in registration.replicas
                 if not is_ours and not directory.is_offline:
                     logger.warning("%s-%d is not a replica of this broker in the cluster: set aside as stray", topic, index)
+                    self.strays += 1
+                    self.stray_bytes += directory.logs[topic, index].size
                     directory.set_aside(topic, index)
 
     # -- configuration ---------------------------------------------------------------------------------------------
@@ -540,7 +553,8 @@ class ReplicaManager:
             try:
                 task = log.prepare_flush(log.active_segment_base_offset)
                 if task is not None:
-                    await self._environment.run_blocking(task.run)
+                    with self.flushes.measured():
+                        await self._environment.run_blocking(task.run)
                     task.finish()
             except StorageError as error:
                 logger.error("%s cannot be flushed: %s", log.name, error)

@@ -9,26 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from minikafka.broker.exposition import labels
+from minikafka.broker.metrics.exposition import labels
 
 if TYPE_CHECKING:
     from minikafka.broker.node import Node
 
 Samples = list[tuple[str, float]]
-Family = tuple[str, str, Samples]
+Family = tuple[str, Samples]
 
 
 def exporter_families(node: Node, label: Callable[[str, int], str]) -> Iterator[Family]:
-    """(name, help, samples) of every family."""
+    """(name, samples) of every family; their meaning is in the table."""
     image = node.metadata.image
     if node.controller is not None and node.controller.is_active:
         brokers = [broker for broker in image.brokers.values() if not broker.fenced]
-        yield "kafka_brokers", "Brokers in service.", [("", len(brokers))]
+        yield "kafka_brokers", [("", len(brokers))]
         rows: Samples = []
         for broker in brokers:
             host, port = next(iter(broker.listeners.values()))[:2]
             rows.append((labels(id=str(broker.broker_id), address=f"{host}:{port}"), 1))
-        yield "kafka_broker_info", "A broker and its address.", rows
+        yield "kafka_broker_info", rows
     yield from _partitions(node, label)
     yield from _groups(node)
 
@@ -61,11 +61,10 @@ def _partitions(node: Node, label: Callable[[str, int], str]) -> Iterator[Family
         for samples, value in zip(families.values(), values, strict=True):
             samples.append((where, value))
     for name, samples in families.items():
-        yield f"kafka_topic_partition_{name}", f"{name.replace('_', ' ').capitalize()} of a partition led here.", samples
+        yield f"kafka_topic_partition_{name}", samples
     topics = {p.topic for p in node.broker.replicas.partitions.values() if p.leader is not None and p.index == 0}
     yield (
         "kafka_topic_partitions",
-        "Partitions of a topic; told by the leader of its first.",
         [(labels(topic=name), len(image.topics_by_name[name].partitions)) for name in sorted(topics) if name in image.topics_by_name],
     )
 
@@ -95,8 +94,8 @@ def _groups(node: Node) -> Iterator[Family]:
             for topic, (offset, lag) in of_topic.items():
                 committed_sums.append((labels(consumergroup=group_id, topic=topic), offset))
                 lag_sums.append((labels(consumergroup=group_id, topic=topic), lag))
-    yield "kafka_consumergroup_current_offset", "Committed offset of a group.", committed
-    yield "kafka_consumergroup_current_offset_sum", "Sum of a group's committed offsets of a topic.", committed_sums
-    yield "kafka_consumergroup_lag", "Records between a group's committed offset and the high watermark.", lags
-    yield "kafka_consumergroup_lag_sum", "A group's lag in a topic.", lag_sums
-    yield "kafka_consumergroup_members", "Members of a group.", members
+    yield "kafka_consumergroup_current_offset", committed
+    yield "kafka_consumergroup_current_offset_sum", committed_sums
+    yield "kafka_consumergroup_lag", lags
+    yield "kafka_consumergroup_lag_sum", lag_sums
+    yield "kafka_consumergroup_members", members

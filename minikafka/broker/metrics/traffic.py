@@ -1,0 +1,186 @@
+"""Topics, requests, connections, groups, and what waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.hosts.partition import TRAFFIC
+from minikafka.broker.metrics.exposition import labels
+from minikafka.broker.metrics.request_times import PHASES, QUANTILES
+from wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from minikafka.broker.dispatch import Dispatcher
+    from minikafka.broker.hosts.partition import Partition
+    from minikafka.broker.metrics.exposition import Page
+    from minikafka.broker.metrics.readings import Readings
+    from minikafka.broker.node import Node
+
+GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead")
+#: What `TRAFFIC` is called.
+METERS = dict(
+    zip(
+        TRAFFIC,
+        (
+            "bytesin", "bytesout", "messagesin", "bytesrejected", "totalproducerequests", "failedproducerequests",
+            "totalfetchrequests", "failedfetchrequests",
+        ),
+        strict=True,
+    )
+)  # fmt: skip
+#: Told even before the first such request, as dashboards wait for them.
+ALWAYS = ("Produce", "Fetch", "Metadata", "OffsetCommit")
+#: (name, requests by version, errors by code)
+RequestRow = tuple[str, list[int], dict[int, int]]
+
+
+def topics(page: Page, node: Node, partitions: list[Partition]) -> None:
+    """Traffic by topic, and of all topics; what left with a partition still counts, so that no counter ever falls."""
+    assert node.broker is not None
+    manager, prefix = node.broker.replicas, "kafka_server_brokertopicmetrics"
+    total = [0] * len(TRAFFIC)
+    by_topic: dict[str, list[int]] = {}
+    for partition in partitions:
+        entry = by_topic.get(partition.topic)
+        if entry is None:
+            entry = by_topic[partition.topic] = list(manager.traffic_of_gone.get(partition.topic, [0] * len(TRAFFIC)))
+        for number, value in enumerate(partition.traffic):
+            entry[number] += value
+    for topic, gone in manager.traffic_of_gone.items():
+        if topic not in by_topic:
+            total = [a + b for a, b in zip(total, gone, strict=True)]
+    for entry in by_topic.values():
+        total = [a + b for a, b in zip(total, entry, strict=True)]
+    spelled = {topic: labels(topic=topic) for topic in by_topic}
+    for number, meter in enumerate(METERS.values()):
+        samples = [("", total[number]), *((spelled[topic], entry[number]) for topic, entry in by_topic.items())]
+        page.many(f"{prefix}_{meter}_total", samples)
+    page.one(f"{prefix}_replicationbytesin_total", manager.replication_bytes_in)
+    page.one(f"{prefix}_replicationbytesout_total", manager.replication_bytes_out)
+    page.one(f"{prefix}_producemessageconversions_total", 0)
+    page.one(f"{prefix}_fetchmessageconversions_total", 0)
+
+
+def request_rows(node: Node, dispatcher: Dispatcher) -> list[RequestRow]:
+    """The requests of a listener's kind, Fetch also by who fetches."""
+    rows: list[RequestRow] = []
+    for entry in dispatcher.entries:
+        if entry.count or entry.name in ALWAYS:
+            rows.append((entry.name, entry.counts, entry.errors))
+        if entry.name == "Fetch" and node.broker is not None and dispatcher is node.broker.dispatcher:
+            followers = node.broker.fetch.follower_counts
+            consumers = [all_of - some for all_of, some in zip(entry.counts, followers, strict=True)]
+            rows += [("FetchConsumer", consumers, {}), ("FetchFollower", followers, {})]
+    return rows
+
+
+def requests(page: Page, rows: list[RequestRow]) -> None:
+    """Counts of requests and of errors."""
+    prefix = "kafka_network_requestmetrics"
+    page.many(
+        f"{prefix}_requests_total",
+        [
+            (labels(request=name, version=str(version)), count)
+            for name, counts, _ in rows
+            for version, count in enumerate(counts)
+            if count or (version + 1 == len(counts) and not sum(counts))
+        ],
+    )
+    samples = []
+    for name, counts, errors in rows:
+        if name.startswith("Fetch") and name != "Fetch":
+            continue
+        samples.append((labels(request=name, error="NONE"), max(sum(counts) - sum(errors.values()), 0)))
+        samples += [(labels(request=name, error=_name_of(code)), count) for code, count in errors.items()]
+    page.many(f"{prefix}_errors_total", samples)
+
+
+def _name_of(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)
+
+
+def phases(dispatcher: Dispatcher, rows: list[RequestRow]) -> Iterator[tuple[str, Any]]:
+    """(name of the family, its samples) for each phase of requests."""
+    times = dispatcher.times
+    if times is None:
+        return
+    found = {name: dict(times.quantiles(name)) for name, _, _ in rows}
+    names = [name for name, _ in QUANTILES]
+    for phase in PHASES:
+        yield (
+            f"kafka_network_requestmetrics_{phase}timems",
+            [({"request": name}, zip(names, found[name][phase], strict=True), sum(counts)) for name, counts, _ in rows],
+        )
+
+
+def connections(page: Page, node: Node, readings: Readings) -> None:
+    """By listener, and by the software of clients."""
+    now_ms = node.environment.clock.now_ms()
+    rows: dict[str, list[tuple[dict[str, str], float]]] = {}
+    refused, paused, sending = [], 0, 0
+    for name, listener in node.listeners.items():
+        where = {"listener": name, "networkProcessor": "0"}
+        open_ones = list(getattr(listener, "connections", {}).values())
+        accepted, closed = getattr(listener, "accepted_total", 0), getattr(listener, "closed_total", 0)
+        paused += sum(connection.paused for connection in open_ones)
+        sending += sum(connection.is_sending for connection in open_ones)
+        values = {
+            "connection_count": len(open_ones),
+            "connection_creation_total": accepted,
+            "connection_creation_rate": readings.rate(("creation", name), accepted, now_ms),
+            "connection_close_total": closed,
+            "connection_close_rate": readings.rate(("close", name), closed, now_ms),
+        }
+        for metric, value in values.items():
+            rows.setdefault(metric, []).append((where, value))
+        refused.append(({"listener": name}, getattr(listener, "refused_total", 0)))
+    for metric, samples in rows.items():
+        page.labelled(f"kafka_server_socket_server_metrics_{metric}", samples)
+    page.labelled("kafka_server_socket_server_metrics_connections_software", _software(node))
+    page.labelled("minikafka_connections_refused_total", refused)
+    page.labelled("kafka_network_acceptor_acceptorblocked_percent", [({"listener": name}, 0) for name in node.listeners])
+    page.one("kafka_network_requestchannel_requestqueuesize", paused)
+    page.one("kafka_network_requestchannel_responsequeuesize", sending)
+
+
+def _software(node: Node) -> list[tuple[dict[str, str], float]]:
+    dispatchers = [node.controller_dispatcher, None if node.broker is None else node.broker.dispatcher]
+    counts: dict[tuple[str, str, str], int] = {}
+    for dispatcher in dispatchers:
+        for told in () if dispatcher is None else list(dispatcher.software.values()):
+            counts[told] = counts.get(told, 0) + 1
+    return [
+        ({"clientSoftwareName": name, "clientSoftwareVersion": version, "listener": listener, "networkProcessor": "0"}, count)
+        for (listener, name, version), count in counts.items()
+    ]
+
+
+def groups(page: Page, node: Node) -> None:
+    """Groups that this broker coordinates."""
+    assert node.broker is not None
+    host = node.broker.groups
+    counts = host.group_counts
+    prefix = "kafka_coordinator_group_groupmetadatamanager"
+    page.one(f"{prefix}_numgroups", sum(counts.values()))
+    for state in GROUP_STATES:
+        page.one(f"{prefix}_numgroups{state.lower()}", counts.get(state, 0))
+    page.one(f"{prefix}_numoffsets", sum(len(shard.offsets.of_group(group)) for shard in host.loaded_shards() for group in shard.groups))
+
+
+def waiting(page: Page, node: Node) -> None:
+    """What is parked, and fetch sessions."""
+    assert node.broker is not None
+    replicas, sessions = node.broker.replicas, node.broker.fetch.sessions
+    purgatories = (("Produce", replicas.produces), ("Fetch", replicas.fetches), ("DeleteRecords", replicas.deletes))
+    prefix = "kafka_server_delayedoperationpurgatory"
+    page.labelled(f"{prefix}_numdelayedoperations", [({"delayedOperation": name}, len(found)) for name, found in purgatories])
+    sizes = [({"delayedOperation": name}, sum(map(len, found.watched.values()))) for name, found in purgatories]
+    page.labelled(f"{prefix}_purgatorysize", sizes)
+    prefix = "kafka_server_fetchsessioncache"
+    page.one(f"{prefix}_numincrementalfetchsessions", len(sessions))
+    page.one(f"{prefix}_numincrementalfetchpartitionscached", sessions.partitions_count)
+    page.one(f"{prefix}_incrementalfetchsessionevictions_total", sessions.evictions)
