@@ -1,4 +1,5 @@
-# One broker, controller or both, configured by Apache Kafka's KAFKA_* environment variables or by a mounted server.properties.
+# One broker, controller or both, configured by a mounted server.properties or by the environment variables of Apache Kafka's, Confluent's
+# or Bitnami's image (minikafka/broker/image_environment.py).
 ARG BASE=python:3.11-slim
 
 # Everything is in a virtual environment: Debian's Python lets pip install nowhere else (PEP 668), and it is copied in one layer.
@@ -13,14 +14,14 @@ RUN python3 -m venv --without-pip /opt/minikafka \
 
 FROM ${BASE}
 RUN useradd --uid 1000 --home-dir /var/lib/minikafka --create-home minikafka \
-    && mkdir -p /var/lib/kafka/data && chown -R minikafka:minikafka /var/lib/minikafka /var/lib/kafka
+    && mkdir -p /var/lib/minikafka /var/lib/kafka/data /bitnami/kafka/data \
+    && chown -R minikafka:minikafka /var/lib/minikafka /var/lib/kafka /bitnami
 COPY --from=build /opt/minikafka /opt/minikafka
-COPY docker /etc/minikafka
+COPY docker/healthcheck.py /etc/minikafka/
 
 USER minikafka
 WORKDIR /var/lib/minikafka
 ENV PATH=/opt/minikafka/bin:$PATH \
-    CLUSTER_ID=5L6g3nShT-eMCtK--X86sw \
     KAFKA_MINIKAFKA_HTTP_PORT=9404 \
     MALLOC_MMAP_THRESHOLD_=67108864 \
     PYTHONUNBUFFERED=1
@@ -28,5 +29,4 @@ VOLUME /var/lib/minikafka
 EXPOSE 9092 9093 9404
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=2s --timeout=2s --start-period=10s --retries=5 CMD ["python", "-IS", "/etc/minikafka/healthcheck.py"]
-# The shell replaces itself by the node, which gets the signals.
-CMD ["/etc/minikafka/start.sh"]
+CMD ["minikafka", "start", "--container"]

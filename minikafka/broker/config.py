@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +11,8 @@ from minikafka.broker.config_table import BROKER_PROPERTIES, FREE_PREFIXES
 from minikafka.broker.node_security import is_security_property, security_problems
 from minikafka.broker.properties import ConfigurationError
 
-__all__ = ["BrokerConfig", "ConfigurationError", "Endpoint", "load_properties", "properties_from_environment"]
+__all__ = ["BrokerConfig", "ConfigurationError", "Endpoint", "load_properties"]
 
-#: Variables of Apache Kafka's image that are no properties (KafkaDockerWrapper).
-NOT_PROPERTIES = frozenset(
-    {
-        "KAFKA_VERSION", "KAFKA_HEAP_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_OPTS", "KAFKA_JMX_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS",
-        "KAFKA_GC_LOG_OPTS",
-        "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_JMX_HOSTNAME", "KAFKA_CREATE_TOPICS",
-        "KAFKA_CREATE_TOPICS_SEPARATOR", "KAFKA_BOOTSTRAP_SERVERS", "KAFKA_CLUSTER_ID", "KAFKA_HOME", "KAFKA_JMX_PORT",
-        "KAFKA_KRAFT_CLUSTER_ID",
-    }
-)  # fmt: skip
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 HOUR_MS = 3_600_000
@@ -275,18 +264,4 @@ def load_properties(path: str | Path) -> dict[str, str]:
             continue
         cut = min((line.index(mark) for mark in "=:" if mark in line), default=len(line))
         properties[line[:cut].strip()] = line[cut + 1 :].strip()
-    return properties
-
-
-def properties_from_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Properties of `KAFKA_*` (and Bitnami's `KAFKA_CFG_*`) variables: `_` is `.`, `__` is `_`, `___` is `-`, as in Apache Kafka's
-    image."""
-    source = os.environ if environment is None else environment
-    properties: dict[str, str] = {}
-    for variable in sorted(source):
-        if not variable.startswith("KAFKA_") or variable in NOT_PROPERTIES:
-            continue
-        name = variable.removeprefix("KAFKA_").removeprefix("CFG_").lower()
-        name = name.replace("_", ".").replace("...", "-").replace("..", "_")
-        properties[name] = source[variable]
     return properties

@@ -77,11 +77,11 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False
         _fail(str(error), EXIT_REFUSED, traceback)
     except TimeoutError as error:
         _fail(f"no answer in time: {error}", EXIT_UNREACHABLE, traceback)
-    except ConnectionError as error:
-        _fail(f"the connection broke: {error}", EXIT_UNREACHABLE, traceback)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except ConnectionError as error:
+        _fail(f"the connection broke: {error}", EXIT_UNREACHABLE, traceback)
 
 
 def _runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:

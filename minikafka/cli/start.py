@@ -18,14 +18,22 @@ from typing import Any, NoReturn
 
 import click
 
-from minikafka.broker.config import BrokerConfig, ConfigurationError, load_properties, properties_from_environment
+from minikafka.broker.config import BrokerConfig, ConfigurationError, load_properties
+from minikafka.broker.image_environment import (
+    SINGLE_NODE,
+    ImageEnvironment,
+    data_directory,
+    mounted_config,
+    old_names,
+    own_quorum,
+    read_environment,
+)
 from minikafka.cli.first_topics import FirstTopic, create_topics, wanted_topics
 from minikafka.cli.log_format import CONSOLE, use_json
 
 EXIT_CONFIGURATION = 2
 EXIT_FAILED = 1
 BLOCKING_THREADS = 2
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 logger = logging.getLogger("minikafka.node")
 
 
@@ -35,6 +43,7 @@ logger = logging.getLogger("minikafka.node")
 @click.option("--override", multiple=True, metavar="NAME=VALUE", help="Set one property; may be repeated.")
 @click.option("--format", "do_format", is_flag=True, help="Format log directories that are not, for the cluster that --cluster-id names.")
 @click.option("--cluster-id", envvar="CLUSTER_ID", help="Id of the cluster for --format: 22 characters, the same for every node.")
+@click.option("--container", is_flag=True, help="As a container does: a mounted file, else one node; data on a volume.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic (KAFKA_CREATE_TOPICS).")
 @click.option("--log-level", default=None, help="debug, info, warning or error (KAFKA_LOG4J_ROOT_LOGLEVEL).")
 @click.option("--traceback", is_flag=True, help="Show tracebacks of errors.")
@@ -44,6 +53,7 @@ def start(
     override: tuple[str, ...],
     do_format: bool,
     cluster_id: str | None,
+    container: bool,
     topics: tuple[str, ...],
     log_level: str | None,
     traceback: bool,
@@ -51,10 +61,12 @@ def start(
     """Run a broker, a controller, or both, as process.roles says. Storage must be formatted (minikafka storage format, or --format)."""
     # The first process of a container has no default action for SIGTERM: without a handler the signal is lost.
     signal.signal(signal.SIGTERM, _leave)
-    level = (log_level or os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or "info").upper()
-    logging.basicConfig(level={"WARN": "WARNING", "TRACE": "DEBUG"}.get(level, level), format=CONSOLE, stream=sys.stdout)
     try:
-        config = BrokerConfig.from_properties(read_configuration(config_path or config_argument, override))
+        image = read_environment(os.environ)
+        level = (log_level or os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or ("debug" if image.debug else "info")).upper()
+        logging.basicConfig(level={"WARN": "WARNING", "TRACE": "DEBUG"}.get(level, level), format=CONSOLE, stream=sys.stdout)
+        given = read_configuration(config_path or config_argument, image, override, container=container)
+        config = BrokerConfig.from_properties(given)
         first_topics = wanted_topics(topics)
     except ConfigurationError as error:
         for problem in error.problems:
@@ -62,10 +74,14 @@ def start(
         sys.exit(EXIT_CONFIGURATION)
     if config.minikafka_log_format == "json":
         use_json(config.node_id)
+    for note in image.notes if container else ():
+        logger.info("%s", note)
     for warning in config.warnings:
         logger.warning("%s", warning)
     try:
-        if do_format:
+        if container and image.formats:
+            format_new_directories(config, image.cluster_id, image)
+        elif do_format:
             format_new_directories(config, cluster_id)
         run(config, first_topics)
     except Exception as error:
@@ -76,15 +92,29 @@ def start(
         _leave_process(EXIT_FAILED)
 
 
-def read_configuration(path: str | None, overrides: tuple[str, ...] = ()) -> dict[str, str]:
-    """The file, over it the environment, over it the overrides. Raises ConfigurationError."""
+def read_configuration(
+    path: str | None, image: ImageEnvironment, overrides: tuple[str, ...] = (), *, container: bool = False
+) -> dict[str, str]:
+    """The file, over it the environment, over it the overrides. Raises ConfigurationError.
+
+    In a container the file may be a mounted one, one node is run when nobody says what to run, and data go where a volume is."""
+    path = path or (mounted_config(os.path.isfile) if container else None)
     properties = load_properties(path) if path else {}
-    properties |= properties_from_environment()
+    properties |= image.properties
     for override in overrides:
         name, separator, value = override.partition("=")
         if not separator:
             raise ConfigurationError([f"--override {override}: must be NAME=VALUE"])
         properties[name.strip()] = value.strip()
+    problems = old_names(properties, os.environ)
+    if problems:
+        raise ConfigurationError(problems)
+    if container:
+        if path is None and "process.roles" not in properties:
+            properties = SINGLE_NODE | properties
+        if not {"log.dirs", "log.dir"} & properties.keys():
+            properties["log.dirs"] = data_directory(os.path.ismount)
+        properties |= own_quorum(properties)
     if not properties:
         raise ConfigurationError(["no configuration: give --config server.properties or set KAFKA_* variables"])
     return properties
@@ -95,7 +125,7 @@ def _leave(*_: Any) -> None:
     sys.exit(0)
 
 
-def format_new_directories(config: BrokerConfig, cluster_id: str | None) -> None:
+def format_new_directories(config: BrokerConfig, cluster_id: str | None, image: ImageEnvironment | None = None) -> None:
     """Format log directories that have never been; others stay as they are. Raises FormatError, OSError."""
     from minikafka.broker.format import FormatError, format_storage
     from storage.filesystem import OsFileSystem
@@ -108,6 +138,8 @@ def format_new_directories(config: BrokerConfig, cluster_id: str | None) -> None
         cluster_id=cluster_id,
         wall_ms=time.time_ns() // 1_000_000,
         random_bytes=os.urandom,
+        standalone=image is not None and config.is_controller and not config.voters and image.initial_controllers is None,
+        initial_controllers=image.initial_controllers if image is not None else None,
         ignore_formatted=True,
     )
     for line in lines:
@@ -179,7 +211,7 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     # What exists now lives as long as the process: collections need not look at it again.
     gc.collect()
     gc.freeze()
-    _announce(node)
+    warning = _announce(node)
     creating = _begin_to_create(node, first_topics)
     await asyncio.wait([stop_wanted, node.failed], return_when=asyncio.FIRST_COMPLETED)
     status = 0
@@ -188,6 +220,7 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
         status = EXIT_FAILED
     else:
         logger.info("stopping: leaderships are moved to other brokers first")
+    warning.cancel()
     if creating is not None:
         creating.cancel()
     await node.stop()
@@ -204,20 +237,13 @@ def _begin_to_create(node: Any, topics: list[FirstTopic]) -> asyncio.Task[None] 
     return asyncio.ensure_future(create_topics(f"{host}:{port}", topics, node.security.inter_broker))
 
 
-def _announce(node: Any) -> None:
+def _announce(node: Any) -> asyncio.Task[None]:
     """Which listener is where, so that a wrong advertised address is seen at once."""
-    config = node.config
-    roles = " and ".join(config.process_roles)
-    logger.info("node %d is in service as %s of cluster %s", config.node_id, roles, node.cluster_id)
-    advertised = node.registered_listeners if config.is_broker else {}
-    for name, listener in node.listeners.items():
-        told = advertised.get(name)
-        where = f", clients are told {told[0]}:{told[1]}" if told is not None else ""
-        logger.info("listener %s: bound to %s:%d%s", name, listener.host, listener.port, where)
-        if told is not None and told[0] in LOOPBACK and listener.host not in LOOPBACK:
-            logger.info(
-                "listener %s is for clients on this machine only: they are told %s. For others set advertised.listeners to an address that"
-                " they can reach; minikafka doctor explains",
-                name,
-                told[0],
-            )
+    from minikafka.cli.listeners import listeners_of, table, warn
+
+    roles = " and ".join(node.config.process_roles)
+    logger.info("node %d is in service as %s of cluster %s", node.config.node_id, roles, node.cluster_id)
+    listeners = listeners_of(node)
+    for line in table(listeners):
+        logger.info("%s", line)
+    return asyncio.ensure_future(warn(node, listeners))

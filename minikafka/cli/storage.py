@@ -34,10 +34,11 @@ def _features(values: tuple[str, ...]) -> dict[str, int]:
 
 def _load(config: str | None, overrides: tuple[str, ...]):  # type: ignore[no-untyped-def]
     from minikafka.broker.config import BrokerConfig, ConfigurationError
+    from minikafka.broker.image_environment import read_environment
     from minikafka.cli.start import read_configuration
 
     try:
-        return BrokerConfig.from_properties(read_configuration(config, overrides))
+        return BrokerConfig.from_properties(read_configuration(config, read_environment(os.environ), overrides))
     except ConfigurationError as error:
         raise click.ClickException(str(error)) from error
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from minikafka.broker.config import BrokerConfig, Endpoint, load_properties, properties_from_environment
+from minikafka.broker.config import BrokerConfig, Endpoint
+from minikafka.broker.image_environment import properties_from_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-SERVICES: dict[str, Any] = COMPOSE["services"]
+SERVICES: dict[str, Any] = {name: service for name, service in COMPOSE["services"].items() if "profiles" not in service}
 
 #: What Apache Kafka publishes for one node in a container, apart from the name of the image.
 APACHE_SINGLE_NODE = {
@@ -80,7 +81,10 @@ def test_without_listeners_they_follow_from_what_is_advertised_and_from_the_vote
     assert config.inter_broker_listener == "PLAINTEXT"
 
 
-def test_without_any_variable_the_image_is_one_node() -> None:
-    config = BrokerConfig.from_properties(load_properties(ROOT / "docker" / "single-node.properties"))
-    assert config.is_broker and config.is_controller
-    assert config.advertised["PLAINTEXT"] == Endpoint("PLAINTEXT", "localhost", 9092)
+def test_what_is_beside_the_cluster_knows_it() -> None:
+    beside = {name: service for name, service in COMPOSE["services"].items() if "profiles" in service}
+    assert set(beside) == {"prometheus", "grafana", "ui", "audit"}
+    assert beside["ui"]["environment"]["KAFKA_CLUSTERS_0_BOOTSTRAPSERVERS"] == ",".join(f"{name}:19092" for name in SERVICES)
+    directories = [f"/logs/{volume.partition(':')[0]}/data" for service in SERVICES.values() for volume in service["volumes"]]
+    assert beside["audit"]["command"] == ["minikafka", "audit", *directories]
+    assert [volume.split(":")[1] for volume in beside["audit"]["volumes"]] == [directory.removesuffix("/data") for directory in directories]

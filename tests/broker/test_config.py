@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.broker.config import BrokerConfig, ConfigurationError, Endpoint, load_properties, properties_from_environment
+from minikafka.broker.config import BrokerConfig, ConfigurationError, Endpoint, load_properties
 from minikafka.broker.topic_config import log_config, topic_problems
 
 GOOD = {
@@ -112,20 +112,6 @@ def test_listeners_follow_the_advertised_ones_when_they_are_not_set() -> None:
 def test_known_properties_without_effect_are_accepted_with_a_warning() -> None:
     config = BrokerConfig.from_properties({**GOOD, "num.io.threads": "4", "sasl.kerberos.service.name": "x"})
     assert {"num.io.threads is accepted without effect", "sasl.kerberos.service.name is accepted without effect"} <= set(config.warnings)
-
-
-def test_environment_of_kafkas_images() -> None:
-    given = properties_from_environment(
-        {
-            "KAFKA_NODE_ID": "3",
-            "KAFKA_CFG_LOG_DIRS": "/d",
-            "KAFKA_ABC___DEF": "1",
-            "KAFKA_ABC__DEF": "2",
-            "KAFKA_HEAP_OPTS": "-Xmx1g",
-            "PATH": "/bin",
-        }
-    )
-    assert given == {"node.id": "3", "log.dirs": "/d", "abc-def": "1", "abc_def": "2"}
 
 
 def test_properties_files(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""What a node says of its listeners at its start: where each is bound, what clients are told, from where that works, and what cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+logger = logging.getLogger("minikafka.node")
+RESOLVE_TIMEOUT_S = 5.0
+PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One listener: `told` is what clients are told, None for listeners of controllers."""
+
+    name: str
+    protocol: str
+    host: str
+    port: int
+    told: tuple[str, int] | None
+
+
+def is_loopback(host: str) -> bool:
+    """localhost and the addresses of the loopback interface, as text."""
+    return host == "localhost" or host.startswith("127.") or host == "::1"
+
+
+def listeners_of(node: Any) -> list[Listener]:
+    """Of a node that is in service."""
+    told = node.registered_listeners if node.config.is_broker else {}
+    endpoints = (*node.config.broker_listeners, *node.config.controller_listeners)
+    protocols = {endpoint.name: PROTOCOLS.get(endpoint.security_protocol, "?") for endpoint in endpoints}
+    return [
+        Listener(name, protocols.get(name, "?"), bound.host, bound.port, told[name][:2] if name in told else None)
+        for name, bound in node.listeners.items()
+    ]
+
+
+def works_from(listener: Listener) -> str:
+    """Where the clients can be that this listener is for."""
+    if listener.told is None:
+        return "controllers and brokers"
+    host, port = listener.told
+    if not is_loopback(host):
+        return f"wherever {host} leads here"
+    if is_loopback(listener.host):
+        return "this machine"
+    published = "" if port == listener.port else f" as {listener.port}"
+    return f"this machine; for a container: its host, when port {port} is published{published}"
+
+
+def table(listeners: list[Listener]) -> list[str]:
+    """Lines, aligned."""
+    rows = [("listener", "protocol", "bound to", "clients are told", "works from")]
+    rows += [
+        (e.name, e.protocol, _address(e.host or "0.0.0.0", e.port), _address(*e.told) if e.told else "-", works_from(e))
+        for e in listeners
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return ["  ".join([*(f"{cell:<{width}}" for cell, width in zip(row[:4], widths, strict=True)), row[4]]) for row in rows]
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def problems(
+    listeners: list[Listener],
+    addresses: Mapping[str, list[str] | None],
+    *,
+    inter_broker: str,
+    other_hosts: list[str],
+    is_own: Callable[[str], bool],
+) -> list[str]:
+    """What cannot work. `addresses`: of each advertised name, None when it cannot be resolved here; `other_hosts`: of the other voters;
+    `is_own`: whether an address is one of this machine."""
+    found = []
+    seen: dict[tuple[str, int], str] = {}
+    ports = {listener.port for listener in listeners}
+    for listener in listeners:
+        if listener.told is None:
+            continue
+        host, port = listener.told
+        what = f"listener {listener.name}: clients are told {host}:{port}"
+        if listener.told in seen:
+            found.append(f"{what}, and so are those of {seen[listener.told]}: they meet the wrong one; give each a port of its own")
+        seen.setdefault(listener.told, listener.name)
+        resolved = addresses.get(host)
+        if resolved is None:
+            found.append(f"{what}, but {host} cannot be resolved here; clients need a name that they can resolve (advertised.listeners)")
+        elif port not in ports and resolved and all(is_own(address) and not is_loopback(address) for address in resolved):
+            found.append(f"{what}, which is this machine, where nothing listens on {port}; is {listener.port} meant?")
+        if listener.name == inter_broker and is_loopback(host) and not all(map(is_loopback, other_hosts)):
+            found.append(
+                f"{what}, and so are the other brokers: each would look for this one on its own machine. Give brokers a listener of"
+                " their own (inter.broker.listener.name), advertised by a name that they know"
+            )
+    return found
+
+
+def _is_own(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+async def _resolve(host: str) -> list[str] | None:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await asyncio.wait_for(loop.getaddrinfo(host, None, type=socket.SOCK_STREAM), RESOLVE_TIMEOUT_S)
+    except (OSError, TimeoutError, UnicodeError):
+        return None
+    return sorted({str(entry[4][0]) for entry in found})
+
+
+async def warn(node: Any, listeners: list[Listener]) -> None:
+    """Look the advertised names up, and warn of what cannot work."""
+    config = node.config
+    hosts = {listener.told[0] for listener in listeners if listener.told is not None}
+    addresses = dict(zip(hosts, await asyncio.gather(*map(_resolve, hosts)), strict=True))
+    others = [host for node_id, (host, _) in config.voters.items() if node_id != config.node_id]
+    found = problems(listeners, addresses, inter_broker=config.inter_broker_listener, other_hosts=others, is_own=_is_own)
+    for problem in found:
+        logger.warning("%s. minikafka doctor, run where a client is, says more", problem)

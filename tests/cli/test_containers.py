@@ -1,0 +1,151 @@
+"""Environments of the images of Apache Kafka, Confluent and Bitnami: what is understood, and published compose files that come up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from helpers.published_environments import CLUSTER_ID, FILES, OneMachine
+from helpers.shell import minikafka
+
+from minikafka.broker.config import BrokerConfig, ConfigurationError, Endpoint
+from minikafka.broker.image_environment import DEFAULT_CLUSTER_ID, data_directory, mounted_config, own_quorum, read_environment
+from minikafka.cli.listeners import Listener, problems, table
+from minikafka.cli.start import read_configuration
+
+
+def test_names_are_decoded() -> None:
+    found = read_environment({"KAFKA_NODE_ID": "3", "KAFKA_CFG_LOG_DIRS": "/d", "KAFKA_A___B": "1", "KAFKA_A__B": "2", "PATH": "/bin",
+                              "KAFKA_HEAP_OPTS": "-Xmx1g", "KAFKA_LOGS_DIRS": "/d", "KAFKA_CLIENT_QUOTA_CALLBACK_CLASS": "x"})  # fmt: skip
+    assert found.properties == {"node.id": "3", "log.dirs": "/d", "a-b": "1", "a_b": "2", "client.quota.callback.class": "x",
+                                "offsets.topic.replication.factor": "1"}  # fmt: skip
+    assert found.cluster_id == DEFAULT_CLUSTER_ID
+
+
+def test_what_means_nothing_is_said_in_one_line_a_reason() -> None:
+    found = read_environment(FILES["confluent"]["broker"].environment)
+    assert [note for note in found.notes if "Confluent Server only" in note] == [
+        "CONFLUENT_METRICS_ENABLE, CONFLUENT_METRICS_REPORTER_BOOTSTRAP_SERVERS, CONFLUENT_SUPPORT_CUSTOMER_ID,"
+        " KAFKA_CONFLUENT_BALANCER_TOPIC_REPLICATION_FACTOR, KAFKA_CONFLUENT_LICENSE_TOPIC_REPLICATION_FACTOR,"
+        " KAFKA_CONFLUENT_SCHEMA_REGISTRY_URL: no effect (Confluent Server only)"
+    ]
+    kubernetes = read_environment({"KAFKA_PORT": "tcp://10.0.0.1:9092", "KAFKA_SERVICE_HOST": "10.0.0.1", "KAFKA_PORT_9092_TCP": "x"})
+    assert kubernetes.properties == {} and any("Kubernetes" in note for note in kubernetes.notes)
+
+
+@pytest.mark.parametrize("variables", [
+    {"CLUSTER_ID": "a" * 22}, {"KAFKA_KRAFT_CLUSTER_ID": "a" * 22}, {"KAFKA_CLUSTER_ID": "a" * 22}, {"KAFKA_KRAFT_CLUSTER_ID_FILE": "/id"},
+    {"CLUSTER_ID": "a" * 22, "KAFKA_KRAFT_CLUSTER_ID": "b" * 22},
+])  # fmt: skip
+def test_the_clusters_id(variables: dict[str, str]) -> None:
+    assert read_environment(variables, {"/id": "a" * 22}.__getitem__).cluster_id == "a" * 22
+
+
+def test_secrets_are_named_as_apache_and_confluent_name_them() -> None:
+    variables = {"KAFKA_SSL_KEYSTORE_FILENAME": "k.jks", "KAFKA_SSL_KEY_CREDENTIALS": "creds"}
+    found = read_environment(variables, lambda path: f"contents of {path}")
+    assert found.properties["ssl.keystore.location"] == "/etc/kafka/secrets/k.jks"
+    assert found.properties["ssl.key.password"] == "contents of /etc/kafka/secrets/creds"
+    with pytest.raises(ConfigurationError, match="cannot read /etc/kafka/secrets/nowhere"):
+        read_environment({"KAFKA_SSL_KEY_CREDENTIALS": "nowhere"})
+
+
+def test_zookeeper_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_ZOOKEEPER_CONNECT", "zookeeper:2181")
+    with pytest.raises(ConfigurationError, match="have no ZooKeeper"):
+        read_configuration(None, read_environment({"KAFKA_ZOOKEEPER_CONNECT": "zookeeper:2181"}), container=True)
+    given = read_environment({"KAFKA_ZOOKEEPER_CONNECT": "zookeeper:2181", **FILES["apache single node"]["broker"].environment})
+    assert "process.roles" in read_configuration(None, given, container=True)
+
+
+def test_a_container_that_is_told_nothing_is_one_node() -> None:
+    config = BrokerConfig.from_properties(read_configuration(None, read_environment({"KAFKA_NUM_PARTITIONS": "3"}), container=True))
+    assert config.is_broker and config.is_controller and config.num_partitions == 3
+    assert config.advertised["PLAINTEXT"] == Endpoint("PLAINTEXT", "localhost", 9092)
+    assert config.directories == ["/var/lib/minikafka/data"]
+
+
+def test_places_of_the_other_images() -> None:
+    assert mounted_config({"/bitnami/kafka/config/server.properties"}.__contains__) == "/bitnami/kafka/config/server.properties"
+    assert mounted_config(lambda _: False) is None
+    assert data_directory({"/bitnami/kafka"}.__contains__) == "/bitnami/kafka/data"
+    assert data_directory({"/var/lib/kafka/data"}.__contains__) == "/var/lib/kafka/data"
+    lonely = {"process.roles": "broker,controller", "controller.listener.names": "C", "listeners": "P://:1,C://:93"}
+    assert own_quorum(lonely) == {"controller.quorum.bootstrap.servers": "localhost:93"}
+    assert own_quorum({**lonely, "controller.quorum.voters": "1@a:1"}) == {}
+
+
+# -- listeners -------------------------------------------------------------------------------------------------------------
+
+
+def listener(name: str, host: str, port: int, bound: int = 9092) -> Listener:
+    return Listener(name, "PLAINTEXT", "0.0.0.0", bound, (host, port))
+
+
+@pytest.mark.parametrize(("listeners", "words"), [
+    ([listener("A", "kafka-1", 9092)], "cannot be resolved"),
+    ([listener("A", "here", 9093)], "nothing listens on 9093; is 9092 meant?"),
+    ([listener("A", "localhost", 29092)], "Give brokers a listener of their own"),
+    ([listener("B", "here", 9092), listener("C", "here", 9092, 9093)], "they meet the wrong one"),
+])  # fmt: skip
+def test_what_cannot_work_is_said(listeners: list[Listener], words: str) -> None:
+    addresses = {"kafka-1": None, "here": ["10.0.0.5"], "localhost": ["127.0.0.1"]}
+    found = problems(listeners, addresses, inter_broker="A", other_hosts=["kafka-2"], is_own=lambda address: True)
+    assert len(found) == 1 and words in found[0]
+
+
+def test_what_works_is_not_complained_about() -> None:
+    listeners = [listener("A", "here", 19092, 19092), listener("B", "localhost", 29092), Listener("C", "PLAINTEXT", "", 9093, None)]
+    addresses = {"here": ["10.0.0.5"], "localhost": ["127.0.0.1"]}
+    assert problems(listeners, addresses, inter_broker="A", other_hosts=["x"], is_own=lambda address: True) == []
+    assert problems(listeners[1:], addresses, inter_broker="B", other_hosts=["localhost"], is_own=lambda address: True) == []
+    lines = table(listeners)
+    assert lines[2].split("  ")[-1].strip() == "this machine; for a container: its host, when port 29092 is published as 9092"
+
+
+# -- published compose files, apart from the image's name --------------------------------------------------------------------
+
+SINGLE = ["apache single node", "confluent", "bitnami single node"]
+CLUSTERS = ["apache combined", "apache isolated", "bitnami cluster"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_published_files_are_understood(name: str) -> None:
+    configs = [
+        BrokerConfig.from_properties(read_configuration(None, read_environment(service.environment), container=True))
+        for service in FILES[name].values()
+    ]
+    assert len({config.node_id for config in configs}) == len(configs)
+    assert all(warning.endswith("without effect") for config in configs for warning in config.warnings)
+
+
+def come_up(name: str, directory: Path) -> None:
+    """Start the file, wait until all brokers are there, write and read by a group."""
+    services = FILES[name]
+    brokers = sum("broker" in value for s in services.values() for key, value in s.environment.items() if key.endswith("PROCESS_ROLES"))
+    with OneMachine(services, directory) as running:
+        waited = minikafka("health", "-e", "--timeout", "40", "--brokers", str(brokers), "-b", running.bootstrap)
+        assert waited.returncode == 0, waited.stderr + "".join(map(running.log, services))
+        ids = minikafka("cluster", "cluster-id", "-b", running.bootstrap).stdout.split()[-1]
+        asked = {value for s in services.values() for key, value in s.environment.items() if key.endswith("CLUSTER_ID")}
+        assert ids == (asked.pop() if asked else DEFAULT_CLUSTER_ID)
+        producer = confluent_kafka.Producer({"bootstrap.servers": running.bootstrap})
+        errors: list[object] = []
+        producer.produce("t", b"v", on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(20) == 0 and errors == [None]
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": running.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"})
+        consumer.subscribe(["t"])
+        message = consumer.poll(20)
+        assert message is not None and message.value() == b"v"
+        consumer.close()
+        logs = [running.log(service) for service in services]
+        assert all("works from" in log for log in logs)
+        assert not any("WARNING" in line and "accepted without effect" not in line for log in logs for line in log.splitlines()), logs
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", [*SINGLE, *(pytest.param(name, marks=pytest.mark.docs) for name in CLUSTERS)])
+def test_published_files_come_up(name: str, tmp_path: Path) -> None:
+    assert CLUSTER_ID != DEFAULT_CLUSTER_ID
+    come_up(name, tmp_path)
