@@ -4,16 +4,21 @@ the summary says why."""
 from __future__ import annotations
 
 import pytest
-from helpers import apache_kafka
+from helpers import apache_kafka, prometheus
 from helpers import browser as chromium
 
 _REASONS = pytest.StashKey[list[str]]()
-_NEEDS = {"java": ("a real Apache Kafka", apache_kafka.missing), "browser": ("a browser", chromium.missing)}
+_NEEDS = {
+    "java": ("a real Apache Kafka", apache_kafka.missing),
+    "browser": ("a browser", chromium.missing),
+    "prometheus": ("a real Prometheus", prometheus.missing),
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "java: runs a real Apache Kafka (needs Java 17 or newer and Maven)")
     config.addinivalue_line("markers", "browser: runs a headless Chromium (needs chromium and chromedriver)")
+    config.addinivalue_line("markers", "prometheus: runs a real Prometheus (Debian's package), only by `pytest -m prometheus`")
     config.addinivalue_line("markers", "interop: longer tests of mixed clusters, only run by `pytest -m interop`")
 
 

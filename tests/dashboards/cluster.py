@@ -1,0 +1,59 @@
+"""A cluster with some of everything that dashboards show: produced and consumed records, groups, an error, a flush, a compaction."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import confluent_kafka
+
+from minikafka.testing import EmbeddedCluster
+
+TOPIC = "orders"
+
+
+@contextlib.contextmanager
+def busy_cluster(http: bool = False) -> Iterator[tuple[EmbeddedCluster, Traffic]]:
+    """Three combined nodes, and what makes more traffic on them."""
+    config = {"minikafka.metrics.dialects": "s,c,r"}
+    with EmbeddedCluster(3, topics={TOPIC: {"partitions": 6}}, config=config, first_http_port=0 if http else None) as cluster:
+        traffic = Traffic(cluster)
+        try:
+            traffic.go_on()
+            yield cluster, traffic
+        finally:
+            traffic.close()
+
+
+class Traffic:
+    """A producer, a group that lags behind, and a consumer that asks for what is not there."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        quiet = {"log_level": 2}
+        self._producer = confluent_kafka.Producer(cluster.client_config(**quiet))
+        self._member = confluent_kafka.Consumer(
+            cluster.client_config(**quiet, **{"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+        )
+        self._member.subscribe([TOPIC])
+        self._lost = confluent_kafka.Consumer(cluster.client_config(**quiet, **{"group.id": "lost", "auto.offset.reset": "error"}))
+        self._lost.assign([confluent_kafka.TopicPartition(TOPIC, number, 1 << 40) for number in range(6)])
+        self._consumed = 0
+        self._produced = 0
+
+    def go_on(self) -> None:
+        """Some more of everything."""
+        for number in range(60):
+            self._producer.produce(TOPIC, b"x" * 100, partition=number % 6)
+        self._produced += 60
+        assert self._producer.flush(10) == 0
+        while self._consumed < self._produced - 6:
+            message = self._member.poll(5)
+            if message is not None and message.error() is None:
+                self._consumed += 1
+        self._member.commit(asynchronous=False)
+        self._lost.poll(1)
+
+    def close(self) -> None:
+        """Leave."""
+        self._member.close()
+        self._lost.close()
