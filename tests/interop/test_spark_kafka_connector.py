@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -10,17 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.apache_kafka import CACHE
+from helpers.spark_connector import spark_kafka_connector
 
 from minikafka.testing.cluster import ProcessCluster
 
 pytest.importorskip("pyspark")
-COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
-#: The connector and what it needs beside the jars that PySpark brings; one by one, for its POM names repositories of its own.
-WANTED = (
-    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0", "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
-    "org.apache.kafka:kafka-clients:3.9.1", "org.apache.commons:commons-pool2:2.12.0",
-)  # fmt: skip
 #: Runs in a process of its own: the JARs must be there when the JVM starts.
 PROGRAM = """
 import json, sys
@@ -47,28 +40,13 @@ print("RESULT " + json.dumps(found))
 """
 
 
-def jars() -> list[Path]:
-    """Downloads the connector on first use; one process at a time."""
-    target = CACHE / "spark-kafka-connector"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / "complete").exists():
-            for artifact in WANTED:
-                command = ["mvn", "-q", "-B", COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={target}"]
-                done = subprocess.run(command, capture_output=True, text=True, cwd=CACHE, check=False)
-                assert done.returncode == 0, done.stdout + done.stderr
-            (target / "complete").touch()
-    return sorted(target.glob("*.jar"))
-
-
 @pytest.mark.java
 @pytest.mark.interop
 @pytest.mark.timeout(235)
 def test_sparks_kafka_connector_writes_reads_and_streams(tmp_path: Path) -> None:
     from confluent_kafka.admin import AdminClient, NewTopic
 
-    found = jars()
+    found = spark_kafka_connector()
     assert len(found) == 4
     with ProcessCluster() as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

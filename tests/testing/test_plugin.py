@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from helpers.spark_connector import spark_kafka_connector
 
 from minikafka.testing import EmbeddedBroker
 
@@ -15,15 +18,25 @@ PLUGIN = "minikafka.testing.pytest_plugin"
 pytestmark = pytest.mark.timeout(120)
 
 
-def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-B", "-m", "pytest", "-p", PLUGIN, "-p", "no:cacheprovider", "-q", "-rs", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env={**os.environ, **(environment or {})})
 
 
 def test_the_examples_pass_in_two_workers_with_processes() -> None:
-    done = run_pytest("examples", "-n", "2", "--kafka-mode=process")
+    done = run_pytest("examples", "-n", "2", "--kafka-mode=process", "--ignore=examples/test_spark.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "8 passed" in done.stdout
+    assert "9 passed" in done.stdout
+
+
+@pytest.mark.docs
+@pytest.mark.java
+@pytest.mark.timeout(240)
+def test_the_example_of_spark_passes() -> None:
+    jars = ",".join(map(str, spark_kafka_connector()))
+    done = run_pytest("examples/test_spark.py", environment={"SPARK_KAFKA_JARS": jars})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
 
 
 def test_the_examples_pass_on_a_cluster_that_runs_already() -> None:
