@@ -100,6 +100,7 @@ class Replica:
         self.disk = MemoryFileSystem()
         self.lag_ms_max = LAG_MS
         self.throttles = None
+        self.replication_bytes_in = self.replication_bytes_out = self.truncated_records = 0
         self.is_running = False
         self.is_deaf = False
         self.answer: Answer | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.hosts.alter_partition import AlterPartitionManager
 from minikafka.broker.hosts.directory_assignments import DirectoryAssignments
-from minikafka.broker.hosts.fetcher import FetcherManager
+from minikafka.broker.hosts.fetcher_manager import FetcherManager
 from minikafka.broker.hosts.partition import TRAFFIC, Partition
 from minikafka.broker.metrics.durations import Durations
 from minikafka.broker.topic_config import log_config
