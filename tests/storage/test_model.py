@@ -124,8 +124,10 @@ class LogMachine(RuleBasedStateMachine):
         self.log.update_high_watermark(offset)
         self.watermark = offset
 
-    @rule(part=st.floats(0, 1))
-    def delete_records(self, part: float) -> None:
+    @rule(part=st.one_of(st.just(1.0), st.floats(0, 1)), is_committed=st.booleans())
+    def delete_records(self, part: float, is_committed: bool) -> None:
+        if is_committed:
+            self.commit(1.0)
         offset = self.log_start + int((self.watermark - self.log_start) * part)
         self.log.increment_log_start_offset(offset)
         self.log_start = max(self.log_start, offset)
@@ -168,6 +170,10 @@ class LogMachine(RuleBasedStateMachine):
         self.open(is_clean=False, recovery_point=recovery_point)
         end = self.log.log_end_offset
         assert end >= self.synced
+        if not self.log.size and end == self.log_start:
+            # Less was left than DeleteRecords had deleted: the log is emptied and goes on at its start, as Apache Kafka's does
+            # (KAFKA-10101, tests/system/test_start_beyond_end.py).
+            self.batches.clear()
         self.batches = [entry for entry in self.batches if entry.last < end]
         self.log_start, self.log_end = self.log.log_start_offset, end
         self.watermark = self.log.high_watermark
