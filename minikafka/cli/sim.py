@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-PROFILES = ("calm", "one", "crashes", "network", "disks", "mixed", "storm")
+PROFILES = ("calm", "one", "crashes", "network", "disks", "rot", "mixed", "storm")
 
 
 @click.command("sim")

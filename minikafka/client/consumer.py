@@ -510,6 +510,8 @@ class Consumer:
                 self._decode(topic, data, position)
             except WireError as error:
                 self._failure = ClientError(f"{topic}-{data.partition_index} holds records that cannot be read: {error}")
+                # The same bytes come again at once.
+                position.paused_until_s = asyncio.get_running_loop().time() + IDLE_S
             self._arrived.set()
 
     async def _out_of_range(self, topic: str, index: int, position: _Position) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.client.admin import TOPIC as TOPIC_RESOURCE
 from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.errors import ClientError
+from minikafka.sim.rot import Rot
 from minikafka.sim.workload import TOPIC
 from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 
@@ -24,7 +25,7 @@ ROUGH = (ClientError, *TRANSPORT_ERRORS)
 ADMIN_TIMEOUT_MS = 3000
 CALM_S = 1.0
 #: Faults that can end a process without its mark of a clean shutdown.
-UNCLEAN = frozenset({"kill", "kill_all", "power", "wipe", "disk_error", "disk_full", "min_isr"})
+UNCLEAN = frozenset({"kill", "kill_all", "power", "wipe", "disk_error", "disk_full", "min_isr", "rot"})
 
 
 class Chaos:
@@ -37,6 +38,7 @@ class Chaos:
         self._random = random.Random(f"{world.seed}/chaos")
         self._tasks: list[Any] = []
         self._grown = 0
+        self.rot = Rot(world)
 
     def begin(self) -> None:
         """Set the alarm for every fault."""
@@ -47,7 +49,8 @@ class Chaos:
         if self.world.is_healed or self.world.violation is not None:
             return
         node = self._target(fault)
-        if fault.kind in UNCLEAN and any(self.world.invariants.has_lost(other) for other in self.world.nodes.values()):
+        world = self.world
+        if fault.kind in UNCLEAN and (self.rot.batches or any(world.invariants.has_lost(other) for other in world.nodes.values())):
             return
         done = getattr(self, f"_{fault.kind}")(fault, node)
         if done is not False:
@@ -76,6 +79,7 @@ class Chaos:
         """Undo everything that lasts, and start what is down."""
         world = self.world
         world.fabric.heal()
+        self.rot.heal()
         for link in world.fabric.links.values():
             link.delay_min, link.delay_mean = world.fabric.default.delay_min, world.fabric.default.delay_mean
         for node in world.nodes.values():
@@ -266,6 +270,20 @@ class Chaos:
         node.set_disk_speed(slow, slow / 2)
         options = self.world.options
         self._later(fault, node.set_disk_speed, options.blocking_s, options.sync_s)
+
+    def _rot(self, fault: Fault, node: SimNode) -> Any:
+        """Bits of a committed batch flip. One reader begins anew and meets them if they are the leader's."""
+        if not node.config.is_broker or node.disk.failing or not node.is_running or not self.may_lose_power(node):
+            return False
+        done = self.rot.begin(node, TOPIC, fault.pick % self.world.options.partitions, fault)
+        if done is None:
+            return False
+        readers = [client for client in self.world.workload.clients if client.name.startswith("reader")]
+        for client in readers[:1]:
+            client.kill()
+            client.boot()
+        self._later(fault, self.rot.end, node)
+        return done
 
     def _disk_full(self, fault: Fault, node: SimNode) -> Any:
         node.disk.space_left = fault.pick % 5000

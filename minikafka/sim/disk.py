@@ -191,6 +191,12 @@ class Disk:
         self.locks.clear()
         return lost
 
+    def remove(self, directory: str) -> None:
+        """A directory and everything in it is gone, for good."""
+        self.segments.clear()
+        for tree in (self.files, self.durable, self.journal):
+            tree.pop(directory, None)  # type: ignore[attr-defined]
+
     def wipe(self) -> None:
         """An empty disk."""
         self.files, self.durable = {"/": {}}, {"/": {}}

@@ -184,6 +184,10 @@ class Invariants:
         self._before_crash.pop(node.node_id, None)
         self._epochs.pop(node.node_id, None)
 
+    def forget_log(self, node: SimNode, directory: str) -> None:
+        """One of the node's logs is no more."""
+        self._before_crash.get(node.node_id, {}).pop(directory, None)
+
     def has_lost(self, node: SimNode) -> bool:
         """Whether the node lost power and the controller has not heard of it yet."""
         if node.has_lost_power:

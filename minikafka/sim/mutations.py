@@ -11,6 +11,7 @@ from minikafka.core.partition.follower import Truncation
 from minikafka.core.partition.isr import AlterOutcome
 from minikafka.core.raft.types import OffsetAndEpoch
 from storage.types import EpochEnd
+from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
 from wire.errors import ErrorCode
 
 LEADER = "minikafka.core.partition.leader:PartitionLeader"
@@ -50,6 +51,32 @@ def _advance_any_isr(original: Any) -> Any:
             self.min_isr = kept
 
     return advance
+
+
+def _unchecked_batches(original: Any) -> Any:
+    def whole_batches(self: Any, records: memoryview) -> list[Any]:
+        found, position = [], 0
+        while position + OVERHEAD <= len(records):
+            header = HEADER.unpack_from(records, position)
+            size = header[1] + LOG_OVERHEAD
+            if position + size > len(records):
+                break
+            found.append((position, size, header))
+            position += size
+        return found
+
+    return whole_batches
+
+
+def _park_fetches_briefly(original: Any) -> Any:
+    def park(self: Any, purgatory: Any, operation: Any, keys: Any, wait_ms: int) -> None:
+        original(self, purgatory, operation, keys, 1 if purgatory is self.fetches else wait_ms)
+
+    return park
+
+
+def _late_metadata_revert(original: Any) -> Any:
+    return lambda self, isr, partition_epoch, *, is_answer=False: original(self, isr, partition_epoch, is_answer=True)
 
 
 def _advance_ignoring_pending(original: Any) -> Any:
@@ -402,6 +429,14 @@ def _clean_what_is_needed(original: Any) -> Any:
     return clean
 
 
+def _each_reads(original: Any) -> Any:
+    def pieces(self: Any, start: int, end: int) -> Any:
+        self._read = None
+        return original(self, start, end)
+
+    return pieces
+
+
 def _no_fencing_of_fetches(original: Any) -> Any:
     def fetched(self: Any, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> bool:
         return bool(original(self, broker_id, offset, log_start_offset, -1, now_ms))
@@ -442,6 +477,8 @@ MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{ISR}.propose", _advance_ignoring_pending),), "profile": "network"},
     {"name": "isr-proposal-counts", "breaks": "a proposed in-sync set counts as committed",
      "patches": ((f"{ISR}.propose", _propose_counts_at_once),), "profile": "network"},
+    {"name": "late-metadata-revert", "breaks": "metadata that are known already take a pending proposal back",
+     "patches": ((f"{ISR}.commit", _late_metadata_revert),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "ack-at-once", "breaks": "acks=all is answered from the leader's log", "patches": ((f"{LEADER}.is_replicated",
      _constant(ErrorCode.NONE)),)},
     {"name": "expand-behind", "breaks": "a follower behind the high watermark joins the in-sync set (KAFKA-7128)",
@@ -533,7 +570,8 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "quorum-never-diverging", "breaks": "the quorum's leader tells nobody that logs part", "profile": "crashes",
      "patches": (("minikafka.core.raft.log_state:LogState.validate", _never_diverges),), "options": (("shape", "quorum"),)},
     {"name": "clean-under-listeners", "breaks": "the metadata log is cleaned under listeners that need it", "profile": "crashes",
-     "patches": ((f"{RAFT_LOG}:MetadataLog.clean", _clean_what_is_needed),),
+     "patches": (
+         (f"{RAFT_LOG}:MetadataLog.clean", _clean_what_is_needed), ("minikafka.broker.hosts.raft_delivery:Delivery._pieces", _each_reads)),
      "options": (("properties", {"metadata.log.max.record.bytes.between.snapshots": "200", "metadata.max.retention.bytes": "300"}),)},
     # -- the controller
     {"name": "fenced-in-isr", "breaks": "a fenced broker stays in sync", "profile": "crashes",
@@ -568,6 +606,12 @@ MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{FETCHER}:Fetcher._leave_session", _stay_in_session),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "sequence-of-every-try", "breaks": "a producer numbers a retried batch anew", "profile": "network",
      "patches": (("minikafka.client.producer:Producer._encode", _sequence_of_every_try),), "options": (("break_probability", 0.02),)},
+    {"name": "follower-takes-anything", "breaks": "a follower stores what fails its checksum", "profile": "rot",
+     "patches": (("storage.log_append:LogAppends._whole_batches", _unchecked_batches),), "options": (("partitions", 1),)},
+    {"name": "consumer-takes-anything", "breaks": "a consumer hands out what fails its checksum", "profile": "rot",
+     "patches": (("wire.batch:RecordBatch.check", _constant(None)),), "options": (("readers", 1), ("partitions", 1))},
+    {"name": "no-rest", "breaks": "fetches without records are answered at once",
+     "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.park", _park_fetches_briefly),)},
     {"name": "gap-after-refusal", "breaks": "a producer goes on numbering behind a batch that was refused for good", "profile": "disks",
      "patches": (("minikafka.client.producer:Producer._leave_gap", _constant(None)),), "tests": ("tests/client/test_refused_batch.py",)},
 ]

@@ -7,11 +7,14 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from minikafka.sim.disk import Disk, Inode
 
 #: Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, two timestamps, producer, epoch, sequence, count.
 _HEADER = Struct(">qiibIhiqqqhii")
 _LENGTH_FROM = 12
+_CHECKED_FROM = 21
 _BASE = itemgetter(0)
 
 
@@ -69,6 +72,16 @@ def log_of(disk: Disk, directory: str) -> list[Batch]:
     found: list[Batch] = []
     for _, inode in segments_of(disk, directory):
         found.extend(batches_of(inode))
+    return found
+
+
+def corrupt_batches(disk: Disk, directory: str) -> list[int]:
+    """Base offsets of the batches whose bytes are not those that their CRC is of."""
+    found = []
+    for _, inode in segments_of(disk, directory):
+        view = memoryview(inode.data)
+        found += [b.base for b in batches_of(inode) if crc32c(view[b.position + _CHECKED_FROM : b.end]) != b.crc]
+        view.release()
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.metadata.records import image_records
-from minikafka.sim.replicas import log_of
+from minikafka.sim.replicas import corrupt_batches, log_of
 
 if TYPE_CHECKING:
     from minikafka.sim.invariants import Invariants
@@ -21,6 +21,8 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
         return
     batches = log_of(node.disk, log.directory)
     where = f"{node} {partition}"
+    if invariants.world.chaos.injected["rot"]:
+        check_bytes(invariants, node, log.directory)
     fail = invariants.world.violate
     expected: list[tuple[int, int]] = []
     before = None
@@ -54,6 +56,14 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
             piece.release()
         if int.from_bytes(data[:8], "big") != batch.base:
             fail("S21", f"{where}: offset {batch.last} is looked up in the batch {int.from_bytes(data[:8], 'big')}, it is in {batch.base}")
+
+
+def check_bytes(invariants: Invariants, node: SimNode, directory: str) -> None:
+    """S5: every batch is what its CRC says, but for those that rot has struck there: rot is copied by nobody."""
+    rotten = invariants.world.chaos.rot.batches.get((node.node_id, directory), ())
+    corrupt = [base for base in corrupt_batches(node.disk, directory) if base not in rotten]
+    if corrupt:
+        invariants.world.violate("S5", f"{node} {directory}: the batches at {corrupt} are corrupt, and nothing has befallen them there")
 
 
 def unrest(invariants: Invariants) -> tuple[str, str] | None:
@@ -116,6 +126,7 @@ def check_all(invariants: Invariants) -> None:
                 node = world.nodes[node_id]
                 partition = node.partition(topic.name, index)
                 check_log(invariants, node, partition)
+                check_bytes(invariants, node, partition.log.directory)
                 start = partition.log.log_start_offset
                 logs[node_id] = [batch.key for batch in log_of(node.disk, partition.log.directory) if batch.base >= start]
             if invariants.is_compacted(topic.name):

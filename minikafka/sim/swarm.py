@@ -101,6 +101,7 @@ KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
     "disk_slow": (1.0, ("any", "leader", "controller"), 0.5, 6.0),
     "disk_full": (0.7, ("any", "leader"), 0.5, 4.0),
     "disk_error": (0.7, ("any", "leader", "controller"), 0.2, 3.0),
+    "rot": (1.0, ("any", "leader", "leader"), 0.5, 5.0),
     "clock": (0.7, ("any", "leader", "controller"), 0.5, 3.0),
     "kill_all": (0.3, ("any",), 0.1, 2.0),
     "client_crash": (1.0, ("any",), 0.1, 2.0),
@@ -113,12 +114,12 @@ KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
 
 
 def draw(seed: int, *, profile: str | None = None, duration_s: float | None = None) -> tuple[Options, list[Fault]]:
-    """Options and faults of a seed. `profile`: calm, one, crashes, network, disks, mixed, storm; None = drawn."""
+    """Options and faults of a seed. `profile`: calm, one, crashes, network, disks, rot, mixed, storm; None = drawn."""
     generator = random.Random(f"swarm/{seed}")
     pick = generator.random()
     drawn = (
         "calm" if pick < 0.12 else "one" if pick < 0.25 else "crashes" if pick < 0.43 else "network" if pick < 0.61
-        else "disks" if pick < 0.7 else "mixed" if pick < 0.92 else "storm"
+        else "disks" if pick < 0.7 else "rot" if pick < 0.74 else "mixed" if pick < 0.93 else "storm"
     )  # fmt: skip
     profile = profile or drawn
     options = _options(seed, generator, profile, duration_s)
@@ -199,7 +200,8 @@ def _faults(generator: random.Random, options: Options) -> list[Fault]:
             "isolate", "isolate_in", "isolate_out", "split", "ring", "from_controllers", "from_brokers", "break_all", "slow_link",
             "slow_node", "pause",
         ),
-        "disks": lambda kind: kind in ("disk_slow", "disk_full", "disk_error", "power", "kill", "clock", "wipe"),
+        "disks": lambda kind: kind in ("disk_slow", "disk_full", "disk_error", "power", "kill", "clock", "wipe", "rot"),
+        "rot": lambda kind: kind in ("rot", "isolate_in", "isolate_out", "pause", "reassign", "client_crash"),
     }  # fmt: skip
     allowed = [kind for kind in KINDS if groups.get(profile, lambda kind: True)(kind)]
     if profile in ("mixed", "storm"):

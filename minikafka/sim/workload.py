@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TOPIC = "records"
 GROUP = "members"
+#: What a consumer says of a batch with a wrong CRC.
+UNREADABLE = "holds records that cannot be read"
 ROUGH = (ClientError, *TRANSPORT_ERRORS)
 LAST_WRITE_TIMEOUT_MS = 15_000
 
@@ -82,6 +84,8 @@ class Workload:
         self.is_over = False
         self.clients: list[Client] = []
         self.consumed = 0
+        #: Reads that were refused because of a wrong CRC.
+        self.noticed = 0
         self._values = 0
         self._admin = Client(world, "admin", self._nothing)
         self._last = Client(world, "last", self._nothing)
@@ -93,7 +97,11 @@ class Workload:
 
     def loops(self) -> list[ProcessLoop | None]:
         """Of every client."""
-        return [client.loop for client in (self._admin, self._last, *self.clients)]
+        return [client.loop for client in self.everybody()]
+
+    def everybody(self) -> list[Client]:
+        """Every client process."""
+        return [self._admin, self._last, *self.clients]
 
     async def _nothing(self, client: Client) -> None:
         """An administrator's process only lends its place on the network."""
@@ -193,6 +201,9 @@ class Workload:
                 await asyncio.sleep(0.05)
                 continue
             except ClientError as error:
+                if UNREADABLE in str(error) and self.world.chaos.injected["rot"]:
+                    self.noticed += 1
+                    continue
                 self.world.violate("S13", f"{client.name}: {error}")
                 return
             for record in records:
@@ -212,6 +223,7 @@ class Workload:
         await self._persist(consumer.start)
         await consumer.subscribe([TOPIC])
         commit_at = self.world.now + 1.0
+        stored: dict[Any, int] = {}
         while True:
             try:
                 records = await consumer.poll(timeout_ms=500)
@@ -221,12 +233,15 @@ class Workload:
                     self.history.member_read(record.partition, record.offset)
                 if self.world.now >= commit_at:
                     commit_at = self.world.now + 1.0
-                    await self._commit(consumer)
+                    # Nothing comes to rest while somebody commits the same again and again.
+                    offsets = {key: position for key in consumer.assignment if (position := consumer.position(key)) is not None}
+                    if not self.is_over or offsets != stored:
+                        await self._commit(consumer, offsets)
+                        stored = offsets
             except ROUGH:
                 await asyncio.sleep(0.05)
 
-    async def _commit(self, consumer: Consumer) -> None:
-        offsets = {key: position for key in consumer.assignment if (position := consumer.position(key)) is not None}
+    async def _commit(self, consumer: Consumer, offsets: dict[Any, int]) -> None:
         if not offsets:
             return
         attempts = [self.history.committing(index, offset) for (_, index), offset in offsets.items()]

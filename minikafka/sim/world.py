@@ -30,6 +30,10 @@ from wire.uuid import uuid_to_text
 
 START_TIMEOUT_S = 30.0
 HEAL_TIMEOUT_S = 60.0
+IDLE_SETTLE_S = 0.6
+IDLE_S = 1.0
+QUORUM_REQUESTS_A_SECOND = 5
+STEPS_OF_A_FRAME = 4
 BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 LINES_KEPT = 4000
@@ -261,6 +265,25 @@ class World:
             self.workload.judge()
         if self.violation is None:
             self.invariants.at_rest()
+        if self.violation is None:
+            self._idle()
+
+    def _idle(self) -> None:
+        """L6: a cluster without clients comes to rest: what still happens is bounded by the intervals that are configured."""
+        for client in self.workload.everybody():
+            client.kill()
+        self._run(self.now + IDLE_SETTLE_S)
+        frames, steps = self.fabric.frames, self.scheduler.steps
+        self._run(self.now + IDLE_S)
+        frames, steps = self.fabric.frames - frames, self.scheduler.steps - steps
+        properties, brokers = self.options.properties, len(self.brokers)
+        # A request and its answer: of every fetcher to every leader, of heartbeats, and of the quorum's members and observers.
+        fetchers = brokers * (brokers - 1) * int(properties.get("num.replica.fetchers", "1"))
+        fetches = 1000 * fetchers / int(properties.get("replica.fetch.wait.max.ms", "500"))
+        beats = 1000 * brokers / int(properties.get("broker.heartbeat.interval.ms", "2000"))
+        frames_max = IDLE_S * 2 * (fetches + beats + QUORUM_REQUESTS_A_SECOND * len(self.nodes))
+        if frames > frames_max or steps > STEPS_OF_A_FRAME * frames_max:
+            self.violate("L6", f"no rest: {frames} frames (at most {frames_max:.0f}) and {steps} steps in {IDLE_S} s without clients")
 
     def _is_up(self) -> bool:
         return all(node.is_running for node in self.nodes.values())

@@ -406,7 +406,7 @@ class ReplicaManager:
             if set(before) - set(isr):
                 self.isr_shrinks += 1
             logger.info("%s: in-sync replicas %s -> %s (partition epoch %d)", partition, list(before), list(isr), partition_epoch)
-            if leader.committed(isr, partition_epoch, self._clock.now_ms()):
+            if leader.committed(isr, partition_epoch, self._clock.now_ms(), is_answer=True):
                 partition.high_watermark_moved()
             else:
                 self.purgatory_wake(partition.key)

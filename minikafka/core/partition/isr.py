@@ -69,9 +69,12 @@ class IsrState:
         self.pending = proposal
         self.maximal = proposal.isr if proposal.is_expansion else self.committed
 
-    def commit(self, isr: tuple[int, ...], partition_epoch: int) -> bool:
-        """The controller's word: True unless it is older than what is known (it may come twice, by response and by metadata)."""
+    def commit(self, isr: tuple[int, ...], partition_epoch: int, *, is_answer: bool = False) -> bool:
+        """The controller's word: True unless it is no news. It comes twice, as an answer to AlterPartition (`is_answer`) and by metadata,
+        perhaps much later: what is known already says nothing of a proposal that was made since and may be committed at any moment."""
         if partition_epoch < self.partition_epoch:
+            return False
+        if partition_epoch == self.partition_epoch and self.pending is not None and not is_answer:
             return False
         self.committed = self.maximal = isr
         self.partition_epoch = partition_epoch

@@ -212,9 +212,9 @@ class PartitionLeader:
         self.isr.propose(proposal)
         return proposal
 
-    def committed(self, isr: tuple[int, ...], partition_epoch: int, now_ms: int) -> bool:
-        """The controller has decided the in-sync set; whether the high watermark moved."""
-        return self.isr.commit(isr, partition_epoch) and self.advance(now_ms)
+    def committed(self, isr: tuple[int, ...], partition_epoch: int, now_ms: int, *, is_answer: bool = False) -> bool:
+        """The controller has decided the in-sync set, in answer to the pending proposal or not; whether the high watermark moved."""
+        return self.isr.commit(isr, partition_epoch, is_answer=is_answer) and self.advance(now_ms)
 
     def refused(self, proposal: IsrProposal, error: ErrorCode) -> AlterOutcome:
         """AlterPartition failed: revert, keep the proposal until metadata comes, or send it again."""

@@ -100,6 +100,24 @@ def test_a_lagging_member_is_proposed_for_removal_and_counts_until_it_is_removed
     assert world.leader.high_watermark == 11
 
 
+def test_metadata_that_come_late_do_not_take_a_later_proposal_back() -> None:
+    """The answer to AlterPartition came first, a follower was proposed on top of it, and only then the metadata of the answered change are
+    delivered. The high watermark waits for the proposed follower all the same: the controller may have committed it by now."""
+    world = World(isr=(1, 2))
+    world.catch_up(2)
+    assert world.leader.committed((1,), 8, world.now_ms, is_answer=True) is False
+    world.catch_up(2)
+    proposal = world.leader.expansion(2)
+    assert proposal is not None and proposal.partition_epoch == 8
+    world.now_ms += 10 * LAG_MS
+    world.leader.committed((1,), 8, world.now_ms)
+    assert world.leader.isr.pending is proposal and world.leader.isr.maximal == (1, 2)
+    assert world.append() is False
+    assert world.leader.high_watermark == 10
+    world.leader.committed((1, 2), 9, world.now_ms, is_answer=True)
+    assert world.leader.isr.pending is None and world.leader.high_watermark == 10
+
+
 def test_a_member_at_the_end_is_in_sync_however_long_ago_it_fetched() -> None:
     world = World()
     world.catch_up(2, 3)
