@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "--batch-size",
     "batch_bytes",
     type=click.IntRange(1024),
-    default=512 << 10,
+    default=128 << 10,
     show_default=True,
     help="Bytes of a record batch before compression.",
 )

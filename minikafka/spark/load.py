@@ -43,7 +43,7 @@ class LoadOptions:
     partitions: int = 0
     replication_factor: int = -1
     compression: str = "none"
-    batch_bytes: int = 512 << 10
+    batch_bytes: int = 128 << 10
     split_bytes: int = 64 << 20
     format: str = ""
     delimiter: str = ","

@@ -8,6 +8,7 @@ producer id, asks the leaders how far it came (DescribeProducers, KIP-664) and g
 from __future__ import annotations
 
 import random
+import select
 import socket
 import time
 from collections import deque
@@ -33,7 +34,8 @@ FRAME_BYTES_MAX = 256 << 20
 #: The newest versions that speak of topics by name.
 VERSIONS_MAX = {ProduceRequest.API_KEY: 12, MetadataRequest.API_KEY: 12, InitProducerIdRequest.API_KEY: 4, CreateTopicsRequest.API_KEY: 7,
                 DescribeProducersRequest.API_KEY: 0}  # fmt: skip
-REQUEST_BYTES_MAX = 16 << 20
+#: What fits the cache of a core together with the broker's copy; several requests are on their way at once.
+REQUEST_BYTES_MAX = 384 << 10
 IN_FLIGHT_MAX = 5
 BACKOFF_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 DONE = {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}
@@ -53,6 +55,8 @@ class _Link:
         self.pending: deque[tuple[int, Request, int, Any]] = deque()
         self.versions: dict[int, int] = {}
         self.correlation = 0
+        self.readable = select.poll()
+        self.readable.register(self.socket, select.POLLIN)
         self._negotiate()
 
     def _negotiate(self) -> None:
@@ -94,6 +98,10 @@ class _Link:
         entry = api(request.API_KEY)
         assert entry is not None
         return cast(Response, entry.response.decode(version, frame, position)), tag
+
+    def has_answer(self) -> bool:
+        """Whether an answer has begun to arrive (or the connection has ended)."""
+        return bool(self.readable.poll(0))
 
     def exchange(self, request: Request, version: int | None = None) -> Response:
         self.send(request, None, version)
@@ -288,7 +296,20 @@ class LoadProducer:
             state.waiting.append(batch)
             self.queued_bytes += len(batch.data)
             if self.queued_bytes > queue_bytes_max:
-                self._work(queue_bytes_max // 2)
+                self._work(queue_bytes_max // 4 * 3)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Take the answers that are there and send what fits, so that the brokers work while the caller encodes."""
+        trouble = False
+        for leader, link in list(self.links.items()):
+            while link.pending and leader in self.links and link.has_answer():
+                trouble |= self._receive_one(leader, link)
+        if not trouble:
+            trouble = self._send_some()
+        if trouble:
+            self._drain(True)
+            self._recover(0)
 
     def _is_written(self, batch: EncodedBatch, state: _PartitionState) -> bool:
         """Whether an earlier run wrote this batch and at least one behind it, which a leader takes only in order."""
@@ -334,17 +355,21 @@ class LoadProducer:
             trouble = self._round(until_bytes)
             if not trouble:
                 continue
-            self._give_up_if_late()
             attempt = 0 if self.queued_bytes < before else attempt + 1
-            self.retries += 1
-            time.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
-            try:
-                self._refresh()
-                if any(state.out_of_order for state in self.partitions.values()):
-                    self._catch_up()
-            except ProduceFailed:
-                if attempt > 100:
-                    raise
+            self._recover(attempt)
+
+    def _recover(self, attempt: int) -> None:
+        """After trouble, when nothing is in flight: wait a little, then look where the leaders are and how far they came."""
+        self._give_up_if_late()
+        self.retries += 1
+        time.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+        try:
+            self._refresh()
+            if any(state.out_of_order for state in self.partitions.values()):
+                self._catch_up()
+        except ProduceFailed:
+            if attempt > 100:
+                raise
 
     def _round(self, until_bytes: int) -> bool:
         """Send and receive until enough is acknowledged or something fails. True: trouble, nothing is in flight any more."""
@@ -355,10 +380,13 @@ class LoadProducer:
             trouble |= not busy
             for leader, link in busy:
                 trouble |= self._receive_one(leader, link)
-        if trouble or until_bytes == 0:
-            for leader, link in list(self.links.items()):
-                while link.pending and leader in self.links:
-                    trouble |= self._receive_one(leader, link)
+        return self._drain(trouble) if trouble or until_bytes == 0 else False
+
+    def _drain(self, trouble: bool) -> bool:
+        """Wait for every answer that is due. With trouble, now or before, what is not acknowledged then will be sent again."""
+        for leader, link in list(self.links.items()):
+            while link.pending and leader in self.links:
+                trouble |= self._receive_one(leader, link)
         if trouble:
             for state in self.partitions.values():
                 state.sent = 0
