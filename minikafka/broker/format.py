@@ -3,18 +3,21 @@ quorums, the first snapshot of the metadata log with the voters (KIP-853). Files
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from minikafka.broker.snapshots import BOOTSTRAP, encode_snapshot, file_name, read_snapshot, write_snapshot_file
 from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES
+from minikafka.core.controller.scram import credential_record
 from minikafka.core.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterSet
+from minikafka.core.scram import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_MECHANISMS, ScramCredential, ScramMechanism
 from storage.checkpoint import META_PROPERTIES, read_properties
 from storage.errors import CorruptFile, StorageError
 from storage.filesystem import FileSystem
 from storage.log_dir import METADATA_TOPIC, MetaProperties, format_directory, read_meta_properties
-from wire.records.metadata_records import FeatureLevelRecord
+from wire.records.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 from wire.uuid import uuid_from_text, uuid_to_text
 
 METADATA_VERSION = "metadata.version"
@@ -39,6 +42,9 @@ FEATURE_RELEASES: dict[str, tuple[int, int]] = {
 }
 #: Ids that must not be given to anything: they stand for "none", the metadata topic, and Kafka's two reserved directory ids.
 RESERVED_IDS = tuple(number.to_bytes(16, "big") for number in range(101))
+
+
+SALT_BYTES = 20
 
 
 class FormatError(Exception):
@@ -175,6 +181,7 @@ def format_storage(
     ignore_formatted: bool = False,
     features: Mapping[str, int] | None = None,
     release_version: str | None = None,
+    add_scram: Sequence[str] = (),
 ) -> list[str]:
     """Format every log directory of `config` that is not formatted; a line for each. Raises FormatError and OSError; nothing is written
     before everything has been checked, and meta.properties comes last, so that a cut run can be repeated."""
@@ -185,6 +192,7 @@ def format_storage(
         if not cluster_id or len(cluster_id) > 64 or not cluster_id.isascii() or not cluster_id.isprintable():
             raise FormatError(f"--cluster-id: {error}; make one with `minikafka storage random-uuid`") from error
     levels = feature_levels(features, release_version)
+    users = scram_records(add_scram, random_bytes)
     check_quorum_options(
         config, standalone=standalone, initial_controllers=initial_controllers, no_initial_controllers=no_initial_controllers
     )
@@ -205,7 +213,7 @@ def format_storage(
         is_metadata = directory == config.metadata_directory
         filesystem.mkdir(directory)
         if is_metadata:
-            _write_metadata(filesystem, directory, levels, kraft_version, voters, wall_ms)
+            _write_metadata(filesystem, directory, [*bootstrap_records(levels), *users], kraft_version, voters, wall_ms)
         meta = MetaProperties(cluster_id, config.node_id, ids[directory])
         format_directory(filesystem, directory, meta, wall_ms)
         kind = "metadata" if is_metadata else "data"
@@ -243,10 +251,55 @@ def bootstrap_records(levels: Mapping[str, int]) -> list[FeatureLevelRecord]:
     return [FeatureLevelRecord(name=name, feature_level=levels[name]) for name in names if levels[name] > 0]
 
 
+def scram_records(texts: Sequence[str], random_bytes: Callable[[int], bytes]) -> list[UserScramCredentialRecord]:
+    """`SCRAM-SHA-256=[name=alice,password=secret,iterations=8192]`, with salt="base64" and saltedpassword="base64" as Kafka's
+    ScramParser takes them. Raises FormatError, without passwords."""
+    records: dict[tuple[str, int], UserScramCredentialRecord] = {}
+    for text in texts:
+        mechanism_name, _, rest = text.strip().partition("=")
+        mechanism = SCRAM_MECHANISMS.get(mechanism_name.strip())
+        if mechanism is None or not (rest.startswith("[") and rest.endswith("]")):
+            raise FormatError(f"--add-scram {mechanism_name}: must be {' or '.join(SCRAM_MECHANISMS)}=[name=...,password=...]")
+        try:
+            options = dict(_scram_options(rest[1:-1]))
+            name, credential = options.pop("name"), scram_credential(mechanism, options, random_bytes)
+        except KeyError as error:
+            raise FormatError(f"--add-scram {mechanism.name}: {error.args[0]} is missing") from error
+        except ValueError as error:
+            raise FormatError(f"--add-scram {mechanism.name}: {error}") from error
+        if (name, mechanism.number) in records:
+            raise FormatError(f"--add-scram {mechanism.name}: user {name} is named twice")
+        records[name, mechanism.number] = credential_record(name, mechanism.number, credential)
+    return list(records.values())
+
+
+def _scram_options(text: str) -> Iterable[tuple[str, str]]:
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or name.strip() not in ("name", "password", "salt", "iterations", "saltedpassword"):
+            raise ValueError(f"{name.strip()!r} is not one of name, password, salt, iterations, saltedpassword")
+        value = value.strip()
+        yield name.strip(), value[1:-1] if len(value) > 1 and value[0] == value[-1] == '"' else value
+
+
+def scram_credential(mechanism: ScramMechanism, options: Mapping[str, str], random_bytes: Callable[[int], bytes]) -> ScramCredential:
+    """Of password or saltedpassword, salt and iterations. Raises KeyError for what is missing, ValueError for what is wrong."""
+    iterations = int(options.get("iterations", ITERATIONS_MIN))
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise ValueError(f"iterations={iterations}: must be between {ITERATIONS_MIN} and {ITERATIONS_MAX}")
+    if ("password" in options) == ("saltedpassword" in options):
+        raise ValueError("give either password or saltedpassword")
+    if "saltedpassword" in options:
+        salted, salt = base64.b64decode(options["saltedpassword"], validate=True), base64.b64decode(options["salt"], validate=True)
+        return ScramCredential.of_salted_password(mechanism, salted, salt, iterations)
+    salt = base64.b64decode(options["salt"], validate=True) if "salt" in options else random_bytes(SALT_BYTES)
+    return ScramCredential.of_password(mechanism, options["password"], salt, iterations)
+
+
 def _write_metadata(
-    filesystem: FileSystem, directory: str, levels: Mapping[str, int], kraft_version: int, voters: VoterSet | None, wall_ms: int
+    filesystem: FileSystem, directory: str, records: Sequence[Any], kraft_version: int, voters: VoterSet | None, wall_ms: int
 ) -> None:
-    pieces = encode_snapshot(bootstrap_records(levels), epoch=0, wall_ms=wall_ms, last_timestamp_ms=0)
+    pieces = encode_snapshot(records, epoch=0, wall_ms=wall_ms, last_timestamp_ms=0)
     write_snapshot_file(filesystem, f"{directory}/{BOOTSTRAP}", pieces)
     if voters is None:
         return

@@ -51,7 +51,7 @@ from minikafka.security.errors import SecurityError
 from storage.config import LogConfig
 from storage.errors import DirectoryLocked, NotFormatted, StorageError
 from storage.log_dir import LogDirectory
-from wire.records.metadata_records import FeatureLevelRecord
+from wire.records.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 
 logger = logging.getLogger("minikafka.node")
 CONTROLLED_SHUTDOWN_MS = 5_000
@@ -144,6 +144,7 @@ class Node:
         self.security: NodeSecurity
         #: From the beginning of the start to being in service, recovery of logs included.
         self.start_took_ms = 0
+        self._bootstrap_users: dict[tuple[str, int], UserScramCredentialRecord] = {}
         self.raft: RaftHost
         self.metadata: MetadataHost
 
@@ -178,7 +179,12 @@ class Node:
             self.security = NodeSecurity(self.config)
         except SecurityError as error:
             raise StartError(str(error)) from error
-        self.security.use_scram_records(lambda user, mechanism: self.metadata.image.scram.get((user, mechanism)))
+        self.security.use_scram_records(self._scram_record)
+
+    def _scram_record(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
+        """Controllers that know no metadata yet know the users of `storage format`: by them they find each other."""
+        image = self.metadata.image
+        return (image.scram if image.features else self._bootstrap_users).get((user, mechanism))
 
     def _open_directories(self) -> None:
         config = self.config
@@ -241,6 +247,7 @@ class Node:
             self.metadata,
             cluster_id=self.cluster_id,
             features=self._bootstrap_features(),
+            users=list(self._bootstrap_users.values()),
             listeners=lambda: {e.name: (*self._advertised_address(e), e.security_protocol) for e in config.controller_listeners},
             own_incarnation=(lambda: cast(BrokerParts, self.broker).lifecycle.incarnation_id) if config.is_broker else None,
         )
@@ -253,9 +260,10 @@ class Node:
         self._controller_dispatcher = dispatcher
 
     def _bootstrap_features(self) -> Mapping[str, int] | None:
-        """Feature levels that `storage format` chose; they count only while the metadata log is empty."""
+        """Feature levels (and users) that `storage format` chose; they count only while the metadata log is empty."""
         assert self._metadata_directory is not None
         records = read_bootstrap(self.environment.filesystem, self._metadata_directory.path)
+        self._bootstrap_users = {(r.name, r.mechanism): r for r in records if isinstance(r, UserScramCredentialRecord)}
         return {r.name: r.feature_level for r in records if isinstance(r, FeatureLevelRecord)} or None
 
     async def _listen(self, endpoints: list[Endpoint], dispatcher: Callable[[], Dispatcher]) -> None:

@@ -181,8 +181,11 @@ class SaslSession:
             answer = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=told)
             self._fail(context, answer, str(error))
             return
-        lifetime_ms = self._done(connection) if self._is_complete else 0
+        is_complete = self._is_complete
+        lifetime_ms = self._done(connection) if is_complete else 0
         context.respond(SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms))
+        if is_complete:
+            cast(_Limited, connection).set_limits(self._limits)
 
     def _bare_token(self, connection: Connection, token: bytes) -> None:
         ticket = connection.begin()
@@ -192,9 +195,12 @@ class SaslSession:
             self._state = _FAILED
             self._loop.call_later(self._sasl.failed_delay_ms / 1000, connection.close, self._reason(str(error)))
             return
-        if self._is_complete:
+        is_complete = self._is_complete
+        if is_complete:
             self._done(connection)
         connection.finish(ticket, [struct.pack(">i", len(answer)) + answer])
+        if is_complete:
+            cast(_Limited, connection).set_limits(self._limits)
 
     def _evaluate(self, token: bytes) -> bytes:
         server = cast(SaslServer, self._server)
@@ -223,7 +229,6 @@ class SaslSession:
         if self._known_as is None:
             self._known_as = (server.user, self._mechanism)
             connection.principal = f"User:{server.user}"
-            cast(_Limited, connection).set_limits(self._limits)
         lifetime_ms = self._sasl.session_lifetime_ms(self._mechanism)
         self._expires_ms = self._clock.now_ms() + lifetime_ms if lifetime_ms else 0
         return lifetime_ms

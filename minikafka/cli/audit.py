@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.cli.common import command_config_option
+
 if TYPE_CHECKING:
     from minikafka.spark.audit import AuditResult
 
@@ -18,7 +20,7 @@ FINDINGS_SHOWN_MAX = 20
 @click.command("audit")
 @click.argument("log_dirs", nargs=-1, type=click.Path())
 @click.option("--bootstrap-server", "bootstrap", default="", help="Audit this running cluster: raw batches are fetched from every replica.")
-@click.option("--command-config", default=None, type=click.Path(), help="Client properties for --bootstrap-server (TLS, SASL PLAIN).")
+@command_config_option
 @click.option("--rerun", default=None, type=click.Path(), help="A report: audit again only the partitions that it has findings on.")
 @click.option("--topic", "topics", multiple=True, help="Audit only this topic (repeatable).")
 @click.option(
@@ -68,7 +70,6 @@ FINDINGS_SHOWN_MAX = 20
 def audit(
     log_dirs: tuple[str, ...],
     bootstrap: str,
-    command_config: str | None,
     rerun: str | None,
     topics: tuple[str, ...],
     engine: str,
@@ -106,7 +107,7 @@ def audit(
         _fail("give log directories, or --bootstrap-server of a running cluster")
     options = AuditOptions(
         topics=topics, level=level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked, partitions=partitions,
-        bootstrap=bootstrap, security=_security(command_config), transaction_timeout_ms=transaction_timeout_ms,
+        bootstrap=bootstrap, security=_security(), transaction_timeout_ms=transaction_timeout_ms,
         fail_on=tuple(verdict.upper() for verdict in fail_on),
     )  # fmt: skip
     driver = _engine(engine, master, processes)
@@ -175,19 +176,14 @@ def _from_report(path: str, log_dirs: tuple[str, ...], bootstrap: str) -> tuple[
     return log_dirs, bootstrap, tuple(sorted(found))
 
 
-def _security(path: str | None) -> Any:
-    from minikafka.spark.fetch_client import Security
-    from minikafka.spark.logformat import parse_properties
+def _security() -> Any:
+    from minikafka.cli.connection import properties_in_use
+    from minikafka.spark.security import Security
 
-    if path is None:
-        return Security()
     try:
-        with open(path, "rb") as file:
-            return Security.from_properties(parse_properties(file.read()))
-    except OSError as error:
-        _fail(f"{path}: {error.strerror}")
+        return Security.from_properties(properties_in_use())
     except ValueError as error:
-        _fail(f"{path}: {error}")
+        _fail(str(error))
 
 
 def _fail(text: str, status: int = EXIT_USAGE) -> Any:

@@ -20,6 +20,7 @@ from minikafka.client.errors import ClientError, NoBrokers
 
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 3
+COMMAND_CONFIG_VARIABLE = "MINIKAFKA_COMMAND_CONFIG"
 BOOTSTRAP_VARIABLES = ("MINIKAFKA_BOOTSTRAP", "KAFKA_BOOTSTRAP_SERVERS")
 Command = Callable[..., Any]
 
@@ -38,21 +39,31 @@ def bootstrap_option(command: Command) -> Command:
 
 
 def command_config_option(command: Command) -> Command:
-    """Accept Kafka's `--command-config FILE`; only PLAINTEXT is spoken yet, and anything else is refused."""
+    """Kafka's `--command-config FILE` and librdkafka's `-X NAME=VALUE`: how the clients of the command connect (security.protocol, ssl.*,
+    sasl.*). Properties that do not say how to connect are passed over."""
 
-    def check(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-        if value is None:
-            return
-        from minikafka.broker.config import ConfigurationError, load_properties
+    def take(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value:
+            from minikafka.cli.connection import use_properties
 
-        try:
-            protocol = load_properties(value).get("security.protocol", "PLAINTEXT")
-        except ConfigurationError as error:
-            raise click.BadParameter(str(error)) from error
-        if protocol != "PLAINTEXT":
-            raise click.BadParameter(f"security.protocol={protocol}: only PLAINTEXT is spoken yet")
+            use_properties(context, value)
 
-    return click.option("--command-config", expose_value=False, callback=check, help="Properties file of the client.")(command)
+    command = click.option(
+        "-X",
+        "command_properties",
+        multiple=True,
+        metavar="NAME=VALUE",
+        expose_value=False,
+        callback=take,
+        help="A client property: security.protocol, ssl.truststore.location, sasl.jaas.config .. May be given again.",
+    )(command)
+    return click.option(
+        "--command-config",
+        envvar=COMMAND_CONFIG_VARIABLE,
+        expose_value=False,
+        callback=take,
+        help=f"Properties file of the client (TLS, SASL); or {COMMAND_CONFIG_VARIABLE}.",
+    )(command)
 
 
 def output_option(command: Command) -> Command:
@@ -171,6 +182,16 @@ def parse_pairs(texts: Iterable[str], what: str) -> dict[str, str]:
             value = value.strip()
             pairs[name.strip()] = value[1:-1] if value.startswith("[") and value.endswith("]") else value
     return pairs
+
+
+def command_settings(texts: Iterable[str]) -> dict[str, str]:
+    """The client properties of --command-property; those that say how to connect hold for the command's clients, like those of -X."""
+    settings = parse_pairs(texts, "--command-property")
+    if any(name.startswith(("security.", "ssl.", "sasl.")) for name in settings):
+        from minikafka.cli.connection import use_properties
+
+        use_properties(click.get_current_context(), settings)
+    return settings
 
 
 def _split(text: str) -> list[str]:

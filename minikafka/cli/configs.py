@@ -9,6 +9,7 @@ import click
 from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, parse_pairs, run, traceback_option
 
 TYPES = {"topics": 2, "topic": 2, "brokers": 4, "broker": 4}
+USERS = "users"
 SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
@@ -25,30 +26,39 @@ TOPIC_OWN, BROKER_OWN, CLUSTER_OWN = 1, 2, 3
 @click.option("--reference", "action", flag_value="reference", help="Print the page of all properties, as Markdown; asks no broker.")
 @click.option("--describe", "action", flag_value="describe", help="Show properties.")
 @click.option("--alter", "action", flag_value="alter", help="Change properties.")
-@click.option("--entity-type", type=click.Choice(sorted(TYPES)), help="What the properties are of.")
-@click.option("--entity-name", help="Topic, or broker id.")
+@click.option("--entity-type", type=click.Choice(sorted([*TYPES, USERS])), help="What the properties are of; of users: SCRAM.")
+@click.option("--entity-name", help="Topic, broker id or user.")
 @click.option("--entity-default", is_flag=True, help="The cluster-wide default of brokers.")
 @click.option("--topic", help="Short for --entity-type topics --entity-name.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name.")
+@click.option("--user", help="Short for --entity-type users --entity-name.")
 @click.option("--all", "show_all", is_flag=True, help="Show defaults and static properties as well.")
 @click.option("--add-config", multiple=True, metavar="NAME=VALUE,..", help="Set; lists in brackets: a=[x,y].")
 @click.option("--delete-config", multiple=True, metavar="NAME,..", help="Go back to the default.")
 @output_option
 @traceback_option
 def configs(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
-    """Describe and alter properties of topics and brokers."""
+    """Describe and alter properties of topics and brokers, and passwords of users (SCRAM)."""
     if action == "reference":
         from minikafka.broker.config_reference import reference_page
 
         click.echo(reference_page(), nl=False)
         return
-    kind, name = _entity(options)
+    of_user = options["user"] or options["entity_type"] == USERS
+    kind, name = (0, "") if of_user else _entity(options)
     if action is None:
         raise click.UsageError("say what to do: --describe or --alter")
-    changes = [("set", key, value) for key, value in parse_pairs(options["add_config"], "--add-config").items()]
-    changes += [("delete", key.strip(), None) for text in options["delete_config"] for key in text.split(",") if key.strip()]  # type: ignore[misc]
-    if action == "alter" and not changes:
+    added = parse_pairs(options["add_config"], "--add-config")
+    deleted = [key.strip() for text in options["delete_config"] for key in text.split(",") if key.strip()]
+    if action == "alter" and not (added or deleted):
         raise click.UsageError("--alter needs --add-config or --delete-config")
+    if of_user:
+        from minikafka.cli.users import users
+
+        users(bootstrap, action, options["user"] or options["entity_name"], added, deleted, output, traceback)
+        return
+    changes: list[tuple[str, str, str | None]] = [("set", key, value) for key, value in added.items()]
+    changes += [("delete", key, None) for key in deleted]
 
     async def go() -> None:
         from minikafka.client.admin import Admin

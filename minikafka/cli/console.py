@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import bootstrap_option, command_config_option, parse_pairs, run, traceback_option
+from minikafka.cli.common import bootstrap_option, command_config_option, command_settings, run, traceback_option
 from minikafka.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def console_producer(
 ) -> None:
     """Write a record for each line of the standard input."""
     properties = _properties(reader, READER_PROPERTIES, "--reader-property")
-    settings = parse_pairs(command, "--command-property")
+    settings = command_settings(command)
 
     async def go() -> None:
         from minikafka.client.producer import Producer
@@ -179,7 +179,7 @@ def console_consumer(
     if options["offset"] != "latest" and options["partition"] is None:
         raise click.UsageError("The partition is required when offset is specified.")
     show = formatter_of(_properties(formatter_properties, FORMATTER_PROPERTIES, "--formatter-property"))
-    settings = parse_pairs(command, "--command-property")
+    settings = command_settings(command)
     count = run(lambda: _read(bootstrap, show, settings, options), traceback=traceback)
     click.echo(f"Processed a total of {count} messages", err=True)
 

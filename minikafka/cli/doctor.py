@@ -80,7 +80,10 @@ async def _examine(bootstrap: str) -> list[Finding]:
 
 async def _dial(host: str, port: int) -> tuple[str, str] | None:
     """What is wrong with an address, and what to do; None when a broker answers there."""
+    from minikafka.cli.connection import properties_in_use
+    from minikafka.client.cluster import client_security
     from minikafka.net.channel import Channel
+    from minikafka.net.network import AuthenticationFailed
     from minikafka.net.server import SocketNetwork
     from wire.errors import WireError
 
@@ -93,7 +96,14 @@ async def _dial(host: str, port: int) -> tuple[str, str] | None:
             "Use a name that this machine knows: advertised.listeners must hold what clients can resolve, not a container's own name.",
         )
     try:
-        channel = await Channel.open(SocketNetwork(loop), host, port, client_id="minikafka-doctor", timeout_ms=int(DIAL_TIMEOUT_S * 1000))
+        channel = await Channel.open(
+            SocketNetwork(loop),
+            host,
+            port,
+            client_id="minikafka-doctor",
+            timeout_ms=int(DIAL_TIMEOUT_S * 1000),
+            security=client_security(properties_in_use()),
+        )
     except ConnectionRefusedError:
         return "the connection is refused", "Nobody listens there: is the broker running, and is this port published by its container?"
     except TimeoutError:
@@ -101,10 +111,12 @@ async def _dial(host: str, port: int) -> tuple[str, str] | None:
             "no answer",
             "The connection opens into nothing, or what listens does not speak Kafka: a firewall, a TLS listener, another program?",
         )
+    except AuthenticationFailed as error:
+        return str(error), "Compare security.protocol, ssl.* and sasl.* of --command-config (or -X) with what the listener wants."
     except (OSError, WireError) as error:
         return (
             f"the connection breaks ({error})",
-            "What listens closed the connection: a TLS or SASL listener takes no plain text, and a controller's listener no clients.",
+            "What listens closed the connection: a TLS or SASL listener takes no plain text (-X), a controller's no clients.",
         )
     channel.close()
     return None

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.cli.common import command_config_option
+
 if TYPE_CHECKING:
     from minikafka.spark.load import LoadOptions, LoadReport
 
 
 @click.command("load")
 @click.argument("table", type=click.Path())
+@command_config_option
 @click.option("--bootstrap-server", "bootstrap", default="localhost:9092", show_default=True, help="host:port[,host:port]")
 @click.option("--topic", required=True)
 @click.option("--key", default="", help="Column of the key; rows without a key go round the partitions.")
@@ -83,10 +86,16 @@ def load(
         import pyarrow  # noqa: F401
     except ImportError:
         _fail("the load reads tables with pyarrow, which is not installed: pip install 'minikafka[spark]'", 2)
+    from minikafka.cli.connection import properties_in_use
     from minikafka.spark.load import LoadFailed, LoadOptions, run_load
     from minikafka.spark.produce_client import ProduceFailed
+    from minikafka.spark.security import Security
     from minikafka.spark.tables import TableError
 
+    try:
+        security = Security.from_properties(properties_in_use())
+    except ValueError as error:
+        _fail(str(error), 2)
     options = LoadOptions(
         bootstrap,
         topic,
@@ -106,6 +115,7 @@ def load(
         partitioner=partitioner,
         job=job_id,
         bytes_per_second=throttle,
+        security=security,
     )
     driver = _engine(engine, master, processes)
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from minikafka.cli.common import bootstrap_option, command_config_option, parse_pairs, run, traceback_option
+from minikafka.cli.common import bootstrap_option, command_config_option, command_settings, run, traceback_option
 from minikafka.client.errors import ClientError
 
 REPORT_EVERY_S = 5.0
@@ -103,7 +103,7 @@ def producer_perf_test(
         raise click.UsageError("say what to send: --record-size, --payload-file or --payload-monotonic")
     if num_records is None:
         raise click.UsageError("--num-records is missing")
-    settings = parse_pairs([*command, *more_properties], "--command-property")
+    settings = command_settings([*command, *more_properties])
     address = settings.pop("bootstrap.servers", bootstrap)
     run(lambda: _produce(address, topic, num_records, settings, options), traceback=traceback)
 
@@ -194,7 +194,7 @@ def _noter(latencies: Latencies, failed: list[BaseException], sent: float, size:
 @traceback_option
 def consumer_perf_test(bootstrap: str, topic: str, count: int, command: tuple[str, ...], traceback: bool, **options: Any) -> None:
     """Read records as fast as it goes and tell the rate."""
-    settings = parse_pairs(command, "--command-property")
+    settings = command_settings(command)
     run(lambda: _consume(bootstrap, topic, count, settings, options), traceback=traceback)
 
 

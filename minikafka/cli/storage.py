@@ -52,6 +52,14 @@ def _load(config: str | None, overrides: tuple[str, ...]):  # type: ignore[no-un
 @click.option("-N", "--no-initial-controllers", is_flag=True, help="A controller that joins a dynamic quorum later.")
 @click.option("-g", "--ignore-formatted", is_flag=True, help="Leave directories that are formatted as they are.")
 @click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="Level of a feature. May be given again.")
+@click.option(
+    "-S",
+    "--add-scram",
+    "add_scram",
+    multiple=True,
+    metavar="MECHANISM=[name=..,password=..]",
+    help="A first SCRAM user, as in SCRAM-SHA-256=[name=alice,password=secret,iterations=8192]. May be given again.",
+)
 @click.option("-r", "--release-version", help="Take the metadata.version of this release, for example 4.3-IV0.")
 def format_command(
     cluster_id: str,
@@ -63,6 +71,7 @@ def format_command(
     ignore_formatted: bool,
     features: tuple[str, ...],
     release_version: str | None,
+    add_scram: tuple[str, ...],
 ) -> None:
     """Format the log directories of a node, once, before its first start."""
     from minikafka.broker.format import FormatError, format_storage
@@ -81,6 +90,7 @@ def format_command(
             ignore_formatted=ignore_formatted,
             features=_features(features),
             release_version=release_version,
+            add_scram=add_scram,
         )
     except FormatError as error:
         raise click.ClickException(str(error)) from error

@@ -12,9 +12,11 @@ from minikafka.client.assignors import decode_assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, PartitionInfo
 from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.client.group import find_coordinator
+from minikafka.core.scram import SCRAM_MECHANISMS
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.net.network import Network
 from wire.errors import ErrorCode, WireError
+from wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from wire.messages.create_partitions import CreatePartitionsRequest
 from wire.messages.create_topics import CreateTopicsRequest
 from wire.messages.delete_records import DeleteRecordsRequest
@@ -23,6 +25,7 @@ from wire.messages.describe_configs import DescribeConfigsRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from wire.messages.elect_leaders import ElectLeadersRequest
 from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from wire.messages.list_groups import ListGroupsRequest
@@ -318,6 +321,45 @@ class Admin:
         if answer.error_code:
             raise refusal(answer.error_code, f"changing the configuration of {name}", answer.error_message)
 
+    # -- users -----------------------------------------------------------------------------------------------------
+
+    async def describe_scram_credentials(self, users: Iterable[str] = ()) -> dict[str, dict[str, int]]:
+        """user -> mechanism -> iterations; of all users when none is named. Raises BrokerError for one who has none."""
+        kind = DescribeUserScramCredentialsRequest
+        named = [kind.UserName(name=name) for name in users]
+        response = await self._ask(kind(users=named or None))
+        if response.error_code:
+            raise refusal(response.error_code, "describing users", response.error_message)
+        found = {}
+        for result in response.results:
+            if result.error_code:
+                raise refusal(result.error_code, f"user {result.user}", result.error_message)
+            found[result.user] = {_scram_name(info.mechanism): info.iterations for info in result.credential_infos}
+        return found
+
+    async def set_scram_credential(self, user: str, mechanism: str, *, password: str, salt: bytes, iterations: int) -> None:
+        """Give a user a password for SCRAM-SHA-256 or SCRAM-SHA-512; only what is made of it is sent. Raises BrokerError."""
+        scram = SCRAM_MECHANISMS[mechanism]
+        upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+            name=user,
+            mechanism=scram.number,
+            iterations=iterations,
+            salt=salt,
+            salted_password=scram.salted_password(password.encode(), salt, iterations) if iterations > 0 else b"",
+        )
+        await self._alter_user(user, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+
+    async def delete_scram_credential(self, user: str, mechanism: str) -> None:
+        """Take a user's password away. Raises BrokerError when there is none."""
+        kind = AlterUserScramCredentialsRequest
+        deletion = kind.ScramCredentialDeletion(name=user, mechanism=SCRAM_MECHANISMS[mechanism].number)
+        await self._alter_user(user, kind(deletions=[deletion]))
+
+    async def _alter_user(self, user: str, request: AlterUserScramCredentialsRequest) -> None:
+        for result in (await self._ask(request)).results:
+            if result.error_code:
+                raise refusal(result.error_code, f"changing the credentials of user {user}", result.error_message)
+
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     async def list_offsets(self, wanted: Mapping[tuple[str, int], str | int]) -> dict[tuple[str, int], ListedOffset]:
@@ -412,3 +454,7 @@ class Admin:
             for p in topic.partitions
             if p.committed_offset >= 0
         }
+
+
+def _scram_name(number: int) -> str:
+    return next((name for name, mechanism in SCRAM_MECHANISMS.items() if mechanism.number == number), f"mechanism {number}")

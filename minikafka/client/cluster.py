@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
 
 Answer = TypeVar("Answer")
-#: How clients connect that were not told; the command line sets it once for all that a command does.
-default_security: ContextVar[ClientSecurity | None] = ContextVar("default_security", default=None)
+#: Kafka's client properties of clients that were not told any; the command line sets them once for all that a command does.
+default_security: ContextVar[Mapping[str, str] | None] = ContextVar("default_security", default=None)
 BACKOFF_S_MIN = 0.02
 BACKOFF_S_MAX = 1.0
 CONNECT_TIMEOUT_MS = 5000
@@ -109,7 +109,7 @@ class Cluster:
     ) -> None:
         """`network`: None is this machine's, of the loop that runs when it is first needed. `security`: Kafka's client properties
         (security.protocol, ssl.*, sasl.*), or what was made of them; None is `default_security`. Raises ClientError."""
-        self._security = default_security.get() if security is None else client_security(security)
+        self._security = client_security(security if security is not None else default_security.get() or {})
         self._bootstrap = parse_bootstrap(bootstrap)
         self.client_id = client_id
         self.request_timeout_ms = request_timeout_ms

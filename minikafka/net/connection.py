@@ -146,7 +146,7 @@ class SocketConnection:
         self._loop.add_reader(self.fd, self._readable)
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """Other limits from the next frame on, which may be in the buffer already."""
+        """Other limits from the next frame on, which may be in the buffer already: reading stops and begins anew."""
         self._limits = limits
         self._pause()
         self._loop.call_soon(self._maybe_resume)

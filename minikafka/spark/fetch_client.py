@@ -8,14 +8,14 @@ Nothing here is shared with the broker's or the client's code.
 from __future__ import annotations
 
 import contextlib
-import socket
-import ssl
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from minikafka.security.mechanisms import SaslRefused
 from minikafka.spark.logformat import Batches, walk
+from minikafka.spark.security import PLAIN_TEXT, Security
 
 FETCH, LIST_OFFSETS, METADATA, DESCRIBE_CONFIGS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 2, 3, 32, 17, 36
 EARLIEST = -2
@@ -43,40 +43,6 @@ class BrokerError(OSError):
 
 def name_of(code: int) -> str:
     return ERRORS.get(code, f"error {code}")
-
-
-@dataclass(frozen=True, slots=True)
-class Security:
-    """How to reach a broker: TLS (`ca_file` "" = the system's authorities) and SASL PLAIN."""
-
-    tls: bool = False
-    ca_file: str = ""
-    verify_host: bool = True
-    user: str = ""
-    password: str = field(default="", repr=False)
-
-    @classmethod
-    def from_properties(cls, properties: dict[str, str]) -> Security:
-        """A Kafka client's properties: security.protocol, ssl.truststore.location (PEM), sasl.mechanism, sasl.jaas.config.
-
-        Raises ValueError for what is not supported.
-        """
-        import re
-
-        protocol = properties.get("security.protocol", "PLAINTEXT").upper()
-        if protocol not in {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}:
-            raise ValueError(f"security.protocol {protocol} is not known")
-        user = password = ""
-        if protocol.startswith("SASL"):
-            mechanism = properties.get("sasl.mechanism", "")
-            if mechanism.upper() != "PLAIN":
-                raise ValueError(f"sasl.mechanism {mechanism or '(none)'} is not supported, only PLAIN")
-            found = re.search(r'username="?([^"\s;]+)"?.*?password="?([^"\s;]+)"?', properties.get("sasl.jaas.config", ""), re.DOTALL)
-            if found is None:
-                raise ValueError("sasl.jaas.config has no username and password")
-            user, password = found[1], found[2]
-        verify = properties.get("ssl.endpoint.identification.algorithm", "https") != ""
-        return cls(protocol.endswith("SSL"), properties.get("ssl.truststore.location", ""), verify, user, password)
 
 
 class _Reader:
@@ -150,16 +116,11 @@ class Connection:
         self.place = f"{host}:{port}"
         security = security or Security()
         try:
-            self.socket = socket.create_connection((host, port), timeout=timeout_s)
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if security.tls:
-                context = ssl.create_default_context(cafile=security.ca_file or None)
-                context.check_hostname = security.verify_host
-                self.socket = context.wrap_socket(self.socket, server_hostname=host)
-        except OSError as error:
-            raise BrokerError(f"broker {self.place} cannot be reached: {error.strerror or error}") from error
+            self.socket = security.connect(host, port, timeout_s)
+        except (OSError, ValueError) as error:
+            raise BrokerError(f"broker {self.place} cannot be reached: {getattr(error, 'strerror', None) or error}") from error
         self.correlation = 0
-        if security.user:
+        if security.mechanism:
             self._authenticate(security)
 
     def __enter__(self) -> Connection:
@@ -200,15 +161,21 @@ class Connection:
         return data
 
     def _authenticate(self, security: Security) -> None:
-        answer = self.ask(SASL_HANDSHAKE, 1, _string("PLAIN"))
+        answer = self.ask(SASL_HANDSHAKE, 1, _string(security.mechanism))
         error = answer.integer(2)
         if error:
             raise BrokerError(f"broker {self.place}: {name_of(error)}")
-        token = b"\0" + security.user.encode() + b"\0" + security.password.encode()
-        answer = self.ask(SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token)
-        error = answer.integer(2)
-        if error:
-            raise BrokerError(f"broker {self.place} refuses user {security.user}: {answer.string() or name_of(error)}")
+        exchange = security.login()
+        token: bytes | None = exchange.first()
+        while token is not None:
+            answer = self.ask(SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token)
+            error, message = answer.integer(2), answer.string()
+            if error:
+                raise BrokerError(f"broker {self.place} refuses user {security.user}: {message or name_of(error)}")
+            try:
+                token = exchange.next(bytes(answer.raw(answer.integer(4))))
+            except SaslRefused as refused:
+                raise BrokerError(f"broker {self.place}: {refused}") from refused
 
     def metadata(self, topics: Iterable[str] = ()) -> ClusterState:
         names = list(topics)
@@ -323,7 +290,7 @@ class Place:
 
     host: str
     port: int
-    security: Security = Security()
+    security: Security = PLAIN_TEXT
 
 
 class FetchReader:

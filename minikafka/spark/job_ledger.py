@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from minikafka.spark.fetch_client import BrokerError, Connection, Security, first_answer
+from minikafka.spark.fetch_client import BrokerError, Connection, first_answer
 from minikafka.spark.logformat import walk
 from minikafka.spark.produce_client import LoadProducer, ProduceFailed
 from minikafka.spark.records import decode_records
+from minikafka.spark.security import PLAIN_TEXT, Security
 
 TOPIC = "minikafka-load-ledger"
 RETENTION_MS = 7 * 24 * 3600 * 1000
@@ -39,8 +40,8 @@ class JobState:
 class JobLedger:
     """The ledger of one cluster. Raises ProduceFailed."""
 
-    def __init__(self, bootstrap: str, timeout_ms: int = 30_000) -> None:
-        self.bootstrap, self.timeout_ms = bootstrap, timeout_ms
+    def __init__(self, bootstrap: str, timeout_ms: int = 30_000, security: Security = PLAIN_TEXT) -> None:
+        self.bootstrap, self.timeout_ms, self.security = bootstrap, timeout_ms, security
         self._producer: LoadProducer | None = None
 
     def __enter__(self) -> JobLedger:
@@ -52,7 +53,7 @@ class JobLedger:
 
     def _writer(self) -> LoadProducer:
         if self._producer is None:
-            producer = LoadProducer(self.bootstrap, TOPIC, timeout_ms=self.timeout_ms)
+            producer = LoadProducer(self.bootstrap, TOPIC, timeout_ms=self.timeout_ms, security=self.security)
             if producer.partition_count() == 0:
                 producer.create_topic(1, -1, {"cleanup.policy": "delete", "retention.ms": str(RETENTION_MS)})
             producer.start()
@@ -97,12 +98,12 @@ class JobLedger:
 
     def _facts(self, key: bytes) -> Iterator[dict[str, Any]]:
         try:
-            cluster = first_answer(self.bootstrap, Security(), [TOPIC])
+            cluster = first_answer(self.bootstrap, self.security, [TOPIC])
             partition = cluster.partitions.get((TOPIC, 0))
             if partition is None:
                 return
             host, port = cluster.brokers[partition.leader]
-            with Connection(host, port) as connection:
+            with Connection(host, port, self.security) as connection:
                 offset = max(0, connection.earliest([(TOPIC, 0)])[TOPIC, 0][1])
                 while True:
                     found = connection.fetch({(TOPIC, 0): offset}, 4 << 20)[TOPIC, 0]

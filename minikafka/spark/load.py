@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from minikafka.spark.job_ledger import RESUME_MS_MAX, JobLedger, JobState
+from minikafka.spark.security import PLAIN_TEXT, Security
 
 if TYPE_CHECKING:
     from minikafka.spark.audit import Engine
@@ -55,6 +56,7 @@ class LoadOptions:
     job: str = ""
     bytes_per_second: int = 0
     tasks_at_once: int = 1
+    security: Security = PLAIN_TEXT
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ def run_load(table: str, options: LoadOptions, engine: Engine, progress: Callabl
 
     started = time.perf_counter()
     parallelism, split_bytes = engine.parallelism, options.split_bytes
-    with JobLedger(options.bootstrap, options.timeout_ms) if not options.dry_run else contextlib.nullcontext() as ledger:
+    with JobLedger(options.bootstrap, options.timeout_ms, options.security) if not options.dry_run else contextlib.nullcontext() as ledger:
         known = ledger.read(options.job) if ledger is not None and options.job else None
         if known is not None:
             parallelism, split_bytes = known.plan["parallelism"], known.plan["split_bytes"]
@@ -186,7 +188,7 @@ def begin_job(
 def _producer_ids(options: LoadOptions, count: int) -> list[tuple[int, int]]:
     from minikafka.spark.produce_client import LoadProducer
 
-    producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms)
+    producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms, security=options.security)
     found = []
     for _ in range(count):
         producer.start()
@@ -264,7 +266,7 @@ def reconcile(tasks: list[Task], reports: dict[int, TaskReport], report: LoadRep
 
     if report.acknowledged != report.rows:
         raise LoadFailed(f"{report.rows:,} rows were read but {report.acknowledged:,} acknowledged")
-    producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms)
+    producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms, security=options.security)
     wanted = {task.producer[0]: task.index for task in tasks if task.producer is not None}
     there = producer.last_sequences(wanted)
     for producer_id, index in wanted.items():
@@ -294,7 +296,7 @@ def prepare_topic(options: LoadOptions) -> int:
     """Partitions of the topic, which is created when it is missing and a count was given."""
     from minikafka.spark.produce_client import LoadProducer, ProduceFailed
 
-    producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms)
+    producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms, security=options.security)
     try:
         count = producer.partition_count()
         if count == 0:
@@ -382,7 +384,7 @@ def open_writer(
     if producer_id is not None:
         from minikafka.spark.produce_client import LoadProducer
 
-        producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms)
+        producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms, security=options.security)
         producer.partition_count()
         producer.adopt(*producer_id)
     pace = Pace(options.bytes_per_second / max(1, options.tasks_at_once))

@@ -43,7 +43,7 @@ def load_dataframe(frame: Any, options: LoadOptions) -> LoadReport:
     started = time.perf_counter()
     chosen, options = _select(frame, options)
     count = chosen.rdd.getNumPartitions()
-    with JobLedger(options.bootstrap, options.timeout_ms) as ledger:
+    with JobLedger(options.bootstrap, options.timeout_ms, options.security) as ledger:
         partitions = prepare_topic(options)
         job = options.job or secrets.token_hex(8)
         fingerprint = job_fingerprint(options, partitions, [(str(chosen.schema.simpleString()), count)])

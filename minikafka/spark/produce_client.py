@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import random
 import select
-import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from minikafka.security.mechanisms import SaslRefused
 from minikafka.spark.encode import EncodedBatch, stamp_producer
+from minikafka.spark.security import PLAIN_TEXT, Security
 from wire.errors import ErrorCode, WireError
 from wire.frame import encode_request
 from wire.header import decode_response_header
@@ -27,6 +29,8 @@ from wire.messages.describe_producers import DescribeProducersRequest, DescribeP
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.metadata import MetadataRequest, MetadataResponse
 from wire.messages.produce import ProduceRequest, ProduceResponse
+from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from wire.registry import api
 
 CLIENT_ID = "minikafka-load"
@@ -49,15 +53,37 @@ class ProduceFailed(Exception):
 class _Link:
     """One blocking connection with pipelined requests, answered in order."""
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
-        self.socket = socket.create_connection((host, port), timeout=timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, host: str, port: int, timeout_s: float, security: Security) -> None:
+        """Raises OSError, WireError."""
+        try:
+            self.socket = security.connect(host, port, timeout_s)
+        except ValueError as error:
+            raise ConnectionError(str(error)) from error
+        # A socket under TLS takes one piece at a time.
+        self._gathers = not security.tls
         self.pending: deque[tuple[int, Request, int, Any]] = deque()
         self.versions: dict[int, int] = {}
         self.correlation = 0
         self.readable = select.poll()
         self.readable.register(self.socket, select.POLLIN)
         self._negotiate()
+        if security.mechanism:
+            self._authenticate(security)
+
+    def _authenticate(self, security: Security) -> None:
+        agreed = cast(SaslHandshakeResponse, self.exchange(SaslHandshakeRequest(mechanism=security.mechanism), 1))
+        if agreed.error_code:
+            raise ConnectionError(f"the broker does not take SASL {security.mechanism} ({ErrorCode(agreed.error_code).name})")
+        exchange = security.login()
+        token: bytes | None = exchange.first()
+        while token is not None:
+            answer = cast(SaslAuthenticateResponse, self.exchange(SaslAuthenticateRequest(auth_bytes=token), 1))
+            if answer.error_code:
+                raise ConnectionError(f"the broker refuses user {security.user}: {answer.error_message}")
+            try:
+                token = exchange.next(bytes(answer.auth_bytes))
+            except SaslRefused as error:
+                raise ConnectionError(str(error)) from error
 
     def _negotiate(self) -> None:
         answer = cast(ApiVersionsResponse, self.exchange(ApiVersionsRequest(), 0))
@@ -78,7 +104,7 @@ class _Link:
         self.pending.append((self.correlation, request, version, tag))
         pieces = [memoryview(cast(bytes, piece)) for piece in encode_request(request, version, self.correlation, CLIENT_ID)]
         while pieces:
-            sent = self.socket.sendmsg(pieces[:512])
+            sent = self.socket.sendmsg(pieces[:512]) if self._gathers else self.socket.send(pieces[0])
             while pieces and sent >= len(pieces[0]):
                 sent -= len(pieces.pop(0))
             if pieces and sent:
@@ -101,6 +127,8 @@ class _Link:
 
     def has_answer(self) -> bool:
         """Whether an answer has begun to arrive (or the connection has ended)."""
+        if not self._gathers and cast(ssl.SSLSocket, self.socket).pending():
+            return True
         return bool(self.readable.poll(0))
 
     def exchange(self, request: Request, version: int | None = None) -> Response:
@@ -158,9 +186,16 @@ class LoadProducer:
     """Writes EncodedBatches to one topic with acks=all. Not for several threads."""
 
     def __init__(
-        self, bootstrap: str, topic: str, *, timeout_ms: int = 30_000, delivery_ms: int = 120_000, in_flight_max: int = IN_FLIGHT_MAX
+        self,
+        bootstrap: str,
+        topic: str,
+        *,
+        timeout_ms: int = 30_000,
+        delivery_ms: int = 120_000,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        security: Security = PLAIN_TEXT,
     ) -> None:
-        self.bootstrap, self.topic = parse_bootstrap(bootstrap), topic
+        self.bootstrap, self.topic, self.security = parse_bootstrap(bootstrap), topic, security
         self.timeout_ms, self.delivery_s, self.in_flight_max = timeout_ms, delivery_ms / 1000, in_flight_max
         self.links: dict[int, _Link] = {}
         self.addresses: dict[int, tuple[str, int]] = {}
@@ -249,7 +284,7 @@ class LoadProducer:
     def _describe(self, leader: int, partitions: list[int]) -> DescribeProducersResponse:
         if leader not in self.addresses:
             raise ConnectionError("no leader is known")
-        link = _Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000)
+        link = _Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000, security=self.security)
         try:
             topic = DescribeProducersRequest.TopicRequest(name=self.topic, partition_indexes=partitions)
             return cast(DescribeProducersResponse, link.exchange(DescribeProducersRequest(topics=[topic])))
@@ -263,7 +298,7 @@ class LoadProducer:
         failure = "no broker"
         for host, port in [*places, *self.bootstrap]:
             try:
-                link = _Link(host, port, self.timeout_ms / 1000)
+                link = _Link(host, port, self.timeout_ms / 1000, self.security)
                 try:
                     return link.exchange(request)
                 finally:
@@ -417,7 +452,7 @@ class LoadProducer:
         if link is None:
             if leader not in self.addresses:
                 raise ConnectionError("no leader is known")
-            link = self.links[leader] = _Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000 + 5)
+            link = self.links[leader] = _Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000 + 5, security=self.security)
         return link
 
     def _choose(self, partitions: list[int]) -> list[tuple[int, EncodedBatch]]:

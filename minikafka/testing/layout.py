@@ -80,6 +80,7 @@ class ClusterLayout:
         from wire.uuid import uuid_to_text
 
         self.directory = directory
+        self._first_users = [] if secured is None else secured.first_users()
         self.cluster_id = cluster_id or uuid_to_text(_random_uuid())
         http = brokers if first_http_port is not None else 0
         ports = tuple(range(first_port, first_port + brokers)) if first_port else ()
@@ -137,6 +138,7 @@ class ClusterLayout:
             wall_ms=time.time_ns() // 1_000_000,
             random_bytes=os.urandom,
             ignore_formatted=True,
+            add_scram=self._first_users,
         )
 
     def release(self) -> None:

@@ -119,6 +119,13 @@ class SecuredCluster:
             }
         return properties
 
+    def first_users(self) -> list[str]:
+        """Users whose credentials are in the metadata, for `storage format --add-scram`."""
+        security = self.security
+        if not security.has_sasl or security.mechanism == "PLAIN":
+            return []
+        return [f'{security.mechanism}=[name={name},password="{password}"]' for name, password in security.users.items()]
+
     def _broker_login(self) -> str:
         security = self.security
         users = {}

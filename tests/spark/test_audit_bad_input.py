@@ -68,9 +68,9 @@ def test_a_refused_password_is_told_without_the_password(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("properties", "text"), [
-    ("security.protocol=TLS", "is not known"),
-    ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI", "only PLAIN"),
-    ("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN", "no username"),
+    ("security.protocol=TLS", "must be one of PLAINTEXT"),
+    ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI", "must be one of PLAIN, SCRAM"),
+    ("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN", "sasl.jaas.config"),
 ])  # fmt: skip
 def test_settings_that_are_not_supported(tmp_path: Path, properties: str, text: str) -> None:
     (tmp_path / "c.properties").write_text(properties)

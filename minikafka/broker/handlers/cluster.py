@@ -17,6 +17,7 @@ from wire.errors import ErrorCode
 from wire.message import Request
 from wire.messages.add_raft_voter import AddRaftVoterRequest
 from wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 from wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from wire.messages.describe_quorum import DescribeQuorumRequest
@@ -35,6 +36,7 @@ _FORWARDED: tuple[type[Request], ...] = (
     UpdateFeaturesRequest,
     UnregisterBrokerRequest,
     AlterClientQuotasRequest,
+    AlterUserScramCredentialsRequest,
     DescribeQuorumRequest,
     AddRaftVoterRequest,
     RemoveRaftVoterRequest,

@@ -16,6 +16,7 @@ from wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from wire.messages.alter_configs import AlterConfigsRequest
 from wire.messages.alter_partition import AlterPartitionRequest
 from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from wire.messages.broker_registration import BrokerRegistrationRequest
@@ -46,6 +47,7 @@ FORWARDABLE: tuple[Any, ...] = (
     ElectLeadersRequest,
     UpdateFeaturesRequest,
     AlterClientQuotasRequest,
+    AlterUserScramCredentialsRequest,
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
     UnregisterBrokerRequest,

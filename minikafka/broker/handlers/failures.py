@@ -7,6 +7,7 @@ from typing import Any
 from wire.errors import ApiError, ErrorCode
 from wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -114,6 +115,14 @@ def _alter_quotas(request: AlterClientQuotasRequest, version: int, code: ErrorCo
     )
 
 
+def _alter_users(
+    request: AlterUserScramCredentialsRequest, version: int, code: ErrorCode, message: str | None
+) -> AlterUserScramCredentialsResponse:
+    kind = AlterUserScramCredentialsResponse
+    names = dict.fromkeys([change.name for change in request.deletions] + [change.name for change in request.upsertions])
+    return kind(results=[kind.AlterUserScramCredentialsResult(user=name, error_code=code, error_message=message) for name in names])
+
+
 def _describe_partitions(
     request: DescribeTopicPartitionsRequest, version: int, code: ErrorCode, message: str | None
 ) -> DescribeTopicPartitionsResponse:
@@ -133,5 +142,6 @@ _BUILDERS: dict[type, Any] = {
     IncrementalAlterConfigsRequest: _incremental,
     AlterConfigsRequest: _alter_configs,
     AlterClientQuotasRequest: _alter_quotas,
+    AlterUserScramCredentialsRequest: _alter_users,
     DescribeTopicPartitionsRequest: _describe_partitions,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.config_rules import BrokerConfigRules
@@ -87,17 +87,20 @@ class ControllerHost:
         *,
         cluster_id: str,
         features: Mapping[str, int] | None = None,
+        users: Sequence[Any] = (),
         listeners: Callable[[], Mapping[str, tuple[str, int, int]]] | None = None,
         own_incarnation: Callable[[], bytes] | None = None,
     ) -> None:
-        """`features`: levels for a cluster whose log is still empty (bootstrap.checkpoint); `listeners`: this
-        controller's advertised endpoints, asked for when it registers itself; `own_incarnation`: that of the broker in
+        """`features`: levels for a cluster whose log is still empty (bootstrap.checkpoint); `users`: its first
+        credentials; `listeners`: this controller's advertised endpoints, asked for when it registers itself;
+        `own_incarnation`: that of the broker in
         this process, if there is one."""
         self._config = controller_config(config, cluster_id)
         self._environment = environment
         self._raft = raft
         self._metadata = metadata
         self._features = dict(features or DEFAULT_FEATURES)
+        self._users = list(users)
         self._listeners = listeners
         self._own_incarnation = own_incarnation
         self._rules = BrokerConfigRules(config)
@@ -256,7 +259,7 @@ class ControllerHost:
             core.broker_disconnected(own.broker_id, own.epoch, now_ms)
         log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)
         try:
-            bootstrap = core.bootstrap(self._features)
+            bootstrap = core.bootstrap(self._features, self._users)
             self._write(core, bootstrap.records, True)
             self._register_itself(core, now_ms)
         except NotLeader:

@@ -8,7 +8,7 @@ Only `replay` changes the state (apart from sessions, which are not in the log),
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from minikafka.core.controller.brokers import BrokerControl
@@ -18,6 +18,7 @@ from minikafka.core.controller.features import FeatureControl, bootstrap_records
 from minikafka.core.controller.partitions import PartitionControl
 from minikafka.core.controller.quotas import QuotaControl
 from minikafka.core.controller.reassignment import ReassignmentControl
+from minikafka.core.controller.scram import ScramControl
 from minikafka.core.controller.sessions import BrokerSessions
 from minikafka.core.controller.state import UNCLEAN_LEADER_ELECTION, ControllerState, Result
 from minikafka.core.controller.topics import TopicControl
@@ -29,6 +30,7 @@ from wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from wire.messages.alter_configs import AlterConfigsRequest
 from wire.messages.alter_partition import AlterPartitionRequest
 from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from wire.messages.broker_registration import BrokerRegistrationRequest
@@ -75,6 +77,7 @@ class Controller:
         self.brokers = BrokerControl(config, self.state, self.partitions, BrokerSessions(config.broker_session_timeout_ms))
         self.features = FeatureControl(config, self.state)
         self.quotas = QuotaControl(self.state)
+        self.scram = ScramControl(self.state)
         self.reassignments = ReassignmentControl(self.state, self.partitions)
         self.brokers.activate(now_ms, predecessor)
         self._balance_ms: int | None = None
@@ -100,6 +103,7 @@ class Controller:
             AlterConfigsRequest: lambda request, version, now: self.configs.legacy(request),
             UpdateFeaturesRequest: lambda request, version, now: self.features.update(request, version),
             AlterClientQuotasRequest: lambda request, version, now: self.quotas.alter(request),
+            AlterUserScramCredentialsRequest: lambda request, version, now: self.scram.alter(request),
             AlterPartitionReassignmentsRequest: lambda request, version, now: self.reassignments.alter(request),
             ListPartitionReassignmentsRequest: lambda request, version, now: self.reassignments.list(request),
         }
@@ -129,11 +133,11 @@ class Controller:
                 self._unclean_ms = 0
         return delta
 
-    def bootstrap(self, features: Mapping[str, int]) -> Result:
-        """The records a cluster begins with; none when the log has features already."""
+    def bootstrap(self, features: Mapping[str, int], users: Sequence[Any] = ()) -> Result:
+        """The records a cluster begins with; none when the log has features already. `users`: UserScramCredentialRecords."""
         if self.state.image.features:
             return Result()
-        return Result(None, bootstrap_records(features, self._config.min_insync_replicas))
+        return Result(None, bootstrap_records(features, self._config.min_insync_replicas, users))
 
     # -- time ------------------------------------------------------------------------------------------------------
 

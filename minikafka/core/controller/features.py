@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from minikafka.core.controller.config import DEFAULT_FEATURES, ControllerConfig
@@ -16,11 +16,13 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 KRAFT_VERSION = "kraft.version"
 
 
-def bootstrap_records(features: Mapping[str, int], min_insync_replicas: int) -> list[Any]:
-    """The first metadata transaction of a new cluster, as Kafka 4.3 writes it: feature levels, and the cluster's min ISR for ELR."""
+def bootstrap_records(features: Mapping[str, int], min_insync_replicas: int, users: Sequence[Any] = ()) -> list[Any]:
+    """The first metadata transaction of a new cluster, as Kafka 4.3 writes it: feature levels, users' credentials, and the cluster's min
+    ISR for ELR."""
     records: list[Any] = [BeginTransactionRecord(name="Bootstrap records")]
     levels = dict(features) or dict(DEFAULT_FEATURES)
     records.extend(FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items())
+    records.extend(users)
     if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1:
         records.append(
             ConfigRecord(

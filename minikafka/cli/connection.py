@@ -1,0 +1,41 @@
+"""How the clients of a command connect: the properties of `--command-config` and `-X`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+_META = "minikafka.connection"
+
+
+def use_properties(context: click.Context, value: str | tuple[str, ...] | Mapping[str, str]) -> None:
+    """Take the properties of a file (a name), of options (NAME=VALUE) or of a mapping, for every client that the command makes.
+
+    What stands on the command line counts more than what stands in the file. Raises click.BadParameter."""
+    from minikafka.broker.config import ConfigurationError, load_properties
+    from minikafka.client.cluster import default_security
+
+    files, options = context.meta.setdefault(_META, ({}, {}))
+    if isinstance(value, str):
+        try:
+            files.update(load_properties(value))
+        except ConfigurationError as error:
+            raise click.BadParameter(str(error), param_hint="--command-config") from error
+    elif isinstance(value, tuple):
+        for text in value:
+            name, equals, setting = text.partition("=")
+            if not equals or not name.strip():
+                raise click.BadParameter(f"{text.partition('=')[0]!r} is not NAME=VALUE", param_hint="-X")
+            options[name.strip()] = setting.strip()
+    else:
+        options.update(value)
+    token = default_security.set({**files, **options})
+    context.call_on_close(lambda: default_security.reset(token))
+
+
+def properties_in_use() -> Mapping[str, str]:
+    """What `use_properties` has gathered for the command that runs."""
+    from minikafka.client.cluster import default_security
+
+    return default_security.get() or {}
