@@ -20,6 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: runs a headless Chromium (needs chromium and chromedriver)")
     config.addinivalue_line("markers", "prometheus: runs a real Prometheus (Debian's package), only by `pytest -m prometheus`")
     config.addinivalue_line("markers", "interop: longer tests of mixed clusters, only run by `pytest -m interop`")
+    config.addinivalue_line("markers", "security: longer tests of TLS and SASL, only run by `pytest -m security tests/security`")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

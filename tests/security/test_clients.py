@@ -32,10 +32,21 @@ COUNT = 20
 pytestmark = pytest.mark.timeout(60)
 
 
-@pytest.fixture(scope="module", params=KINDS)
+LONG = pytest.mark.security
+PARAMETERS = [pytest.param("ssl", marks=LONG), pytest.param("mtls", marks=LONG), pytest.param("sasl_plaintext", marks=LONG), "sasl_ssl"]
+
+
+@pytest.fixture(scope="module", params=PARAMETERS)
 def broker(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
     with EmbeddedBroker(security=KINDS[request.param], topics={"t": 1}) as made:
         yield made
+
+
+def test_mutual_tls_in_short() -> None:
+    with EmbeddedBroker(security="mtls", topics={"t": 1}) as made:
+        producer = confluent_kafka.Producer(made.client_config("confluent"))
+        producer.produce("t", b"x")
+        assert producer.flush(20) == 0
 
 
 @pytest.fixture(scope="module")
