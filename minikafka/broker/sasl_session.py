@@ -246,7 +246,7 @@ class SaslSession:
         header, position = decode_request_header(frame)
         request = kind.decode(version, frame, position)
         entry = cast(Any, self._dispatcher.entry(kind.API_KEY))
-        entry.count += 1
+        entry.counts[version] += 1
         return RequestContext(entry, connection, self._listener, version, header.correlation_id, header.client_id), request
 
     def _fail(self, context: RequestContext, answer: Response, reason: str) -> None:

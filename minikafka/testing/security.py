@@ -84,9 +84,10 @@ class SecuredCluster:
         broker = authority.issue_cert("127.0.0.1", "localhost", "::1", common_name="broker", organization_name="minikafka tests")
         client = authority.issue_cert("client@localhost", common_name="client", organization_name="minikafka tests")
         authority.cert_pem.write_to_path(str(self.ca))
-        broker.private_key_and_cert_chain_pem.write_to_path(str(self.broker_key))
+        chain = b"".join(part.bytes() for part in broker.cert_chain_pems)
+        self.broker_key.write_bytes(_pkcs8(broker.private_key_pem.bytes()) + chain)
         self.client_certificate.write_bytes(b"".join(part.bytes() for part in client.cert_chain_pems))
-        client.private_key_pem.write_to_path(str(self.client_key))
+        self.client_key.write_bytes(_pkcs8(client.private_key_pem.bytes()))
 
     # -- brokers ---------------------------------------------------------------------------------------------------
 
@@ -189,6 +190,14 @@ class SecuredCluster:
 
     def _password(self, user: str, password: str | None) -> str:
         return self.security.users.get(user, "") if password is None else password
+
+
+def _pkcs8(key: bytes) -> bytes:
+    """A private key (PEM) in the only form that Java reads."""
+    from cryptography.hazmat.primitives import serialization
+
+    loaded = serialization.load_pem_private_key(key, None)
+    return loaded.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 
 
 def jaas_config(mechanism: str, options: Mapping[str, str]) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 from helpers import apache_kafka
 from helpers.apache_kafka import free_ports, run_tool, wait_until
 
+from minikafka.security.client import ClientSecurity
 from minikafka.testing.probe import exchange, metadata
 from wire.errors import WireError
 from wire.messages.describe_quorum import DescribeQuorumRequest
@@ -139,8 +140,11 @@ class MixedCluster:
         *,
         properties: Mapping[str, str] | None = None,
         dynamic: bool = False,
+        security: Mapping[str, str] | None = None,
     ) -> None:
-        """`dynamic`: the quorum's voters are in the log (KIP-853), and `format` is told who they are."""
+        """`dynamic`: the quorum's voters are in the log (KIP-853), and `format` is told who they are. `security`: the client properties
+        with which the helper looks at a cluster whose `properties` secure it."""
+        self.security = ClientSecurity.from_properties(security or {})
         self.directory = directory
         ports = free_ports(2 * len(nodes))
         self.nodes = {
@@ -302,8 +306,10 @@ class MixedCluster:
                 if node.process is not None and node.process.poll() not in (None, -signal.SIGKILL, -signal.SIGTERM, 0, 143):
                     raise RuntimeError(f"node {node.node_id} ended with status {node.process.returncode}\n{node.output[-3000:]}")
             for node in self.nodes.values():
-                if node.node_id in expected and {b.node_id for b in metadata("127.0.0.1", node.port, []).brokers} != expected:
-                    return False
+                if node.node_id in expected:
+                    brokers = metadata("127.0.0.1", node.port, [], 5.0, self.security).brokers
+                    if {broker.node_id for broker in brokers} != expected:
+                        return False
             return True
 
         self.wait_for(agreed, f"brokers {sorted(expected)} to know each other", timeout_s)
@@ -323,7 +329,7 @@ class MixedCluster:
         for node in self.nodes.values():
             if node.running and node.is_broker:
                 with contextlib.suppress(OSError, WireError):
-                    answer = metadata("127.0.0.1", node.port, [topic])
+                    answer = metadata("127.0.0.1", node.port, [topic], 5.0, self.security)
                     return {p.partition_index: (p.leader_id, set(p.isr_nodes)) for p in answer.topics[0].partitions}
         return {}
 
