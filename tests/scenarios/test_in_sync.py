@@ -147,3 +147,17 @@ def test_h22_a_write_that_only_its_leader_had_was_never_committed() -> None:
     assert world.values(2) == world.values(3) == ["m0"]
     world.play("start 1; sync")
     world.agree()
+
+
+def test_a_follower_that_still_has_deleted_records_is_not_in_sync() -> None:
+    """It was killed after the deletion and came back with an older log start. Were it elected, the records would be there again."""
+    world = World(2).play("lead 1 isr 1; produce x5; fetch 2; fetch 2")
+    world.play("decide; fetch 2")
+    assert world[1].partition.isr == (1, 2) and world[1].log.high_watermark == 5
+    world.play("kill 2; lead 1 isr 1")
+    world[1].log.increment_log_start_offset(3)
+    world.play("start 2; ask 2")
+    assert world[1].partition.leading().followers[2].log_end_offset == 5 and world.proposals == []
+    world.play("take 2; fetch 2")
+    assert world[2].log.log_start_offset == 3
+    assert [proposal.isr for _, proposal in world.proposals] == [(1, 2)]

@@ -23,16 +23,21 @@ from wire.records.frame import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from minikafka.broker.config import BrokerConfig
     from minikafka.broker.controller_channel import ControllerChannel
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.replicas import ReplicaManager
+    from storage.log import Log
 
 OFFSETS_TOPIC = "__consumer_offsets"
 #: FindCoordinator waits this long for the offsets topic to come up before it answers COORDINATOR_NOT_AVAILABLE.
 TOPIC_WAIT_MS_MAX = 3000
 LOAD_CHUNK_BYTES = 1 << 20
+#: Records that are replayed in one turn of the loop: some milliseconds.
+LOAD_STEP_RECORDS = 500
 logger = logging.getLogger("minikafka.group")
 
 
@@ -43,6 +48,19 @@ def partition_for_key(key: str, partitions: int) -> int:
     for position in range(0, len(encoded), 2):
         value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
     return (value & 0x7FFFFFFF) % partitions
+
+
+class _Load:
+    """A partition that is being replayed; `deleted` are topics that went meanwhile."""
+
+    __slots__ = ("deleted", "next", "records", "shard", "started_ms")
+
+    def __init__(self, shard: GroupShard, started_ms: int) -> None:
+        self.shard = shard
+        self.started_ms = started_ms
+        self.records = 0
+        self.deleted: list[str] = []
+        self.next: asyncio.Handle | None = None
 
 
 class GroupHost:
@@ -65,7 +83,7 @@ class GroupHost:
         self._metadata = metadata
         self._controller = controller
         self._shards: dict[int, GroupShard] = {}
-        self._loading: set[int] = set()
+        self._loads: dict[int, _Load] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._creation: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -91,7 +109,7 @@ class GroupHost:
             self._expiry.cancel()
         if self._creation is not None:
             self._creation.cancel()
-        for index in list(self._shards):
+        for index in [*self._shards, *self._loads]:
             self._resign(index)
 
     # -- which shard -----------------------------------------------------------------------------------------------
@@ -111,7 +129,7 @@ class GroupHost:
 
     def shards(self) -> list[GroupShard]:
         """The shards in partition order; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
-        if self._loading:
+        if self._loads:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return [self._shards[index] for index in sorted(self._shards)]
 
@@ -125,7 +143,7 @@ class GroupHost:
         index = self.partition_of(group_id)
         if index is None:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if index in self._loading:
+        if index in self._loads:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         shard = self._shards.get(index)
         if shard is None:
@@ -186,6 +204,8 @@ class GroupHost:
             for index, shard in list(self._shards.items()):
                 shard.partitions_deleted(deleted)
                 self.run_effects(index, shard)
+            for load in self._loads.values():
+                load.deleted += deleted
 
     def _leadership_changed(self, index: int, leader_epoch: int, is_leader: bool) -> None:
         self._resign(index)
@@ -193,6 +213,9 @@ class GroupHost:
             self._load(index)
 
     def _resign(self, index: int) -> None:
+        load = self._loads.pop(index, None)
+        if load is not None and load.next is not None:
+            load.next.cancel()
         shard = self._shards.pop(index, None)
         timer = self._timers.pop(index, None)
         if timer is not None:
@@ -203,41 +226,59 @@ class GroupHost:
                 reply.respond(response)
 
     def _load(self, index: int) -> None:
+        """Replay the partition. A long one is replayed in steps between which the loop works on: a coordinator of a million offsets would
+        else be silent for longer than its session."""
         partition = self._replicas.partition(OFFSETS_TOPIC, index)
         if partition is None:
             return
-        self._loading.add(index)
-        clock = self._environment.clock
-        started_ms, records = clock.now_ms(), 0
-        shard = GroupShard(self._group_config, self._new_uuid, self._wall_ms)
+        load = self._loads[index] = _Load(GroupShard(self._group_config, self._new_uuid, self._wall_ms), self._environment.clock.now_ms())
+        self._go_on(index, load, self._steps(load, partition.log))
+
+    def _go_on(self, index: int, load: _Load, steps: Iterator[None]) -> None:
         try:
-            log = partition.log
-            offset = log.log_start_offset
-            while offset < log.log_end_offset:
-                result = log.read(offset, LOAD_CHUNK_BYTES, end_offset=log.log_end_offset)
-                with log.disk("load the groups"):
-                    data = result.slice.read() if result is not None else b""
-                if not data:
-                    break
-                for batch in iterate_batches(memoryview(data)):
-                    offset = batch.next_offset
-                    if batch.is_control:
-                        continue
-                    for record in batch.records():
-                        records += 1
-                        self._replay(shard, record)
+            for _ in steps:
+                load.next = self._environment.loop.call_soon(self._go_on, index, load, steps)
+                return
         except StorageError as error:
             # The directory is offline now; another broker will lead the partition and load its groups.
             logger.error("%s-%d cannot be loaded: %s", OFFSETS_TOPIC, index, error)
+            del self._loads[index]
             return
-        finally:
-            self._loading.discard(index)
-        shard.loaded(clock.now_ms())
-        self._shards[index] = shard
-        if records:
-            elapsed_ms = clock.now_ms() - started_ms
-            logger.info("loaded %d group records of %s-%d in %d ms", records, OFFSETS_TOPIC, index, elapsed_ms)
+        except BaseException:
+            del self._loads[index]
+            raise
+        self._loaded(index, load)
+
+    def _loaded(self, index: int, load: _Load) -> None:
+        del self._loads[index]
+        now_ms = self._environment.clock.now_ms()
+        shard = self._shards[index] = load.shard
+        shard.loaded(now_ms)
+        if load.deleted:
+            shard.partitions_deleted(load.deleted)
+        if load.records:
+            logger.info("loaded %d group records of %s-%d in %d ms", load.records, OFFSETS_TOPIC, index, now_ms - load.started_ms)
         self.run_effects(index, shard)
+
+    def _steps(self, load: _Load, log: Log) -> Iterator[None]:
+        """Raises StorageError."""
+        offset, due = log.log_start_offset, LOAD_STEP_RECORDS
+        while offset < log.log_end_offset:
+            result = log.read(offset, LOAD_CHUNK_BYTES, end_offset=log.log_end_offset)
+            with log.disk("load the groups"):
+                data = result.slice.read() if result is not None else b""
+            if not data:
+                break
+            for batch in iterate_batches(memoryview(data)):
+                offset = batch.next_offset
+                if batch.is_control:
+                    continue
+                for record in batch.records():
+                    load.records += 1
+                    self._replay(load.shard, record)
+                if load.records >= due:
+                    due = load.records + LOAD_STEP_RECORDS
+                    yield
 
     @staticmethod
     def _replay(shard: GroupShard, record: Record) -> None:

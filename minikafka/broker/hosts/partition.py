@@ -191,7 +191,8 @@ class Partition:
         leader = self.leading()
         if leader.fetched(broker_id, offset, log_start_offset, broker_epoch, now_ms):
             self.high_watermark_moved()
-        if broker_id not in leader.isr.maximal:
+        # One that has not let go of deleted records yet, for its checkpoint was older than the deletion, would bring them back as leader.
+        if broker_id not in leader.isr.maximal and (log_start_offset < 0 or log_start_offset >= self.log.log_start_offset):
             proposal = leader.expansion(broker_id)
             if proposal is not None:
                 self._manager.propose(self, proposal)
