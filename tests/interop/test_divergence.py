@@ -48,7 +48,7 @@ def test_a_leader_that_died_with_records_of_its_own_cuts_them(leader: str, tmp_p
         assert values[-10:] == [b"after-%d" % number for number in range(10)]
         # A fetch that was under way may have brought the first of them.
         assert len(values) < 160
-        assert re.search(rf"[Tt]runcat.*t-{partition}|t-{partition}: truncated from", cluster.nodes[2].output)
+        assert re.search(rf"[Tt]runcat.*t-{partition}|t-{partition}: in epoch \d+ truncated from", cluster.nodes[2].output)
         assert not cluster.errors(), "\n".join(cluster.errors())
         for node_id in (3, 2, 1):
             cluster.stop(node_id)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.config_rules import BrokerConfigRules
+from minikafka.broker.hosts.change_lines import BALANCE, change_lines, reason_of
 from minikafka.broker.hosts.raft import NotLeader
 from minikafka.broker.metrics.durations import Durations
 from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES, ControllerConfig
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.raft import RaftHost
-    from minikafka.core.metadata.delta import MetadataDelta
 
 log = logging.getLogger(__name__)
 
@@ -53,21 +53,6 @@ def controller_config(config: Any, cluster_id: str) -> ControllerConfig:
         leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
         unclean_leader_election_interval_ms=config.unclean_leader_election_interval_ms,
     )
-
-
-def _tell(delta: MetadataDelta) -> None:
-    """Log what became of brokers, and how many partitions changed with them."""
-    for broker_id, broker in delta.changed_brokers.items():
-        before = delta.base.brokers.get(broker_id)
-        partitions = sum(len(topic.changed) for topic in delta.changed_topics.values())
-        if broker is None:
-            log.info("broker %d is no longer registered", broker_id)
-        elif before is None or before.epoch != broker.epoch:
-            log.info("broker %d registered with broker epoch %d", broker_id, broker.epoch)
-        elif before.fenced != broker.fenced:
-            log.info("broker %d is %s; %d partitions change", broker_id, "fenced" if broker.fenced else "unfenced", partitions)
-        elif broker.in_controlled_shutdown and not before.in_controlled_shutdown:
-            log.info("broker %d shuts down; %d partitions change", broker_id, partitions)
 
 
 class ControllerHost:
@@ -115,6 +100,7 @@ class ControllerHost:
         #: How long decisions take; in the turn of the loop in which their requests come, so that none waits in a queue.
         self.decisions = Durations(environment.monotonic_s)
         self.activations = 0
+        self._silence = f"nothing was heard of it for {config.broker_session_timeout_ms} ms (broker.session.timeout.ms)"
         raft.subscribe(self)
 
     @property
@@ -143,7 +129,7 @@ class ControllerHost:
                 result = core.handle(request, version, self._environment.clock.now_ms())
                 # An upgrade of kraft.version has put its own batch into the log.
                 core.state.next_offset = self._raft.log_end_offset
-                last = self._write(core, result.records, result.atomic)
+                last = self._write(core, result.records, result.atomic, reason_of(request) if result.records else "")
         except NotLeader:
             self._deactivate()
             respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This controller has just lost its office."))
@@ -188,8 +174,17 @@ class ControllerHost:
                 core.broker_disconnected(broker_id, epoch, self._environment.clock.now_ms())
                 self._arm()
 
-    def _write(self, core: Controller, records: list[Any], atomic: bool) -> int:
-        """Append and replay; the offset that must be committed before anybody is told. Raises NotLeader."""
+    def _why_silent(self, broker_id: int) -> str:
+        """Why a broker's session ends."""
+        _, connection = self._heartbeat_connections.get(broker_id, (0, None))
+        return "its connection closed and it did not come back" if getattr(connection, "closed", False) else self._silence
+
+    def _write(
+        self, core: Controller, records: list[Any], atomic: bool, why: str = "", why_fenced: Callable[[int], str] | None = None
+    ) -> int:
+        """Append and replay; the offset that must be committed before anybody is told. `why` goes into the log, `why_fenced` for brokers
+        that are fenced. Raises NotLeader."""
+        told: list[tuple[int, str]] = []
         step = len(records) if atomic else RECORDS_PER_BATCH
         for start in range(0, len(records), step or 1):
             batch = records[start : start + step]
@@ -200,7 +195,9 @@ class ControllerHost:
             last = self._raft.append(framed, epoch=self._epoch)
             # The log may have put a control batch in between (a change of voters).
             base = last - len(batch) + 1
-            _tell(core.replay([record for record, _ in fitting], base))
+            told += change_lines(core.replay([record for record, _ in fitting], base), why, why_fenced)
+        for level, line in told:
+            log.log(level, "%s", line)
         return core.state.next_offset - 1
 
     # -- answers ---------------------------------------------------------------------------------------------------
@@ -324,7 +321,7 @@ class ControllerHost:
             return
         try:
             for records in core.on_deadline(self._environment.clock.now_ms()):
-                self._write(core, records, False)
+                self._write(core, records, False, BALANCE, self._why_silent)
         except NotLeader:
             self._deactivate()
             return

@@ -414,14 +414,15 @@ class Fetcher:
         before = log.log_end_offset
         if found.offset < log.high_watermark:
             logger.warning(
-                "%s: truncating below the high watermark %d to %d: the leader lost committed records (unclean election?)",
-                partition, log.high_watermark, found.offset,
+                "%s: in epoch %d truncating below the high watermark %d to %d: the leader lost committed records (unclean election?)",
+                partition, state.epoch, log.high_watermark, found.offset,
             )  # fmt: skip
         log.truncate_to(found.offset, self._clock.wall_ms())
         partition.count_truncation("diverging_epoch", before - log.log_end_offset)
         logger.info(
-            "%s: truncated from %d to %d, because epoch %d ends at %d on leader broker %d (%d records were never committed)",
-            partition, before, log.log_end_offset, leader_epoch, leader_end_offset, self.leader_id, before - log.log_end_offset,
+            "%s: in epoch %d truncated from %d to %d, because epoch %d ends at %d on leader broker %d (%d were never committed)",
+            partition, state.epoch, before, log.log_end_offset, leader_epoch, leader_end_offset, self.leader_id,
+            before - log.log_end_offset,
         )  # fmt: skip
         self._manager.replicas.fetches.wake(partition.key)
 
@@ -455,7 +456,10 @@ class Fetcher:
         try:
             latest = await self._ask_offset(state, LATEST_TIMESTAMP)
             if latest < log.log_end_offset:
-                logger.warning("%s: the leader ends at %d, this log at %d: truncating", partition, latest, log.log_end_offset)
+                logger.warning(
+                    "%s: in epoch %d truncated from %d to %d, because leader broker %d ends there",
+                    partition, state.epoch, log.log_end_offset, latest, self.leader_id,
+                )  # fmt: skip
                 before = log.log_end_offset
                 log.truncate_to(latest, self._clock.wall_ms())
                 partition.count_truncation("out_of_range", before - log.log_end_offset)
@@ -463,8 +467,9 @@ class Fetcher:
                 earliest = await self._ask_offset(state, EARLIEST_TIMESTAMP)
                 if earliest > log.log_end_offset:
                     logger.warning(
-                        "%s: the leader begins at %d, this log ends at %d: starting there", partition, earliest, log.log_end_offset
-                    )
+                        "%s: in epoch %d truncated wholly, because leader broker %d begins at %d and this log ends at %d before",
+                        partition, state.epoch, self.leader_id, earliest, log.log_end_offset,
+                    )  # fmt: skip
                     held = log.log_end_offset - log.log_start_offset
                     log.truncate_fully_and_start_at(earliest, self._clock.wall_ms())
                     partition.count_truncation("start_moved", held)

@@ -377,7 +377,8 @@ class RaftHost:
         finally:
             self._running = False
         if not self._halted:
-            self.figures.note_role(quorum.role, self._now())
+            if self.figures.note_role(quorum.role, self._now()):
+                logger.info("epoch %d of the metadata quorum: this node stands for election, because %s", quorum.epoch, self.figures.why)
             self._sync_soon()
             self._arm()
             self._state_changed.set()

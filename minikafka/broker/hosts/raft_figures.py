@@ -25,6 +25,8 @@ class RaftFigures:
         #: (end offset, when it was appended) of what this leader has not seen committed.
         self._uncommitted: deque[tuple[int, int]] = deque(maxlen=UNCOMMITTED_KEPT)
         self._election_ms: int | None = None
+        #: Why the next election would begin.
+        self.why = "there is no leader"
 
     def note_appended(self, records: int, end_offset: int, now_ms: int) -> None:
         """This leader has appended a batch."""
@@ -37,16 +39,21 @@ class RaftFigures:
         while uncommitted and uncommitted[0][0] <= offset:
             self.commit_latency.record(now_ms - uncommitted.popleft()[1], now_ms)
 
-    def note_role(self, role: Role, now_ms: int) -> None:
-        """An election begins when this node stands for one, and ends with a leader."""
-        if isinstance(role, (Prospective, Candidate)):
-            if self._election_ms is None:
-                self._election_ms = now_ms
+    def note_role(self, role: Role, now_ms: int) -> bool:
+        """An election begins when this node stands for one, and ends with a leader; whether one has begun."""
+        begins = isinstance(role, (Prospective, Candidate)) and self._election_ms is None
+        if begins:
+            self._election_ms = now_ms
         elif isinstance(role, (Leader, Follower)) and self._election_ms is not None:
             self.election_latency.record(now_ms - self._election_ms, now_ms)
             self._election_ms = None
+        if isinstance(role, Follower):
+            self.why = f"leader {role.leader_id} is gone or silent"
+        elif not isinstance(role, (Prospective, Candidate)):
+            self.why = "there is no leader"
         if not isinstance(role, Leader) and self._uncommitted:
             self._uncommitted.clear()
+        return begins
 
 
 def state_of(quorum: Quorum) -> str:

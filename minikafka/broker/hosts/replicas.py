@@ -285,6 +285,12 @@ class ReplicaManager:
     ) -> None:
         was_leader = partition.is_leader
         if registration.leader == self.broker_id:
+            known = None if partition.leader is None or registration.leader_epoch != partition.leader_epoch else partition.leader.isr
+            if known is not None and registration.partition_epoch > known.partition_epoch:
+                pending = known.pending
+                asked = pending is not None and set(pending.isr) == set(registration.isr)
+                why = "as this leader asked" if asked else "by the controller's decision"
+                self._note_isr(partition, known.committed, registration.isr, registration.partition_epoch, why)
             self.fetchers.unfollow(partition)
             try:
                 is_new = partition.make_leader(registration, self.min_isr(partition.topic, registration, image), self._clock.now_ms())
@@ -400,12 +406,7 @@ class ReplicaManager:
         if leader is None or leader.leader_epoch != proposal.leader_epoch or leader.isr.pending is not proposal:
             return
         if error is ErrorCode.NONE:
-            before = leader.isr.committed
-            if set(isr) - set(before):
-                self.isr_expands += 1
-            if set(before) - set(isr):
-                self.isr_shrinks += 1
-            logger.info("%s: in-sync replicas %s -> %s (partition epoch %d)", partition, list(before), list(isr), partition_epoch)
+            self._note_isr(partition, leader.isr.committed, isr, partition_epoch, "as this leader asked")
             if leader.committed(isr, partition_epoch, self._clock.now_ms(), is_answer=True):
                 partition.high_watermark_moved()
             else:
@@ -413,9 +414,23 @@ class ReplicaManager:
             return
         outcome = leader.refused(proposal, error)
         self.isr_refusals += 1
-        logger.info("%s: in-sync replicas %s refused: %s (%s)", partition, list(proposal.isr), error.name, outcome.value)
+        logger.info(
+            "%s: in epoch %d the in-sync replicas %s are refused: %s (%s)",
+            partition, partition.leader_epoch, list(proposal.isr), error.name, outcome.value,
+        )  # fmt: skip
         if outcome is AlterOutcome.RETRY:
             self._environment.loop.call_later(ALTER_RETRY_S, self._propose_again, partition, proposal)
+
+    def _note_isr(self, partition: Partition, before: tuple[int, ...], now: tuple[int, ...], partition_epoch: int, why: str) -> None:
+        """The in-sync set has changed; told once, whether the controller's answer or the metadata brings the news first."""
+        if set(before) == set(now):
+            return
+        self.isr_expands += bool(set(now) - set(before))
+        self.isr_shrinks += bool(set(before) - set(now))
+        logger.info(
+            "%s: in epoch %d the in-sync replicas are %s after %s, %s (partition epoch %d)",
+            partition, partition.leader_epoch, list(now), list(before), why, partition_epoch,
+        )  # fmt: skip
 
     def _propose_again(self, partition: Partition, proposal: IsrProposal) -> None:
         if not self._stopping and partition.leader is not None and partition.leader.isr.pending is proposal:
@@ -427,7 +442,10 @@ class ReplicaManager:
             if partition.leader is not None:
                 proposal = partition.leader.shrinkage(now_ms)
                 if proposal is not None:
-                    logger.info("%s: proposing in-sync replicas %s, the others lag", partition, list(proposal.isr))
+                    logger.info(
+                        "%s: in epoch %d proposing in-sync replicas %s, because the others have not caught up for %d ms",
+                        partition, partition.leader_epoch, list(proposal.isr), self.lag_ms_max,
+                    )  # fmt: skip
                     self.propose(partition, proposal)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
