@@ -65,7 +65,7 @@ FINDINGS_SHOWN_MAX = 20
     default=None,
     help="Directory for report.json, report.html, summary.md, junit.xml, metrics.prom and Parquet tables.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json", "jsonl"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
 @click.option("--quiet", is_flag=True, help="Only the verdict line.")
 def audit(
     log_dirs: tuple[str, ...],
@@ -221,8 +221,10 @@ def _progress(done: int, planned: int) -> None:
 def _show(report: dict[str, Any], output: str, quiet: bool) -> None:
     from minikafka.spark import report as reporting
 
-    if output == "json":
-        click.echo(json.dumps(report, indent=1))
+    if output in ("json", "yaml"):
+        from minikafka.cli.common import emit_one
+
+        emit_one(report, output)
         return
     if output == "jsonl":
         for finding in report["findings"]:

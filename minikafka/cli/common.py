@@ -66,12 +66,16 @@ def command_config_option(command: Command) -> Command:
     )(command)
 
 
+#: What every command that shows something can say it in.
+OUTPUTS = ("table", "wide", "json", "jsonl", "yaml")
+
+
 def output_option(command: Command) -> Command:
     """`-o table|wide|json|jsonl|yaml`."""
     return click.option(
         "--output",
         "-o",
-        type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]),
+        type=click.Choice(OUTPUTS),
         default="table",
         show_default=True,
         help="Format of the result.",
@@ -138,6 +142,14 @@ def emit(rows: Iterable[Mapping[str, Any]], output: str, columns: Sequence[str])
             click.echo(json.dumps(row, default=str))
     else:
         click.echo(table(found, columns), nl=False)
+
+
+def emit_one(row: Mapping[str, Any], output: str) -> None:
+    """Print one object that is no row of a table: json (indented), jsonl (a line) or yaml."""
+    if output == "yaml":
+        click.echo("---\n" + to_yaml(row), nl=False)
+    else:
+        click.echo(json.dumps(row, indent=1 if output == "json" else None, default=str))
 
 
 def to_yaml(value: Any, indent: str = "") -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import bootstrap_option, command_config_option, run, traceback_option
+from minikafka.cli.common import OUTPUTS, bootstrap_option, command_config_option, run, to_yaml, traceback_option
 from minikafka.client.errors import ClientError
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 @click.option(
     "--output",
     "-o",
-    type=click.Choice(["table", "json", "jsonl"]),
+    type=click.Choice(OUTPUTS),
     default=None,
-    help="json and jsonl: objects; table: one record a line with everything.",
+    help="json, jsonl, yaml: objects; table, wide: one record a line with everything.",
 )
 @click.option("--rack", default="", help="Read from the replica in this rack.")
 @traceback_option
@@ -155,13 +155,21 @@ def _formatter(options: dict[str, Any]) -> Callable[[ConsumedRecord, int], str]:
         return lambda record, number: (
             (("," if number else "[") + "\n  " if lead else "") + json.dumps(_as_dict(record)) + ("" if lead else "\n")
         )
-    if options["output"] == "table":
+    if options["output"] == "yaml":
+        return lambda record, number: to_yaml([_as_dict(record)])
+    if options["output"] in ("table", "wide"):
         return lambda record, number: (
             f"{record.topic}-{record.partition}@{record.offset}  {_time(record.timestamp)}  "
-            f"{_text(record.key) if record.key is not None else '-'}  {_text(record.value) if record.value is not None else '-'}\n"
+            f"{_text(record.key) if record.key is not None else '-'}  {_text(record.value) if record.value is not None else '-'}"
+            f"{_more(record) if options['output'] == 'wide' else ''}\n"
         )
     template = options["template"] or DEFAULT_FORMAT
     return lambda record, number: _render(template, record)
+
+
+def _more(record: ConsumedRecord) -> str:
+    headers = ",".join(f"{name}={_text(value)}" for name, value in record.headers) or "-"
+    return f"  headers {headers}  epoch {record.leader_epoch}"
 
 
 def _render(template: str, record: ConsumedRecord) -> str:

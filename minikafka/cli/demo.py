@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import csv
+import importlib.util
 import random
 import shutil
 import sys
@@ -38,6 +39,9 @@ ORPHANS = 5
 @click.option("--seed", default=None, type=int, help="Seed of the table's contents.")
 def demo(rows: int, engine: str, keep: bool, seed: int | None) -> None:
     """Three brokers, a bulk load, a killed leader, and a proof that nothing acknowledged was lost."""
+    if importlib.util.find_spec("pyarrow") is None:
+        click.echo("error: the demo loads a table with pyarrow, which is not installed: pip install 'minikafka[spark]'", err=True)
+        sys.exit(2)
     story = Story(Console(highlight=False, soft_wrap=True))
     directory = Path(tempfile.mkdtemp(prefix="minikafka-demo-"))
     try:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from minikafka.cli.common import emit_one
+
 if TYPE_CHECKING:
     from minikafka.cli.dump_files import DumpOptions, Problems
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--share-group-state-decoder", "decoder", flag_value="share", help="Decode records of __share_group_state.")
 @click.option("--skip-record-metadata", is_flag=True, help="Print only keys and values of records.")
 @click.option("--max-bytes", type=click.IntRange(1), default=None, help="Read at most this many bytes of each .log file.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "jsonl"]), default="text", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "jsonl", "yaml"]), default="text", show_default=True)
 def dump_log(files: str, print_data_log: bool, deep_iteration: bool, index_sanity_check: bool, verify_index_only: bool, decoder: str | None,
              skip_record_metadata: bool, max_bytes: int | None, output: str) -> None:  # fmt: skip
     """Print log segments, indexes, snapshots and checkpoints. Exit status 1 when a file is damaged or an index is wrong."""
@@ -75,7 +77,7 @@ def _print_json(path: str, options: DumpOptions, problems: Problems, output: str
         rows = [
             dict(zip(parts[::2], map(_number, parts[1::2]), strict=False)) for line in lines if (parts := line.replace(":", "").split())
         ]
-        click.echo(json.dumps({"file": path, "entries": rows}, indent=1 if output == "json" else None))
+        emit_one({"file": path, "entries": rows}, output)
         return
     batches = []
     for item in read_log(path, options):
@@ -88,8 +90,8 @@ def _print_json(path: str, options: DumpOptions, problems: Problems, output: str
             click.echo(json.dumps({"file": path, **json_item(item, options)}))
         else:
             batches.append(json_item(item, options))
-    if output == "json":
-        click.echo(json.dumps({"file": path, "batches": batches}, indent=1))
+    if output in ("json", "yaml"):
+        emit_one({"file": path, "batches": batches}, output)
 
 
 def _number(text: str) -> int | str | None:

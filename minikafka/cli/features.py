@@ -169,11 +169,19 @@ def version_mapping(release_version: str | None, output: str) -> None:
 
 @features.command("feature-dependencies")
 @_feature_option
-def feature_dependencies(pairs: tuple[str, ...]) -> None:
+@output_option
+def feature_dependencies(pairs: tuple[str, ...], output: str) -> None:
     """What levels of other features a level needs."""
     levels: dict[str, Any] = _levels(pairs, None)
     if not levels:
         raise click.UsageError("say which: --feature NAME=LEVEL")
+    if output != "table":
+        rows = [
+            {"feature": name, "level": level, "needs": dict(DEPENDENCIES.get((name, level), ()))}
+            for name, level in levels.items()
+        ]
+        emit(rows, output, ["feature", "level"])
+        return
     for name, level in levels.items():
         shown = f" ({release_name(level)})" if name == METADATA_VERSION else ""
         needed = DEPENDENCIES.get((name, level), ())

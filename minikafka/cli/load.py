@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 @click.option("--job-id", default="", help="Name the load; the same command with the same name goes on where it stopped [default: random].")
 @click.option("--throttle", type=click.IntRange(0), default=0, metavar="BYTES", help="At most so many bytes a second, all tasks together.")
 @click.option("--dry-run", is_flag=True, help="Read, partition and encode, but send nothing.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
 def load(
     table: str,
     bootstrap: str,
@@ -129,7 +128,12 @@ def load(
         _fail(str(error), 1)
     finally:
         driver.close()
-    click.echo(json.dumps(_as_dict(report)) if output == "json" else _line(report, dry_run))
+    if output in ("table", "wide"):
+        click.echo(_line(report, dry_run))
+    else:
+        from minikafka.cli.common import emit_one
+
+        emit_one(_as_dict(report), output)
 
 
 def _fail(text: str, status: int) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from minikafka.cli.common import bootstrap_option, command_config_option, run, traceback_option
+from minikafka.cli.common import OUTPUTS, bootstrap_option, command_config_option, run, traceback_option
 from minikafka.client.errors import ClientError
 
 
@@ -50,7 +50,7 @@ from minikafka.client.errors import ClientError
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["none", "table", "wide", "json", "jsonl", "yaml"]),
+    type=click.Choice(["none", *OUTPUTS]),
     default="none",
     show_default=True,
     help="Where each record went.",

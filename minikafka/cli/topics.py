@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -120,8 +119,23 @@ async def _describe(admin: Admin, names: tuple[str, ...], output: str, options: 
             _print(topic, chosen, overrides, header=not options["health"])
         else:
             rows.append(_as_dict(topic, chosen, overrides))
-    if output != "table":
-        click.echo(json.dumps(rows, indent=2) if output == "json" else "\n".join(json.dumps(row) for row in rows))
+    if output == "wide":
+        emit(await _with_offsets(admin, rows), "table", WIDE_COLUMNS)
+    elif output != "table":
+        emit(rows, output, [])
+
+
+async def _with_offsets(admin: Admin, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row a partition, with its offsets where it has a leader."""
+    rows = [{"topic": topic["topic"], **partition} for topic in topics for partition in topic["partitions"]]
+    led = [(row["topic"], row["partition"]) for row in rows if row["leader"] >= 0]
+    starts, ends = await admin.list_offsets(dict.fromkeys(led, "earliest")), await admin.list_offsets(dict.fromkeys(led, "latest"))
+    for row in rows:
+        key = (row["topic"], row["partition"])
+        row |= {name: ",".join(map(str, row[name])) or "-" for name in ("replicas", "isr", "offline")}
+        row["log_start_offset"] = starts[key].offset if key in starts else None
+        row["high_watermark"] = ends[key].offset if key in ends else None
+    return rows
 
 
 def _is_chosen(partition: PartitionDescription, health: str | None, min_isr: int) -> bool:
@@ -192,4 +206,5 @@ async def _alter(admin: Admin, names: tuple[str, ...], output: str, options: dic
         await admin.create_partitions(name, options["partitions"])
 
 
+WIDE_COLUMNS = ("topic", "partition", "leader", "leader_epoch", "replicas", "isr", "offline", "log_start_offset", "high_watermark")
 _ACTIONS = {"create": _create, "list": _list, "describe": _describe, "delete": _delete, "alter": _alter}
