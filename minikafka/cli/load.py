@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import command_config_option
+from minikafka.cli.load_files import FilesWanted, files_options
 
 if TYPE_CHECKING:
     from minikafka.spark.load import LoadOptions, LoadReport
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--partition", "partition_column", default="", help="Column of the partition [default: by the key].")
 @click.option("--partitioner", type=click.Choice(["murmur2", "crc32"]), default="murmur2", show_default=True, help="Kafka's, librdkafka's.")
 @click.option("--partitions", type=click.IntRange(0), default=0, help="Create the topic with this many partitions when it is missing.")
-@click.option("--replication-factor", type=int, default=-1, help="For --partitions [default: the broker's].")
+@click.option("--replication-factor", type=int, default=-1, help="For --partitions [default: the broker's; with --to-files up to 3].")
 @click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True)
 @click.option(
     "--batch-size",
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
 @click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes a unit of work.")
 @click.option("--job-id", default="", help="Name the load; the same command with the same name goes on where it stopped [default: random].")
 @click.option("--throttle", type=click.IntRange(0), default=0, metavar="BYTES", help="At most so many bytes a second, all tasks together.")
-@click.option("--dry-run", is_flag=True, help="Read, partition and encode, but send nothing.")
+@click.option("--dry-run", is_flag=True, help="Read, partition and encode, but send or write nothing.")
+@files_options
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
 def load(
     table: str,
@@ -75,11 +77,19 @@ def load(
     job_id: str,
     throttle: int,
     dry_run: bool,
+    to_files: str | None,
+    nodes: tuple[str, ...],
+    node_count: int,
+    configs: tuple[str, ...],
+    cluster_id: str,
     output: str,
 ) -> None:
     """Load TABLE (a file, a directory or a pattern) into a topic with acks=all, each row exactly once.
 
-    Exit status: 0 every row was acknowledged, 1 some were not, 2 usage or an unreadable table.
+    With --to-files no broker is needed: DIR becomes a new cluster that holds the topic, one directory a node with its server.properties
+    and every replica, to be opened by `minikafka start` and by Apache Kafka. `minikafka verify-files DIR` checks it.
+
+    Exit status: 0 every row was acknowledged (or written), 1 some were not, 2 usage or an unreadable table.
     """
     try:
         import pyarrow  # noqa: F401
@@ -116,6 +126,10 @@ def load(
         bytes_per_second=throttle,
         security=security,
     )
+    if to_files is not None or nodes or configs or cluster_id:
+        files = FilesWanted(to_files, nodes, node_count, replication_factor, configs, cluster_id)
+        files.run(table, options, lambda: _engine(engine, master, processes), output)
+        return
     driver = _engine(engine, master, processes)
     try:
         if format_name in {None, "parquet", "csv", "jsonl"}:

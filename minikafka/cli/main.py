@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "topics": ("minikafka.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
     "verifiable-consumer": ("minikafka.cli.verifiable", "verifiable_consumer", "Read and report, as JSON lines."),
     "verifiable-producer": ("minikafka.cli.verifiable", "verifiable_producer", "Write and report, as JSON lines."),
+    "verify-files": ("minikafka.cli.load_files", "verify_files", "Check what load --to-files has written."),
 }
 
 

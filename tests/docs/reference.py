@@ -17,7 +17,8 @@ GROUPS: dict[str, list[str]] = {
     "Records": ["produce", "consume", "console-producer", "console-consumer", "get-offsets", "delete-records"],
     "Topics, groups, configurations": ["topics", "configs", "consumer-groups", "leader-election", "reassign-partitions"],
     "Prove, load, measure": [
-        "audit", "load", "verifiable-producer", "verifiable-consumer", "producer-perf-test", "consumer-perf-test", "bench", "sim",
+        "audit", "load", "verify-files", "verifiable-producer", "verifiable-consumer", "producer-perf-test", "consumer-perf-test", "bench",
+        "sim",
     ],
     "Shell": ["completion", "install-shims"],
 }  # fmt: skip

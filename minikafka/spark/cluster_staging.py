@@ -1,0 +1,87 @@
+"""Where a load to files works until it is done: beside its target, hidden, published by one rename."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+
+from minikafka.spark.cluster_runs import MARK
+from minikafka.spark.cluster_segments import FilesFailed
+
+
+def check_target(directory: str) -> None:
+    """Raises FilesFailed unless there is nothing at `directory`, or an empty directory."""
+    if os.path.lexists(directory) and not os.path.isdir(directory):
+        raise FilesFailed(f"{directory} is a file; give a directory that does not exist yet")
+    if os.path.isdir(directory) and os.listdir(directory):
+        raise FilesFailed(f"{directory} is not empty; give another directory, or remove it first")
+
+
+def sync_directory(path: str) -> None:
+    """Names in it are durable afterwards."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Staging:
+    """A hidden directory beside the target, on the same file system: `runs`, `segments`, and at last `cluster`, which becomes the target.
+
+    Its owner holds a lock; what a driver that was killed left behind is removed by the next one for the same target.
+    """
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.job = secrets.token_hex(8)
+        self._parent, name = os.path.split(target)
+        self._prefix = f".{name}.load-"
+        self.path = f"{self._parent}/{self._prefix}{self.job}"
+        self._lock = -1
+
+    def __enter__(self) -> Staging:
+        try:
+            os.makedirs(self._parent, exist_ok=True)
+            self._remove_abandoned()
+            os.mkdir(self.path)
+            self._lock = os.open(f"{self.path}/{MARK}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            os.write(self._lock, self.job.encode())
+            for name in ("runs", "segments"):
+                os.mkdir(f"{self.path}/{name}")
+        except OSError as error:
+            raise FilesFailed(f"cannot write beside {self.target}: {error.strerror} ({error.filename})") from error
+        return self
+
+    def publish(self, root: str) -> None:
+        """`root` becomes the target, whole or not at all. Raises FilesFailed when something is there now."""
+        check_target(self.target)
+        try:
+            os.rename(root, self.target)
+        except OSError as error:
+            raise FilesFailed(f"cannot publish {self.target}: {error.strerror}") from error
+        sync_directory(self._parent)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+        if isinstance(error, OSError):
+            raise FilesFailed(f"cannot write {error.filename or self.target}: {error.strerror}") from error
+
+    def _remove_abandoned(self) -> None:
+        for name in os.listdir(self._parent):
+            if name.startswith(self._prefix) and len(name) == len(self._prefix) + 16:
+                path = f"{self._parent}/{name}"
+                with contextlib.suppress(OSError):
+                    descriptor = os.open(f"{path}/{MARK}", os.O_RDONLY)
+                    try:
+                        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(path, ignore_errors=True)
+                    finally:
+                        os.close(descriptor)
