@@ -15,15 +15,16 @@ WINDOW_BYTES = 4 << 20
 
 @contextlib.contextmanager
 def open_log(
-    task: SegmentTask, position: int = 0, low: int = -1, window_bytes: int = WINDOW_BYTES
+    task: SegmentTask, position: int = 0, low: int = -1, window_bytes: int = WINDOW_BYTES, committed: bool = False
 ) -> Iterator[SegmentReader | FetchReader]:
-    """The batches of a task. A file is read from byte `position`, a replica on the wire from offset `low` (-1: its beginning).
+    """The batches of a task. A file is read from byte `position`, a replica on the wire from offset `low` (-1: its beginning), and, when
+    `committed`, only as far as its transactions are decided.
 
     Raises FileNotFoundError when the segment is gone, OSError.
     """
     if task.place is not None:
         begin = max(task.base_offset, low)
-        yield FetchReader(task.place, task.topic, task.partition, begin, task.high_watermark, window_bytes)
+        yield FetchReader(task.place, task.topic, task.partition, begin, task.high_watermark, window_bytes, committed)
         return
     descriptor = os.open(log_path(task), os.O_RDONLY | os.O_CLOEXEC)
     try:

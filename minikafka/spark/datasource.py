@@ -84,10 +84,7 @@ class _RangeReader:
 class BatchReader(_RangeReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         found = source_ranges.available(self.options)
-        begin = source_ranges.resolve(self.options.starting, found.bounds, "earliest")
-        end = source_ranges.resolve(self.options.ending, found.bounds, "latest")
-        for key, (_, last) in found.bounds.items():
-            end[key] = min(end[key], last)
+        begin, end = source_ranges.starting(self.options, found, "earliest"), source_ranges.ending(self.options, found)
         return [RangePartition(one) for one in source_ranges.ranges(self.options, found, begin, end)]
 
 
@@ -100,7 +97,7 @@ class StreamReader(_RangeReader, DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         found = source_ranges.available(self.options)
-        return source_ranges.as_json(source_ranges.resolve(self.options.starting, found.bounds, "latest"))
+        return source_ranges.as_json(source_ranges.starting(self.options, found, "latest"))
 
     def getDefaultReadLimit(self) -> Any:
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows

@@ -107,6 +107,9 @@ class Fetched:
     high_watermark: int
     log_start: int
     records: memoryview
+    last_stable: int = -1
+    #: (producer id, first offset) of the aborted transactions in `records`, when they were asked for.
+    aborted: tuple[tuple[int, int], ...] = ()
 
 
 class Connection:
@@ -213,6 +216,18 @@ class Connection:
                 found[name, number] = error, offset
         return found
 
+    def offsets_at(self, wanted: dict[tuple[str, int], int]) -> dict[tuple[str, int], tuple[int, int]]:
+        """{(topic, partition): (error, first offset with a timestamp of at least the given milliseconds or -1)}, asked of the leader."""
+        body = _by_topic(wanted, lambda key: struct.pack(">q", wanted[key]))
+        answer = self.ask(LIST_OFFSETS, 1, struct.pack(">i", CONSUMER) + body)
+        found = {}
+        for _ in range(answer.count()):
+            name = answer.string()
+            for _ in range(answer.count()):
+                number, error, _, offset = answer.integer(4), answer.integer(2), answer.integer(8), answer.integer(8)
+                found[name, number] = error, offset
+        return found
+
     def compacted(self, topics: Iterable[str]) -> set[str]:
         """Those of the topics whose cleanup.policy has `compact`."""
         names = list(topics)
@@ -234,11 +249,12 @@ class Connection:
         return found
 
     def fetch(
-        self, wanted: dict[tuple[str, int], int], bytes_max: int, wait_ms: int = 0, partition_bytes_max: int = 0
+        self, wanted: dict[tuple[str, int], int], bytes_max: int, wait_ms: int = 0, partition_bytes_max: int = 0, committed: bool = False
     ) -> dict[tuple[str, int], Fetched]:
-        """Raw batches from the given offsets, as a consumer that any replica may serve."""
+        """Raw batches from the given offsets, as a consumer that any replica may serve. `committed`: only below the last stable offset,
+        and with the aborted transactions among them."""
         each = partition_bytes_max or bytes_max
-        head = struct.pack(">iiiibii", CONSUMER, wait_ms, 1, bytes_max, 0, 0, -1)
+        head = struct.pack(">iiiibii", CONSUMER, wait_ms, 1, bytes_max, committed, 0, -1)
         body = _by_topic(wanted, lambda key: struct.pack(">iqqi", -1, wanted[key], -1, each))
         answer = self.ask(FETCH, 11, head + body + struct.pack(">i", 0) + _string(""))
         answer.integer(4)
@@ -250,11 +266,10 @@ class Connection:
         for _ in range(answer.count()):
             name = answer.string()
             for _ in range(answer.count()):
-                number, error, mark, _, start = (answer.integer(size) for size in (4, 2, 8, 8, 8))
-                for _ in range(answer.count()):
-                    answer.integer(8), answer.integer(8)
+                number, error, mark, stable, start = (answer.integer(size) for size in (4, 2, 8, 8, 8))
+                aborted = tuple((answer.integer(8), answer.integer(8)) for _ in range(answer.count()))
                 answer.integer(4)
-                found[name, number] = Fetched(error, mark, start, answer.raw(max(0, answer.integer(4))))
+                found[name, number] = Fetched(error, mark, start, answer.raw(max(0, answer.integer(4))), stable, aborted)
         return found
 
 
@@ -296,12 +311,16 @@ class Place:
 class FetchReader:
     """Like logformat.SegmentReader, over a replica on the wire: offsets [begin, end). `position` counts bytes since `begin`.
 
+    `aborted`: (producer id, first offset) of the aborted transactions that touch the batches of this step, when `committed`.
     `stopped`: "" or "shrunk", when records that were there are gone (retention) or the replica answers nothing more.
     """
 
-    def __init__(self, place: Place, topic: str, partition: int, begin: int, end: int, window_bytes: int) -> None:
+    def __init__(
+        self, place: Place, topic: str, partition: int, begin: int, end: int, window_bytes: int, committed: bool = False
+    ) -> None:  # fmt: skip
         self.place, self.key, self.offset, self.end = place, (topic, partition), begin, end
-        self.window_bytes = window_bytes
+        self.window_bytes, self.committed = window_bytes, committed
+        self.aborted: tuple[tuple[int, int], ...] = ()
         self.position = 0
         self.stopped = ""
         self.size = 0
@@ -312,7 +331,7 @@ class FetchReader:
         with Connection(self.place.host, self.place.port, self.place.security) as connection:
             empty = 0
             while self.offset < self.end:
-                found = connection.fetch({self.key: self.offset}, self.window_bytes, wait_ms=500)[self.key]
+                found = connection.fetch({self.key: self.offset}, self.window_bytes, wait_ms=500, committed=self.committed)[self.key]
                 if found.error == OUT_OF_RANGE and found.log_start != self.offset:
                     self.stopped = "shrunk"
                     return
@@ -327,6 +346,7 @@ class FetchReader:
                         return
                     continue
                 empty = 0
+                self.aborted = found.aborted
                 if len(batches) == 0:
                     return
                 self.offset = int(batches.last_offset[-1]) + 1

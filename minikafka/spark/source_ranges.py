@@ -15,16 +15,30 @@ import numpy as np
 import pyarrow as pa
 
 from minikafka.spark.access import open_log
-from minikafka.spark.fetch_client import BrokerError, Connection, Place, Security, first_answer
+from minikafka.spark.fetch_client import BrokerError, Connection, FetchReader, Place, Security, first_answer
 from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, TIMESTAMP_TYPE_BIT, Batches, SegmentReader
 from minikafka.spark.records import RecordColumns, decode_records
+from minikafka.spark.source_times import in_replica, on_brokers
+from minikafka.spark.source_transactions import aborted_in, hidden, last_stable_offset
 from minikafka.spark.sources import UNBOUNDED, Replica, SegmentTask, make_plan
 
 Key = tuple[str, int]
 Offsets = dict[Key, int]
+#: Milliseconds for all partitions, or for each; None: offsets are not chosen by time.
+Times = int | tuple[tuple[Key, int], ...] | None
+Flags = np.ndarray[Any, Any]
 EARLIEST, LATEST = -2, -1
 SPLIT_BYTES = 256 << 20
 ROWS_A_BATCH = 1 << 16
+
+
+def _times(everywhere: str | None, each: str | None) -> Times:
+    """startingTimestamp or, when it is not given, startingOffsetsByTimestamp. Raises ValueError, AttributeError, TypeError."""
+    if everywhere:
+        return int(everywhere)
+    if not each:
+        return None
+    return tuple(((topic, int(number)), int(time)) for topic, numbers in json.loads(each).items() for number, time in numbers.items())
 
 
 class OptionError(ValueError):
@@ -48,6 +62,10 @@ class SourceOptions:
     max_offsets_per_trigger: int = 0
     min_partitions: int = 0
     security: Security = field(default_factory=Security)
+    committed: bool = False
+    starting_times: Times = None
+    ending_times: Times = None
+    latest_without_match: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -59,8 +77,12 @@ class SourceOptions:
         chosen = [name for name in ("assign", "subscribe", "subscribepattern") if get(name)]
         if len(chosen) > 1 or (bootstrap and not chosen):
             raise OptionError("give one of assign, subscribe and subscribePattern")
-        if get("kafka.isolation.level", "read_uncommitted") != "read_uncommitted":
-            raise OptionError("kafka.isolation.level: only read_uncommitted is supported")
+        isolation = (get("kafka.isolation.level") or "read_uncommitted").lower()
+        if isolation not in {"read_uncommitted", "read_committed"}:
+            raise OptionError(f"kafka.isolation.level {isolation}: expected read_uncommitted or read_committed")
+        strategy = (get("startingoffsetsbytimestampstrategy") or "error").lower()
+        if strategy not in {"error", "latest"}:
+            raise OptionError(f"startingOffsetsByTimestampStrategy {strategy}: expected error or latest")
         mode = (get("mode") or "records").lower()
         if mode not in {"records", "batches"}:
             raise OptionError(f"mode {mode}: expected records or batches")
@@ -69,6 +91,8 @@ class SourceOptions:
             assigned = tuple((topic, int(number)) for topic, numbers in json.loads(get("assign") or "{}").items() for number in numbers)
             limits = [int(get(name) or 0) for name in ("maxoffsetspertrigger", "minpartitions")]
             security = Security.from_properties(kafka)
+            starting = _times(get("startingtimestamp"), get("startingoffsetsbytimestamp"))
+            ending = _times(get("endingtimestamp"), get("endingoffsetsbytimestamp"))
         except (ValueError, AttributeError, TypeError) as error:
             raise OptionError(f"an option cannot be read: {error}") from error
         return cls(
@@ -76,6 +100,7 @@ class SourceOptions:
             tuple(part.strip() for part in (get("subscribe") or "").split(",") if part.strip()), get("subscribepattern") or "", assigned,
             get("startingoffsets") or "", get("endingoffsets") or "latest", (get("includeheaders") or "false").lower() == "true", mode,
             (get("failondataloss") or "true").lower() == "true", *limits, security,
+            isolation == "read_committed", starting, ending, strategy == "latest",
         )  # fmt: skip
 
     def wants(self, key: Key) -> bool:
@@ -90,7 +115,8 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets [begin, end) of one partition, and the tasks that hold them."""
+    """Offsets [begin, end) of one partition, and the tasks that hold them. `committed`: without aborted transactions and markers;
+    `aborted` are those of a log directory (see source_transactions), brokers tell them with the records."""
 
     topic: str
     partition: int
@@ -98,6 +124,8 @@ class Range:
     end: int
     broker: str
     tasks: tuple[SegmentTask, ...]
+    committed: bool = False
+    aborted: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(slots=True)
@@ -132,7 +160,8 @@ def _on_brokers(options: SourceOptions) -> Available:
         with Connection(place.host, place.port, place.security) as connection:
             starts = {key: offset for key, (_, offset) in connection.earliest(keys).items() if offset >= 0}
             for key, answer in connection.fetch(starts, 1, partition_bytes_max=1).items():
-                found.bounds[key] = max(starts[key], answer.log_start), max(answer.high_watermark, starts[key])
+                end = answer.last_stable if options.committed else answer.high_watermark
+                found.bounds[key] = max(starts[key], answer.log_start), max(end, starts[key])
                 found.places[key] = str(leader), place
     return found
 
@@ -145,6 +174,8 @@ def _in_directories(options: SourceOptions) -> Available:
             continue
         ends = [(min(replica.high_watermark, _log_end(replica)), replica) for replica in copies]
         end, best = max(ends, key=lambda pair: pair[0])
+        if options.committed:
+            end = last_stable_offset(best, segment_tasks(best), end)
         found.bounds[key] = min(best.log_start, end), end
         found.replicas[key] = best
     return found
@@ -167,6 +198,46 @@ def _task(replica: Replica, number: int) -> SegmentTask:
         replica.topic, replica.partition, replica.broker, replica.path, segment.base_offset, following, segment.size, (), (), replica.clean,
         UNBOUNDED, 0, (), 20,
     )  # fmt: skip
+
+
+def segment_tasks(replica: Replica) -> list[SegmentTask]:
+    return [_task(replica, number) for number in range(len(replica.segments))]
+
+
+def starting(options: SourceOptions, found: Available, default: str) -> Offsets:
+    """Where reading begins: by time where a time is given, else by `startingOffsets`. Raises OptionError."""
+    if options.starting_times is None:
+        return resolve(options.starting, found.bounds, default)
+    result = {}
+    for key, (time, offset) in _at_times(options.starting_times, found).items():
+        if offset is None and not options.latest_without_match:
+            hint = "startingOffsetsByTimestampStrategy=latest begins at the end"
+            raise OptionError(f"{key[0]}-{key[1]} has no record with a timestamp of {time} or later ({hint})")
+        result[key] = found.bounds[key][1] if offset is None else offset
+    return result
+
+
+def ending(options: SourceOptions, found: Available) -> Offsets:
+    """Where a batch query ends; a partition without a record at or behind the given time is read to its end. Raises OptionError."""
+    if options.ending_times is None:
+        result = resolve(options.ending, found.bounds, "latest")
+    else:
+        times = _at_times(options.ending_times, found)
+        result = {key: found.bounds[key][1] if offset is None else offset for key, (_, offset) in times.items()}
+    return {key: min(result[key], last) for key, (_, last) in found.bounds.items()}
+
+
+def _at_times(times: Times, found: Available) -> dict[Key, tuple[int, int | None]]:
+    """{partition: (time, first readable offset at or behind it, None without any)} of every partition that can be read."""
+    wanted = dict(times) if isinstance(times, tuple) else {key: int(times or 0) for key in found.bounds}
+    for key in found.bounds:
+        if key not in wanted:
+            raise OptionError(f"the timestamps do not name {key[0]}-{key[1]}")
+    asked = {key: wanted[key] for key in found.bounds}
+    offsets = on_brokers(found.places, {key: time for key, time in asked.items() if key in found.places})
+    for key, replica in found.replicas.items():
+        offsets[key] = in_replica(replica, segment_tasks(replica), asked[key])
+    return {key: (asked[key], offsets[key] if 0 <= offsets[key] < found.bounds[key][1] else None) for key in found.bounds}
 
 
 def resolve(text: str, bounds: dict[Key, tuple[int, int]], default: str) -> Offsets:
@@ -207,7 +278,14 @@ def ranges(options: SourceOptions, found: Available, begin: Offsets, end: Offset
         for start in range(low, high, step):
             stop = min(start + step, high)
             result += _on_wire(found, key, start, stop) if key in found.places else _on_disk(found.replicas[key], start, stop)
-    return result
+    return [_committed(one, found) for one in result] if options.committed else result
+
+
+def _committed(wanted: Range, found: Available) -> Range:
+    replica = found.replicas.get((wanted.topic, wanted.partition))
+    aborted = aborted_in(replica) if replica is not None else ()
+    inside = tuple(one for one in aborted if one[1] < wanted.end and one[2] >= wanted.begin)
+    return replace(wanted, committed=True, aborted=inside)
 
 
 def _on_wire(found: Available, key: Key, begin: int, end: int) -> list[Range]:
@@ -238,20 +316,24 @@ def _on_disk(replica: Replica, begin: int, end: int) -> list[Range]:
 def read_range(wanted: Range, mode: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a range. Raises FormatError and OSError with the place; records that do not decode raise ValueError."""
     for task in wanted.tasks:
-        with open_log(task, 0, wanted.begin) as reader:
+        with open_log(task, 0, wanted.begin, committed=wanted.committed) as reader:
             for batches in reader:
                 if int(batches.base_offset[0]) >= wanted.end:
                     return
+                shown = np.ones(len(batches), np.bool_)
+                if wanted.committed:
+                    told = ((*one, -1) for one in reader.aborted) if isinstance(reader, FetchReader) else wanted.aborted
+                    shown = ~hidden(batches, told)
                 if mode == "batches":
-                    yield from _batch_rows(batches, wanted, schema)
+                    yield from _batch_rows(batches, wanted, schema, shown)
                 else:
-                    yield from _record_rows(batches, wanted, schema)
+                    yield from _record_rows(batches, wanted, schema, shown)
         if isinstance(reader, SegmentReader) and reader.stopped == "length":
             raise ValueError(f"{wanted.topic}-{wanted.partition}: {task.path}, byte {reader.position}: no batch can be read from here on")
 
 
-def _batch_rows(batches: Batches, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    rows = np.flatnonzero((batches.base_offset >= wanted.begin) & (batches.base_offset < wanted.end))
+def _batch_rows(batches: Batches, wanted: Range, schema: pa.Schema, shown: Flags) -> Iterator[pa.RecordBatch]:
+    rows = np.flatnonzero(shown & (batches.base_offset >= wanted.begin) & (batches.base_offset < wanted.end))
     if len(rows) == 0:
         return
     header = batches.header[rows]
@@ -272,9 +354,9 @@ def _batch_rows(batches: Batches, wanted: Range, schema: pa.Schema) -> Iterator[
     yield pa.RecordBatch.from_arrays([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
 
 
-def _record_rows(batches: Batches, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _record_rows(batches: Batches, wanted: Range, schema: pa.Schema, shown: Flags) -> Iterator[pa.RecordBatch]:
     control = (batches.header["attributes"] & CONTROL_BIT) != 0
-    chosen = np.flatnonzero(~control & (batches.last_offset >= wanted.begin) & (batches.base_offset < wanted.end))
+    chosen = np.flatnonzero(shown & ~control & (batches.last_offset >= wanted.begin) & (batches.base_offset < wanted.end))
     if len(chosen) == 0:
         return
     records, wrong = decode_records(batches, chosen)
@@ -298,9 +380,9 @@ def _record_rows(batches: Batches, wanted: Range, schema: pa.Schema) -> Iterator
             "timestampType": pa.array(appended[part].astype(np.int32)),
         }  # fmt: skip
         if "headers" in schema.names:
-            shown = [[{"key": name.decode("utf-8", "replace"), "value": value} for name, value in records.headers(index)] or None
+            listed = [[{"key": name.decode("utf-8", "replace"), "value": value} for name, value in records.headers(index)] or None
                      for index in part.tolist()]  # fmt: skip
-            columns["headers"] = pa.array(shown, schema.field("headers").type)
+            columns["headers"] = pa.array(listed, schema.field("headers").type)
         yield pa.RecordBatch.from_arrays([columns[one.name].cast(one.type) for one in schema], schema=schema)
 
 

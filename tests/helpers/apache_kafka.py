@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -105,7 +105,7 @@ def with_timeout(waiter: socket.socket) -> None:
 class KafkaBroker:
     """One combined broker and controller on a directory of its own. `format` once, then `running` any number of times."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, properties: Mapping[str, str] | None = None) -> None:
         self.data = directory / "data"
         self._directory = directory
         broker, controller = free_ports(2)
@@ -125,6 +125,7 @@ class KafkaBroker:
             "group.initial.rebalance.delay.ms": "0",
             "log.retention.ms": "-1",
             "log.cleaner.dedupe.buffer.size": "10485760",
+            **(properties or {}),
         }
         self._properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
