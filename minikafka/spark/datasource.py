@@ -151,6 +151,7 @@ class _Sink:
     """
 
     def __init__(self, options: dict[str, str], overwrite: bool) -> None:
+        from minikafka.spark.security import Security
         from minikafka.spark.source_ranges import OptionError
 
         self.options = {key.lower(): value for key, value in options.items()}
@@ -158,13 +159,17 @@ class _Sink:
             raise OptionError('a topic cannot be overwritten: use mode("append")')
         if not self.options.get("kafka.bootstrap.servers"):
             raise OptionError("the sink needs kafka.bootstrap.servers")
+        try:
+            self.security = Security.from_properties({key[6:]: value for key, value in self.options.items() if key.startswith("kafka.")})
+        except ValueError as error:
+            raise OptionError(f"an option cannot be read: {error}") from error
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from minikafka.spark.sink import write_batches
 
         rows = write_batches(iterator, self.options["kafka.bootstrap.servers"], self.options.get("topic", ""),
                              self.options.get("includeheaders", "false").lower() == "true",
-                             self.options.get("kafka.compression.type", "none"))  # fmt: skip
+                             self.options.get("kafka.compression.type", "none"), self.security)  # fmt: skip
         return Written(rows)
 
 

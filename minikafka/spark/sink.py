@@ -13,10 +13,13 @@ import pyarrow.compute as pc
 from minikafka.spark.encode import encode_rows, partitions_of
 from minikafka.spark.load import COMPRESSIONS
 from minikafka.spark.produce_client import LoadProducer, ProduceFailed
+from minikafka.spark.security import PLAIN_TEXT, Security
 from minikafka.spark.tables import TableError, as_binary
 
 
-def write_batches(batches: Iterator[Any], bootstrap: str, topic: str, include_headers: bool, compression: str = "none") -> int:
+def write_batches(
+    batches: Iterator[Any], bootstrap: str, topic: str, include_headers: bool, compression: str = "none", security: Security = PLAIN_TEXT
+) -> int:
     """Write all rows; returns how many. Raises ProduceFailed, TableError."""
     producers: dict[str, LoadProducer] = {}
     rows = 0
@@ -26,7 +29,7 @@ def write_batches(batches: Iterator[Any], bootstrap: str, topic: str, include_he
             for name, part in _by_topic(table, topic):
                 producer = producers.get(name)
                 if producer is None:
-                    producer = producers[name] = LoadProducer(bootstrap, name)
+                    producer = producers[name] = LoadProducer(bootstrap, name, security=security)
                     if producer.partition_count() == 0:
                         raise ProduceFailed(f"topic {name} does not exist")
                     producer.start()

@@ -105,7 +105,9 @@ class ConfigControl:
             self._check_min_isr(name, after)
         changed = {key: after[key] for key in seen if key in after and after[key] != before.get(key)}
         self._judge(kind, name, changed, after)
-        changes: dict[str, str | None] = {key: after.get(key) for key in seen if after.get(key) != before.get(key)}
+        # A broker's property that is set to what it was is written all the same: it makes the broker read the file behind it (KAFKA-14136).
+        again = {key for key in seen if key in after} if kind == RESOURCE_BROKER else set()
+        changes: dict[str, str | None] = {key: after.get(key) for key in seen if key in again or after.get(key) != before.get(key)}
         return self._records(kind, name, changes)
 
     def _check_resource(self, kind: int, name: str) -> None:
