@@ -78,13 +78,15 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One property; `source` is Kafka's number (1 topic, 2 broker, 3 cluster default, 4 static, 5 default)."""
+    """One property; `source` is Kafka's number (1 topic, 2 broker, 3 cluster default, 4 static, 5 default, 7 client metrics, 8 group);
+    `synonyms` are where its value could come from, what counts first: (source, name, value)."""
 
     name: str
     value: str | None
     source: int
     is_read_only: bool
     is_sensitive: bool
+    synonyms: tuple[tuple[int, str, str | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,14 +302,19 @@ class Admin:
     # -- configurations --------------------------------------------------------------------------------------------
 
     async def describe_configs(self, resource_type: int, name: str, keys: list[str] | None = None) -> list[ConfigEntry]:
-        """Properties of a topic (2) or broker (4). Raises BrokerError."""
+        """Properties of a topic (2), broker (4), client-metrics subscription (16) or group (32). Raises BrokerError."""
         resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
         node_id = int(name) if resource_type == BROKER and name.isdigit() else None
-        response = await self._ask(DescribeConfigsRequest(resources=[resource]), node_id=node_id)
+        response = await self._ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), node_id=node_id)
         answer = response.results[0]
         if answer.error_code:
             raise refusal(answer.error_code, f"configuration of {name}", answer.error_message)
-        return [ConfigEntry(c.name, c.value, c.config_source, c.read_only, c.is_sensitive) for c in answer.configs]
+        return [
+            ConfigEntry(
+                c.name, c.value, c.config_source, c.read_only, c.is_sensitive, tuple((s.source, s.name, s.value) for s in c.synonyms)
+            )
+            for c in answer.configs
+        ]
 
     async def alter_configs(self, resource_type: int, name: str, changes: Iterable[tuple[str, str, str | None]]) -> None:
         """Apply (operation, property, value) changes; operations are set, delete, append, subtract. Raises BrokerError."""

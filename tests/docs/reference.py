@@ -64,8 +64,8 @@ CONVENTIONS = """## Common to all
 
 
 PYTHON = """\
-CI runs 3.11. The wheel was installed into empty environments of 3.12.1, 3.13.0 and 3.14.10, the demo run, and the tests of wire, storage, core and
-broker (2,428) passed there; Linux on x86-64. The source distribution was installed with 3.12.1."""
+CI runs 3.11. The wheel was installed into empty environments of 3.12.1, 3.13.0 and 3.14.10, the demo run, and the tests of wire, storage,
+core and broker (2,428) passed there; Linux on x86-64. The source distribution was installed with 3.12.1."""
 
 
 def command_line_page() -> str:

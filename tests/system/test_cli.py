@@ -181,8 +181,11 @@ def test_configurations(shell: Shell) -> None:
     shell.ok("configs", "--alter", "--entity-type", "topics", "--entity-name", "tuned", "--delete-config", "cleanup.policy")
     assert dynamic() == {"max.message.bytes": "5000"}
     everything = shell.json("configs", "--describe", "--topic", "tuned", "--all")
-    assert {"name": "cleanup.policy", "value": "delete", "source": "DEFAULT_CONFIG", "read_only": False} in everything
-    assert "max.message.bytes=5000 sensitive=false" in shell.ok("configs", "--describe", "--topic", "tuned")
+    default = {"source": "DEFAULT_CONFIG", "name": "log.cleanup.policy", "value": "delete"}
+    shown = {"name": "cleanup.policy", "value": "delete", "source": "DEFAULT_CONFIG", "read_only": False, "synonyms": [default]}
+    assert shown in everything
+    synonyms = "synonyms={DYNAMIC_TOPIC_CONFIG:max.message.bytes=5000, DEFAULT_CONFIG:message.max.bytes=1048588}"
+    assert f"max.message.bytes=5000 sensitive=false {synonyms}" in shell.ok("configs", "--describe", "--topic", "tuned")
     is_for_people(shell("produce", "tuned", stdin="x" * 9000 + "\n"), REFUSED, "MESSAGE_TOO_LARGE")
     alter = ("configs", "--alter", "--topic", "tuned")
     is_for_people(shell(*alter, "--add-config", "max.message.bytes=many"), REFUSED, "max.message.bytes", "many")

@@ -1,0 +1,101 @@
+"""`minikafka configs --entity-type users|clients|ips`: client quotas, with the flags and the output of kafka-configs.sh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from minikafka.cli.common import emit, run
+from minikafka.client.errors import ClientError
+
+#: kafka-configs.sh's plural -> the protocol's type, what the tool calls one.
+KINDS = {"users": ("user", "user-principal"), "clients": ("client-id", "client-id"), "ips": ("ip", "ip")}
+#: An entity as asked for: plural, name (None = the default), whether every name is meant.
+Asked = tuple[str, str | None, bool]
+
+
+def quotas(
+    bootstrap: str, action: str, asked: Sequence[Asked], added: Mapping[str, str], deleted: Sequence[str], output: str, traceback: bool
+) -> None:
+    """Describe the quotas of entities (and the passwords of users), or change the quotas of one."""
+    if action == "alter" and any(every for _, _, every in asked):
+        raise click.UsageError("whose? Give --entity-name or --entity-default for each --entity-type")
+    try:
+        changes: dict[str, float | None] = {key: float(text) for key, text in added.items()}
+    except ValueError as error:
+        raise click.BadParameter(f"{error}: quotas are numbers", param_hint="--add-config") from error
+    changes |= dict.fromkeys(deleted)
+
+    async def go() -> None:
+        from minikafka.client.quotas import QuotaAdmin
+
+        async with QuotaAdmin(bootstrap) as admin:
+            if action == "alter":
+                await admin.alter_quotas(tuple((KINDS[plural][0], name) for plural, name, _ in asked), changes)
+                plural, name, _ = asked[0]
+                click.echo(
+                    f"Completed updating config for {plural[:-1]} {name}."
+                    if name is not None
+                    else f"Completed updating default config for {plural} in the cluster."
+                )
+                return
+            found = await admin.describe_quotas([(KINDS[plural][0], name, every) for plural, name, every in asked])
+            passwords = await admin.describe_scram_credentials() if [plural for plural, _, _ in asked] == ["users"] else {}
+            mine = {user: keys for user, keys in passwords.items() if asked[0][2] or asked[0][1] == user}
+            if len(asked) == 1 and asked[0][0] == "users" and asked[0][1] is not None and not found and not mine:
+                raise ClientError(f"user {asked[0][1]} does not exist: there is neither a password nor a quota")
+            if output != "table":
+                rows: list[dict[str, Any]] = [
+                    {"user": user, "mechanism": key, "iterations": count} for user, keys in mine.items() for key, count in keys.items()
+                ]
+                rows += [{**{kind: name or "<default>" for kind, name in quota.entity}, **quota.values} for quota in found]
+                emit(rows, output, [])
+                return
+            for user, keys in mine.items():
+                texts = ", ".join(f"{key}=iterations={count}" for key, count in keys.items())
+                click.echo(f"SCRAM credential configs for user-principal '{user}' are {texts}")
+            for quota in found:
+                values = ", ".join(f"{key}={value}" for key, value in sorted(quota.values.items()))
+                click.echo(f"Quota configs for {_words(dict(quota.entity))} are {values}")
+
+    run(go, traceback=traceback)
+
+
+def _words(entity: Mapping[str, str | None]) -> str:
+    parts = []
+    for kind, words in KINDS.values():
+        if kind in entity:
+            name = entity[kind]
+            parts.append(f"the default {words}" if name is None else f"{words} '{name}'")
+    return ", ".join(parts)
+
+
+def in_order(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """A callback that remembers in which order --entity-name and --entity-default stand: each belongs to the --entity-type before it."""
+    if value:
+        context.meta.setdefault("minikafka.configs.order", []).append(parameter.name)
+    return value
+
+
+def pair(context: click.Context, types: Sequence[str], names: Sequence[str], defaults: int, shorts: Mapping[str, Any]) -> list[Asked]:
+    """Entities of users, clients and ips as asked for. Raises click.UsageError."""
+    order = context.meta.get("minikafka.configs.order", [])
+    given: list[str | None] = list(names)
+    missing: list[str | None] = [None] * defaults
+    ordered = missing + given if order[:1] == ["entity_default"] else given + missing
+    if len(ordered) > len(types):
+        raise click.UsageError("more names than types: each --entity-name or --entity-default belongs to an --entity-type")
+    asked: list[Asked] = [(plural, ordered[i] if i < len(ordered) else None, i >= len(ordered)) for i, plural in enumerate(types)]
+    for plural, (name, is_default) in shorts.items():
+        if name is not None or is_default:
+            asked.append((plural, name, False))
+    kinds = [plural for plural, _, _ in asked]
+    if len(set(kinds)) != len(kinds):
+        raise click.UsageError("one entity of each type")
+    if len(kinds) > 1 and set(kinds) != {"users", "clients"}:
+        raise click.UsageError("only users and clients go together")
+    return asked
+
+
