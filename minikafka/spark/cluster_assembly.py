@@ -1,13 +1,14 @@
 """The second half of a load to files: the batches of all runs that belong to a partition become its segments, for every replica.
 
-A partition's task depends on the runs and the rules only: whoever runs it, and however often, the same bytes come out, each time in a
-directory of its own.
+A partition's segments depend on the runs and the rules only: whoever makes them, and however often, the same bytes come out, each time in
+a directory of their own.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from minikafka.spark.cluster_runs import check_shared, read_index
@@ -45,19 +46,22 @@ class Assembled:
     error: str = ""
 
 
-def assemble_task(task: AssembleTask) -> Assembled:
-    """What a worker runs. Failures come back as text."""
-    found = Assembled(task.partition)
+def assemble_tasks(tasks: Sequence[AssembleTask]) -> list[Assembled]:
+    """What a worker runs: some partitions, made durable together. Failures come back as text."""
+    made: list[Assembled] = []
     try:
-        _assemble(task, found)
+        with Syncer() as syncer:
+            for task in tasks:
+                made.append(Assembled(task.partition))
+                _assemble(task, made[-1], syncer)
     except OSError as error:
-        found.error = f"cannot write {error.filename or 'segments'}: {error.strerror or error}"
+        made[-1].error = f"cannot write {error.filename or 'segments'}: {error.strerror or error}"
     except Exception as error:
-        found.error = f"{type(error).__name__}: {error}" if type(error).__module__ == "builtins" else str(error)
-    return found
+        made[-1].error = f"{type(error).__name__}: {error}" if type(error).__module__ == "builtins" else str(error)
+    return made
 
 
-def _assemble(task: AssembleTask, found: Assembled) -> None:
+def _assemble(task: AssembleTask, found: Assembled, syncer: Syncer) -> None:
     import numpy as np
 
     check_shared(task.staging, task.job)
@@ -68,7 +72,7 @@ def _assemble(task: AssembleTask, found: Assembled) -> None:
     found.path = f"{task.staging}/segments/{task.partition:06d}-{task.share:04d}-{secrets.token_hex(6)}"
     os.makedirs(f"{found.path}/0")
     found.files = []
-    with Syncer() as syncer, RunReader(task.runs) as reader:
+    with RunReader(task.runs) as reader:
         for plan in segments[task.share :: task.shares]:
             facts, records = write_segment(f"{found.path}/0", plan, batches, runs, reader, syncer)
             found.files += facts

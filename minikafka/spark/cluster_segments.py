@@ -7,6 +7,7 @@ appends one batch after the other, at leader epoch 0 and from offset 0.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -23,8 +24,8 @@ from wire.batch import HEADER, LOG_OVERHEAD, MAGIC_V2
 
 INT32_MAX = 2**31 - 1
 CHUNK_BYTES = 4 << 20
-#: Files that may wait to be synced.
-SYNCS_MAX = 64
+#: Files that may wait to be synced, and from which size on they are synced one by one.
+SYNCS_MAX, SYNC_ALONE_BYTES = 64, 1 << 20
 OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 #: A batch of a run: where it is in its file, its size, its records, its largest timestamp.
@@ -124,27 +125,37 @@ class FileFact:
 
 
 class Syncer:
-    """Makes files durable beside the work that goes on: the disk writes one while the next is being made. A context manager: at its end
-    everything is on disk. Raises OSError."""
+    """Makes files durable: large ones beside the work that goes on, the disk writes one while the next is being made; all small ones by one
+    call for their file system at the end. A context manager: after it everything is on disk. Raises OSError."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(2, "sync")
         self._waiting: list[Future[None]] = []
+        self._small = -1
 
-    def add(self, descriptor: int) -> None:
-        """Sync what was written to an open file; the descriptor may be closed."""
-        self._waiting.append(self._threads.submit(_sync_and_close, os.dup(descriptor)))
-        while len(self._waiting) > SYNCS_MAX:
-            self._waiting.pop(0).result()
+    def add(self, descriptor: int, size: int) -> None:
+        """Sync the `size` bytes that were written to an open file; the descriptor may be closed."""
+        if size >= SYNC_ALONE_BYTES:
+            self._waiting.append(self._threads.submit(_sync_and_close, os.dup(descriptor)))
+            while len(self._waiting) > SYNCS_MAX:
+                self._waiting.pop(0).result()
+        elif self._small < 0:
+            self._small = os.dup(descriptor)
 
     def __enter__(self) -> Syncer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._threads.shutdown()
-        if error is None:
-            for future in self._waiting:
-                future.result()
+        try:
+            if error is None:
+                for future in self._waiting:
+                    future.result()
+                if self._small >= 0:
+                    sync_file_system(self._small)
+        finally:
+            if self._small >= 0:
+                os.close(self._small)
 
 
 def _sync_and_close(descriptor: int) -> None:
@@ -152,6 +163,16 @@ def _sync_and_close(descriptor: int) -> None:
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_file_system(descriptor: int) -> None:
+    """Everything on the file system of an open file is durable afterwards. Raises OSError."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(library, "syncfs"):
+        os.sync()
+    elif library.syncfs(descriptor) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 class RunReader:
@@ -202,7 +223,7 @@ def write_segment(
                 offset += count
             crc = crc32c(view, crc)
             _write_all(descriptor, view)
-        syncer.add(descriptor)
+        syncer.add(descriptor, plan.bytes)
     facts.append(FileFact(f"{stem}.log", plan.bytes, crc))
     facts.append(_write_small(directory, f"{stem}.index", np.array(plan.offset_index, OFFSET_ENTRY).tobytes(), syncer))
     facts.append(_write_small(directory, f"{stem}.timeindex", np.array(plan.time_index, TIME_ENTRY).tobytes(), syncer))
@@ -262,7 +283,7 @@ def copy_file(source: str, target: str, syncer: Syncer) -> None:
         descriptor = stack.enter_context(_created(target))
         if not _cloned(origin, descriptor):
             _copied(origin, descriptor)
-        syncer.add(descriptor)
+        syncer.add(descriptor, os.fstat(origin).st_size)
 
 
 def _cloned(origin: int, target: int) -> bool:
@@ -308,7 +329,7 @@ def _created(path: str) -> Iterator[int]:
 def _write_small(directory: str, name: str, data: bytes, syncer: Syncer) -> FileFact:
     with _created(f"{directory}/{name}") as descriptor:
         _write_all(descriptor, memoryview(data))
-        syncer.add(descriptor)
+        syncer.add(descriptor, len(data))
     return FileFact(name, len(data), crc32c(data))
 
 

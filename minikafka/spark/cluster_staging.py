@@ -7,9 +7,10 @@ import fcntl
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 
 from minikafka.spark.cluster_runs import MARK
-from minikafka.spark.cluster_segments import FilesFailed
+from minikafka.spark.cluster_segments import FilesFailed, sync_file_system
 
 
 def check_target(directory: str) -> None:
@@ -20,11 +21,11 @@ def check_target(directory: str) -> None:
         raise FilesFailed(f"{directory} is not empty; give another directory, or remove it first")
 
 
-def sync_directory(path: str) -> None:
-    """Names in it are durable afterwards."""
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -59,13 +60,16 @@ class Staging:
         return self
 
     def publish(self, root: str) -> None:
-        """`root` becomes the target, whole or not at all. Raises FilesFailed when something is there now."""
+        """`root`, synced, becomes the target, whole or not at all. Raises FilesFailed when something is there now."""
         check_target(self.target)
+        with _opened(root) as descriptor:
+            sync_file_system(descriptor)
         try:
             os.rename(root, self.target)
         except OSError as error:
             raise FilesFailed(f"cannot publish {self.target}: {error.strerror}") from error
-        sync_directory(self._parent)
+        with _opened(self._parent) as descriptor:
+            os.fsync(descriptor)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -10,6 +10,7 @@ Rows of a partition are in the order of the table. The bytes depend on the table
 
 from __future__ import annotations
 
+import heapq
 import math
 import os
 import time
@@ -17,12 +18,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from minikafka.spark.cluster_assembly import Assembled, AssembleTask, assemble_task
+from minikafka.spark.cluster_assembly import Assembled, AssembleTask, assemble_tasks
 from minikafka.spark.cluster_files import ClusterOptions, ClusterPlan, plan_cluster, write_cluster
 from minikafka.spark.cluster_manifest import MANIFEST, Manifest, checksum_of, files_below
 from minikafka.spark.cluster_runs import EncodeFrame, EncodeOptions, EncodeTask, Run, encode_task, unpickled
 from minikafka.spark.cluster_segments import FilesFailed
-from minikafka.spark.cluster_staging import Staging, sync_directory
+from minikafka.spark.cluster_staging import Staging
 from minikafka.spark.load import LoadOptions, _check_columns, _split_bytes
 from wire.batch import LOG_APPEND_TIME
 
@@ -178,10 +179,11 @@ def _finish(
     bytes_of = [sum(of) for of in zip(*(run.bytes_of for run in runs), strict=True)] or [0] * count
     tasks = _assemble_tasks(plan, [run.path for run in runs], bytes_of, engine.parallelism, staging)
     made: list[Assembled] = []
-    for one in engine.map(assemble_task, tasks):
-        if one.error:
-            raise FilesFailed(one.error)
-        made.append(one)
+    for group in engine.map(assemble_tasks, tasks):
+        for one in group:
+            if one.error:
+                raise FilesFailed(one.error)
+        made += group
         if progress is not None:
             progress("writing segments", sum(done.bytes for done in made), sum(bytes_of))
     records_of = [0] * count
@@ -201,20 +203,25 @@ def _finish(
 
 def _assemble_tasks(
     plan: ClusterPlan, runs: list[str], bytes_of: Sequence[int], parallelism: int, staging: Staging
-) -> list[AssembleTask]:
-    """A task a partition, or several for one with more than a segment when there are more cores than partitions; the largest first."""
-    tasks = []
+) -> list[list[AssembleTask]]:
+    """Lists of about equal bytes, some for each core. Segments of a partition are shared when there are more cores than partitions."""
+    tasks: list[tuple[int, AssembleTask]] = []
     for partition, size in enumerate(bytes_of):
         segments = math.ceil(size / plan.rules.segment_bytes)
         shares = max(1, min(segments, math.ceil(2 * parallelism / len(bytes_of))))
-        tasks += [
-            AssembleTask(
+        for share in range(shares):
+            task = AssembleTask(
                 partition, share, shares, len(bytes_of), tuple(runs), plan.replication_factor, plan.rules, plan.topic_id_text,
                 staging.path, staging.job,
-            )
-            for share in range(shares)
-        ]  # fmt: skip
-    return sorted(tasks, key=lambda task: -bytes_of[task.partition] // task.shares)
+            )  # fmt: skip
+            tasks.append((size // shares, task))
+    groups: list[list[AssembleTask]] = [[] for _ in range(min(len(tasks), parallelism * TASKS_PER_CORE))]
+    heap = [(0, number) for number in range(len(groups))]
+    for size, task in sorted(tasks, key=lambda entry: -entry[0]):
+        load, number = heap[0]
+        groups[number].append(task)
+        heapq.heapreplace(heap, (load + size + 1, number))
+    return groups
 
 
 def _reconcile(rows: int, rows_of: Sequence[int], records_of: Sequence[int], made: Sequence[Assembled]) -> None:
@@ -267,10 +274,7 @@ def _publish(
         if path not in manifest.files:
             with open(f"{root}/{path}", "rb") as file:
                 manifest.add(path, os.fstat(file.fileno()).st_size, checksum_of(file.fileno()))
-                os.fsync(file.fileno())
     manifest.write(root)
-    for folder, _, _ in os.walk(root):
-        sync_directory(folder)
     staging.publish(root)
     return manifest
 
