@@ -47,6 +47,10 @@ class FlushingConnection:
             one.flush()
 
 
+def medians(times: RequestTimes, name: str) -> dict[str, float]:
+    return {phase: times.quantiles(name, phase)[0] for phase in PHASES}
+
+
 def test_the_phases_of_a_request() -> None:
     clock = Clock()
     times, connection = RequestTimes(clock), FlushingConnection(clock)
@@ -59,12 +63,12 @@ def test_the_phases_of_a_request() -> None:
     clock.now_s += 0.003
     connection.end_of_turn()
     for name in ("FetchFollower", "Fetch"):
-        found = {phase: values[0] for phase, values in times.quantiles(name)}
+        found = medians(times, name)
         assert found == pytest.approx(
             {"requestqueue": 2, "local": 1, "remote": 500, "responsequeue": 3, "responsesend": 4, "total": 510}
         )  # fmt: skip
     clock.now_s += 400
-    assert {phase: values[0] for phase, values in times.quantiles("Fetch")} == dict.fromkeys(PHASES, 0.0), "five minutes later"
+    assert medians(times, "Fetch") == dict.fromkeys(PHASES, 0.0), "five minutes later"
 
 
 def test_an_answer_in_the_handler_leaves_nothing_remote() -> None:
@@ -77,7 +81,7 @@ def test_an_answer_in_the_handler_leaves_nothing_remote() -> None:
     clock.now_s += 0.010
     sample.handled()
     connection.end_of_turn()
-    found = {phase: values[0] for phase, values in times.quantiles("Metadata")}
+    found = medians(times, "Metadata")
     assert (found["local"], found["remote"]) == (pytest.approx(2), 0)
 
 
@@ -145,7 +149,7 @@ async def test_a_live_node_times_its_requests(tmp_path: Path) -> None:
             for _ in range(5):
                 await (await producer.send("t", b"x", partition=0))
                 await asyncio.sleep(times.interval_s)
-        found = {phase: values[0] for phase, values in times.quantiles("Produce")}
+        found = medians(times, "Produce")
         assert 0 < found["local"] < found["total"] < 1000
         assert found["total"] >= found["local"] + found["remote"] + found["responsesend"] > 0
         assert 0 < len(times.samples["Produce"]) <= 5

@@ -101,6 +101,18 @@ def test_confluents_and_the_reporters_names_on_demand(cluster: EmbeddedCluster) 
     ]
 
 
+def test_requests_to_brokers_and_to_controllers(cluster: EmbeddedCluster) -> None:
+    for name in ("Produce", "Metadata", "CreateTopics", "BrokerRegistration"):
+        asked = sum_of(cluster, "kafka_network_requestmetrics_requests_total", f'request="{name}"')
+        assert asked == sum_of(cluster, "kafka_network_requestmetrics_totaltimems_count", f'request="{name}"')
+        assert asked > 0, name
+    followers = sum_of(cluster, "kafka_network_requestmetrics_requests_total", 'request="FetchFollower"')
+    consumers = sum_of(cluster, "kafka_network_requestmetrics_requests_total", 'request="FetchConsumer"')
+    assert followers + consumers <= sum_of(cluster, "kafka_network_requestmetrics_requests_total", 'request="Fetch"')
+    longest = 'request="FetchFollower",quantile="0.999"'
+    cluster.wait_until(lambda: sum_of(cluster, "kafka_network_requestmetrics_remotetimems", longest) > 1, "a fetch that was parked")
+
+
 def test_labels_are_escaped() -> None:
     assert labels(a='x"y\\z\n') == '{a="x\\"y\\\\z\\n"}'
 

@@ -61,7 +61,7 @@ class NodeMetrics:
         yield self._page(traffic.connections, node, self._readings)
         broker = node.broker
         if broker is None:
-            yield from self._requests(node.controller_dispatcher)
+            yield from self._requests()
             return
         partitions = list(broker.replicas.partitions.values())
         led = [p for p in partitions if p.leader is not None]
@@ -69,7 +69,7 @@ class NodeMetrics:
         yield self._page(replicas.fetchers, node, self._readings) + self._page(replicas.logs, node)
         yield self._page(replicas.cleaner, node)
         yield self._page(traffic.groups, node) + self._page(traffic.waiting, node)
-        yield from self._requests(broker.dispatcher)
+        yield from self._requests()
         yield self._page(traffic.topics, node, partitions)
         yield from self._in_parts(replicas.LOG_GAUGES, partitions, replicas.log_values)
         yield from self._in_parts(replicas.LEADER_GAUGES, led, replicas.leader_values)
@@ -81,13 +81,11 @@ class NodeMetrics:
         work(page, *arguments)
         return page.text().encode()
 
-    def _requests(self, dispatcher: Any) -> Iterator[bytes]:
+    def _requests(self) -> Iterator[bytes]:
         """The quantiles of many APIs are much to sort: one phase a step."""
-        if dispatcher is None:
-            return
-        rows = traffic.request_rows(self._node, dispatcher)
+        rows = traffic.request_rows(self._node)
         yield self._page(traffic.requests, rows)
-        for phase, family in traffic.phases(dispatcher, rows):
+        for phase, family in traffic.phases(rows):
             yield self._page(Page.quantiles, phase, family)
 
     def _label(self, topic: str, index: int) -> str:

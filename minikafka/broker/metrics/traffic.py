@@ -11,10 +11,10 @@ from minikafka.broker.metrics.request_times import PHASES, QUANTILES
 from wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from minikafka.broker.dispatch import Dispatcher
     from minikafka.broker.hosts.partition import Partition
     from minikafka.broker.metrics.exposition import Page
     from minikafka.broker.metrics.readings import Readings
+    from minikafka.broker.metrics.request_times import RequestTimes
     from minikafka.broker.node import Node
 
 GROUP_STATES = ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "Dead")
@@ -31,8 +31,8 @@ METERS = dict(
 )  # fmt: skip
 #: Told even before the first such request, as dashboards wait for them.
 ALWAYS = ("Produce", "Fetch", "Metadata", "OffsetCommit")
-#: (name, requests by version, errors by code)
-RequestRow = tuple[str, list[int], dict[int, int]]
+#: (name, requests by version, errors by code, times)
+RequestRow = tuple[str, list[int], dict[int, int], "RequestTimes | None"]
 
 
 def topics(page: Page, node: Node, partitions: list[Partition]) -> None:
@@ -62,16 +62,22 @@ def topics(page: Page, node: Node, partitions: list[Partition]) -> None:
     page.one(f"{prefix}_fetchmessageconversions_total", 0)
 
 
-def request_rows(node: Node, dispatcher: Dispatcher) -> list[RequestRow]:
-    """The requests of a listener's kind, Fetch also by who fetches."""
+def request_rows(node: Node) -> list[RequestRow]:
+    """The requests of all listeners, Fetch also by who fetches. Of an API that brokers serve and controllers too, those to the broker."""
     rows: list[RequestRow] = []
-    for entry in dispatcher.entries:
-        if entry.count or entry.name in ALWAYS:
-            rows.append((entry.name, entry.counts, entry.errors))
-        if entry.name == "Fetch" and node.broker is not None and dispatcher is node.broker.dispatcher:
-            followers = node.broker.fetch.follower_counts
-            consumers = [all_of - some for all_of, some in zip(entry.counts, followers, strict=True)]
-            rows += [("FetchConsumer", consumers, {}), ("FetchFollower", followers, {})]
+    broker = node.broker
+    for dispatcher in (None if broker is None else broker.dispatcher, node.controller_dispatcher):
+        if dispatcher is None:
+            continue
+        told = {row[0] for row in rows}
+        is_broker = broker is not None and dispatcher is broker.dispatcher
+        for entry in dispatcher.entries:
+            if entry.name not in told and (entry.count or (is_broker and entry.name in ALWAYS)):
+                rows.append((entry.name, entry.counts, entry.errors, dispatcher.times))
+            if entry.name == "Fetch" and is_broker and broker is not None:
+                followers = broker.fetch.follower_counts
+                consumers = [all_of - some for all_of, some in zip(entry.counts, followers, strict=True)]
+                rows += [("FetchConsumer", consumers, {}, dispatcher.times), ("FetchFollower", followers, {}, dispatcher.times)]
     return rows
 
 
@@ -82,13 +88,13 @@ def requests(page: Page, rows: list[RequestRow]) -> None:
         f"{prefix}_requests_total",
         [
             (labels(request=name, version=str(version)), count)
-            for name, counts, _ in rows
+            for name, counts, _, _ in rows
             for version, count in enumerate(counts)
             if count or (version + 1 == len(counts) and not sum(counts))
         ],
     )
     samples = []
-    for name, counts, errors in rows:
+    for name, counts, errors, _ in rows:
         if name.startswith("Fetch") and name != "Fetch":
             continue
         samples.append((labels(request=name, error="NONE"), max(sum(counts) - sum(errors.values()), 0)))
@@ -103,17 +109,17 @@ def _name_of(code: int) -> str:
         return str(code)
 
 
-def phases(dispatcher: Dispatcher, rows: list[RequestRow]) -> Iterator[tuple[str, Any]]:
+def phases(rows: list[RequestRow]) -> Iterator[tuple[str, Any]]:
     """(name of the family, its samples) for each phase of requests."""
-    times = dispatcher.times
-    if times is None:
-        return
-    found = {name: dict(times.quantiles(name)) for name, _, _ in rows}
     names = [name for name, _ in QUANTILES]
     for phase in PHASES:
         yield (
             f"kafka_network_requestmetrics_{phase}timems",
-            [({"request": name}, zip(names, found[name][phase], strict=True), sum(counts)) for name, counts, _ in rows],
+            [
+                ({"request": name}, zip(names, times.quantiles(name, phase), strict=True), sum(counts))
+                for name, counts, _, times in rows
+                if times is not None
+            ],
         )
 
 
