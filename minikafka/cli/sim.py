@@ -12,6 +12,10 @@ import click
 PROFILES = ("calm", "one", "crashes", "network", "disks", "rot", "mixed", "storm")
 
 
+#: A long run that is broken off loses no more than this.
+SAVE_EVERY_SEEDS = 100
+
+
 @click.command("sim")
 @click.option("--seed", type=int, help="Play one seed and tell its story.")
 @click.option("--seeds", metavar="A..B", help="Play the seeds from A up to but not including B.")
@@ -19,7 +23,13 @@ PROFILES = ("calm", "one", "crashes", "network", "disks", "rot", "mixed", "storm
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes to play in.")
 @click.option("--profile", type=click.Choice(PROFILES), help="Faults to draw; without it each seed draws its profile.")
 @click.option("--duration", type=float, help="Simulated seconds of load; without it each seed draws them.")
-@click.option("--save", "save_path", type=click.Path(dir_okay=False, path_type=Path), help="Add the totals to this JSON file.")
+@click.option(
+    "--save",
+    "save_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Add the totals to this JSON file, every 100 seeds and at the end.",
+)
+@click.option("--commit", help="What the totals are listed under; without it the commit of the source tree.")
 @click.option("--no-shrink", is_flag=True, help="Do not look for the faults that a violation needs.")
 @click.option("--mutants", is_flag=True, help="Break one rule after the other and print which check notices (in a source tree).")
 @click.option("-v", "--verbose", is_flag=True, help="A line for every seed; for one seed its whole story.")
@@ -31,23 +41,36 @@ def sim(
     profile: str | None,
     duration: float | None,
     save_path: Path | None,
+    commit: str | None,
     no_shrink: bool,
     mutants: bool,
     verbose: bool,
 ) -> None:
     """Whole brokers, network, disks, clients and faults in one thread, all drawn from a seed. Exit status 1 when an invariant breaks."""
-    from minikafka.sim.runner import Totals, run_drawn, run_seeds, save, shrink
+    from minikafka.sim.runner import Totals, run_drawn, run_seeds, save, shrink, source_commit
 
     if mutants:
         _mutants()
         return
     if seed is not None and (seeds is not None or hours is not None):
         raise click.UsageError("--seed plays one seed: leave --seeds and --hours away")
-    totals = Totals()
+    totals, unsaved = Totals(), Totals()
+    seen: set[int] = set()
+
+    def keep() -> None:
+        if save_path is not None and unsaved.seeds:
+            unsaved.states -= seen
+            seen.update(unsaved.states)
+            save(save_path, unsaved, commit or source_commit())
+            unsaved.clear()
+
     for outcome in run_seeds(
         [seed] if seed is not None else _numbers(seeds, hours), profile=profile, duration_s=duration, jobs=jobs, hours=hours
     ):
         totals.add(outcome)
+        unsaved.add(outcome)
+        if unsaved.seeds == SAVE_EVERY_SEEDS:
+            keep()
         if verbose or seed is not None or outcome.violation is not None:
             click.echo(
                 f"seed {outcome.seed} ({outcome.options.profile}, {outcome.options.shape}): digest {outcome.digest},"
@@ -63,8 +86,7 @@ def sim(
             for fault in faults:
                 click.echo(f"  {fault!r}")
             click.echo("\nwith these alone:\n" + run_drawn(outcome.options, faults).story)
-    if save_path is not None:
-        save(save_path, totals)
+    keep()
     for line in totals.lines():
         click.echo(line)
     sys.exit(1 if totals.failed else 0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.client.admin import TOPIC as TOPIC_RESOURCE
 from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.errors import ClientError
+from minikafka.client.maintenance import Maintenance
 from minikafka.sim.rot import Rot
 from minikafka.sim.workload import TOPIC
 from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 ROUGH = (ClientError, *TRANSPORT_ERRORS)
 ADMIN_TIMEOUT_MS = 3000
 CALM_S = 1.0
+CONTROLLER_LISTENER = "CONTROLLER"
 #: Faults that can end a process without its mark of a clean shutdown.
 UNCLEAN = frozenset({"kill", "kill_all", "power", "wipe", "disk_error", "disk_full", "min_isr", "rot"})
 
@@ -88,7 +90,7 @@ class Chaos:
             # A clock that is an hour behind refuses what clients write (message.timestamp.after.max.ms).
             node.jump_clock(-node.wall_offset_ms)
             if node.loop is not None:
-                node.loop.paused_until = min(node.loop.paused_until, world.now)
+                node.loop.resume()
             node.is_wanted = True
             if node.state == "down":
                 node.boot()
@@ -96,6 +98,8 @@ class Chaos:
             if client.loop is not None and client.loop.is_dead:
                 client.boot()
         self._order(self._undo_admin())
+        if world.options.is_dynamic:
+            self._order(self._restore_voters())
 
     # -- processes -------------------------------------------------------------------------------------------------
 
@@ -379,6 +383,40 @@ class Chaos:
             return False
         self._order(work(wanted))
         return f"{wanted}"
+
+    def _voters(self, fault: Fault, node: SimNode) -> Any:
+        """A controller is taken out of the quorum, and comes back later (KIP-853)."""
+        controllers = self.world.controllers
+        if not self.world.options.is_dynamic:
+            return False
+        chosen = node if node.config.is_controller else controllers[fault.pick % len(controllers)]
+
+        async def work() -> None:
+            async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
+                directory_id = self.world.voter_directory_id(chosen.node_id)
+                await admin.remove_controller(self.world.cluster_id, chosen.node_id, directory_id)
+                await asyncio.sleep(fault.seconds)
+                await self._add_voter(admin, chosen)
+
+        self._order(work())
+        return f"{chosen} is to leave the quorum"
+
+    async def _add_voter(self, admin: Maintenance, node: SimNode) -> None:
+        listener = (CONTROLLER_LISTENER, node.host, node.config.advertised[CONTROLLER_LISTENER].port)
+        await admin.add_controller(self.world.cluster_id, node.node_id, self.world.voter_directory_id(node.node_id), [listener])
+
+    async def _restore_voters(self) -> None:
+        """Until the end: an order to leave may be carried out late."""
+        while True:
+            voters = self.world.invariants.voters()
+            missing = [node for node in self.world.controllers if node.node_id not in voters] if voters else []
+            try:
+                if missing:
+                    async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
+                        await self._add_voter(admin, missing[0])
+            except ROUGH:
+                pass  # the next round
+            await asyncio.sleep(0.2)
 
     async def _undo_admin(self) -> None:
         options = self.world.options

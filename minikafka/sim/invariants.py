@@ -333,6 +333,11 @@ class Invariants:
                 best, epoch = node.node_id, node.node.raft.leader_epoch
         return best
 
+    def voters(self) -> tuple[int, ...]:
+        """Of the metadata quorum, as the active controller knows them; nobody without one."""
+        node = self.world.nodes.get(self.active_controller())
+        return () if node is None or node.node is None else tuple(node.node.raft.quorum.voters.node_ids)
+
     # -- the watch -------------------------------------------------------------------------------------------------
 
     def watch(self) -> None:

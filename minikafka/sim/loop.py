@@ -136,6 +136,12 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         if until > self.paused_until and until > self.scheduler.now:
             self.paused_until = until
 
+    def resume(self) -> None:
+        """End the pause now."""
+        if self.paused_until > self.scheduler.now:
+            self.paused_until = self.scheduler.now
+            self._release()
+
     def hold(self, handle: Handle) -> None:
         """Keep a callback until the pause ends."""
         if not self._held:

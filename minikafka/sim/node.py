@@ -16,6 +16,7 @@ from minikafka.broker.format import format_storage
 from minikafka.broker.node import Node
 from minikafka.sim.disk import Disk, DiskView
 from minikafka.sim.loop import ProcessLoop
+from wire.uuid import uuid_to_text
 
 if TYPE_CHECKING:
     from minikafka.sim.world import World
@@ -98,11 +99,20 @@ class SimNode:
     def format(self) -> None:
         """A new disk."""
         self.disk.wipe()
-        generator = random.Random(f"{self.world.seed}/format/{self.node_id}/{self.lives}")
+        world = self.world
+        generator = random.Random(f"{world.seed}/format/{self.node_id}/{self.lives}")
+        voters = None
+        if world.options.is_dynamic and self.config.is_controller:
+            voters = ",".join(
+                f"{node.node_id}@{node.host}:{node.config.advertised['CONTROLLER'].port}:"
+                + uuid_to_text(world.voter_directory_id(node.node_id))
+                for node in world.controllers
+            )
         format_storage(
             DiskView(self.disk),
             self.config,
-            cluster_id=self.world.cluster_id,
+            cluster_id=world.cluster_id,
+            initial_controllers=voters,
             wall_ms=WALL_MS,
             random_bytes=generator.randbytes,
         )

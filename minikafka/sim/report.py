@@ -1,6 +1,7 @@
-"""Writes the generated tables of README.md: `python -m minikafka.sim.report [totals.json] [--mutants]`.
+"""Writes the generated tables of README.md: `python -m minikafka.sim.report [totals.json] [--found] [--mutants]`.
 
-The totals come from `minikafka sim ... --save totals.json`; the mutants are hunted anew, which takes some minutes.
+The totals come from `minikafka sim ... --save totals.json`, what was found from `found.json`; the mutants are hunted anew, which takes some
+minutes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 README = Path(__file__).parent / "README.md"
+FOUND = Path(__file__).parent / "found.json"
 
 
 def replace(text: str, name: str, lines: list[str]) -> str:
@@ -35,11 +37,26 @@ def totals_table(totals: dict[str, Any]) -> list[str]:
         + (f" (seeds {', '.join(map(str, totals['failed_seeds']))})" if totals["failed_seeds"] else "")
         + " |",
         "",
+        "| commit | seeds | simulated hours | records acknowledged | violations |",
+        "|---|---|---|---|---|",
+        *(_run_line(commit, run) for commit, run in totals.get("runs", {}).items()),
+        "",
         "| fault | times |",
         "|---|---|",
     ]
     lines += [f"| {kind} | {count:,} |" for kind, count in sorted(faults.items(), key=lambda item: -item[1])]
     return lines
+
+
+def _run_line(commit: str, run: dict[str, Any]) -> str:
+    failed = ", ".join(map(str, run["failed_seeds"])) or "none"
+    return f"| {commit} | {run['seeds']:,} | {run['simulated_hours']:,.1f} | {run['acknowledged_records']:,} | {failed} |"
+
+
+def found_table(entries: list[dict[str, Any]]) -> list[str]:
+    """What was wrong, and the seeds that showed it."""
+    lines = ["| seed | what was wrong |", "|---|---|"]
+    return lines + [f"| {', '.join(map(str, entry['seeds'])) or '-'} | {entry['wrong']} |" for entry in entries]
 
 
 def main(arguments: list[str]) -> None:
@@ -50,6 +67,8 @@ def main(arguments: list[str]) -> None:
             from minikafka.sim.mutants import table
 
             text = replace(text, "mutants", table(Path.cwd()))
+        elif name == "--found":
+            text = replace(text, "found", found_table(json.loads(FOUND.read_text())))
         else:
             text = replace(text, "totals", totals_table(json.loads(Path(name).read_text())))
     README.write_text(text)

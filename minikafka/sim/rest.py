@@ -81,6 +81,8 @@ def unrest(invariants: Invariants) -> tuple[str, str] | None:
         assert node.node is not None
         if node.node.metadata.image.offset < image.offset:
             return "L1", f"{node} knows the metadata up to {node.node.metadata.image.offset} of {image.offset}"
+    if world.options.is_dynamic and sorted(invariants.voters()) != sorted(node.node_id for node in world.controllers):
+        return "L1", f"the voters are {invariants.voters()}"
     for topic in image.topics_by_id.values():
         for index, registration in topic.partitions.items():
             problem = _partition_unrest(invariants, topic, index, registration)

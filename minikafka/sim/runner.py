@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import json
 import multiprocessing
+import subprocess
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,10 @@ class Totals:
         if outcome.violation is not None:
             self.failed.append(outcome.seed)
 
+    def clear(self) -> None:
+        """Begin anew."""
+        self.__init__()  # type: ignore[misc]
+
     def as_json(self) -> dict[str, Any]:
         """For a file; states as their number."""
         return {
@@ -113,10 +119,25 @@ class Totals:
         ]
 
 
-def save(path: Path, totals: Totals) -> None:
-    """Add the totals to those in the file."""
+def source_commit() -> str:
+    """The commit of the source tree that runs, with a + if it has been changed since; the version of an installed package."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    try:
+        commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return metadata.version("minikafka")
+    return commit + "+" * bool(changed)
+
+
+def save(path: Path, totals: Totals, commit: str) -> None:
+    """Add the totals to those in the file: to the sum, and to what was run on this commit."""
     known = json.loads(path.read_text()) if path.exists() else {}
     fresh = totals.as_json()
+    runs: dict[str, Any] = known.setdefault("runs", {})
+    run = runs.setdefault(commit, {"seeds": 0, "simulated_hours": 0.0, "real_s": 0.0, "acknowledged_records": 0, "failed_seeds": []})
+    for name in run:
+        run[name] = run[name] + fresh[name] if name == "failed_seeds" else round(run[name] + fresh[name], 3)
     for name, value in fresh.items():
         if isinstance(value, dict):
             before = known.get(name, {})

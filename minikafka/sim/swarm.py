@@ -69,6 +69,8 @@ class Options:
     topic: dict[str, str] = field(default_factory=dict)
     profile: str = "calm"
     has_cleaner: bool = False
+    #: Voters in the metadata log (KIP-853), not in the configuration.
+    is_dynamic: bool = False
 
     @property
     def brokers(self) -> int:
@@ -110,6 +112,7 @@ KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
     "grow": (0.4, ("any",), 0.1, 0.2),
     "topics": (0.5, ("any",), 0.5, 2.0),
     "min_isr": (0.3, ("any",), 0.5, 3.0),
+    "voters": (3.0, ("any", "controller"), 0.3, 3.0),
 }
 
 
@@ -157,6 +160,7 @@ def _options(seed: int, generator: random.Random, profile: str, duration_s: floa
         options.blocking_s = float(str(one(0.0005, 0.01, 0.1)))
         options.sync_s = float(str(one(0, 0, 0.005, 0.05)))
     options.has_cleaner = generator.random() < 0.3
+    options.is_dynamic = generator.random() < 0.3 and shape in ("combined", "quorum", "five")
     options.topic = {
         "segment.ms": segment_ms,
         "index.interval.bytes": str(one("4096", "1")),
@@ -194,7 +198,7 @@ def _faults(generator: random.Random, options: Options) -> list[Fault]:
     if profile == "calm":
         return []
     groups: dict[str, Callable[[str], bool]] = {
-        "crashes": lambda kind: kind in ("kill", "power", "stop", "pause", "kill_all", "client_crash", "elect"),
+        "crashes": lambda kind: kind in ("kill", "power", "stop", "pause", "kill_all", "client_crash", "elect", "voters"),
         "network": lambda kind: kind
         in (
             "isolate", "isolate_in", "isolate_out", "split", "ring", "from_controllers", "from_brokers", "break_all", "slow_link",
@@ -203,7 +207,7 @@ def _faults(generator: random.Random, options: Options) -> list[Fault]:
         "disks": lambda kind: kind in ("disk_slow", "disk_full", "disk_error", "power", "kill", "clock", "wipe", "rot"),
         "rot": lambda kind: kind in ("rot", "isolate_in", "isolate_out", "pause", "reassign", "client_crash"),
     }  # fmt: skip
-    allowed = [kind for kind in KINDS if groups.get(profile, lambda kind: True)(kind)]
+    allowed = [kind for kind in KINDS if groups.get(profile, lambda kind: True)(kind) and (options.is_dynamic or kind != "voters")]
     if profile in ("mixed", "storm"):
         # Swarm: leave half of the kinds out.
         allowed = [kind for kind in allowed if generator.random() < 0.5] or allowed

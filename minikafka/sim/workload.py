@@ -11,10 +11,10 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from minikafka.client.admin import Admin
 from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.consumer import LATEST, Consumer
 from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed
+from minikafka.client.maintenance import Maintenance
 from minikafka.client.producer import Producer
 from minikafka.sim.history import History, Write
 from minikafka.sim.loop import ProcessLoop
@@ -116,10 +116,10 @@ class Workload:
                 TOPIC, partitions=options.partitions, replication_factor=options.replication_factor, configs=configs
             )
 
-    def admin(self, timeout_ms: int = 10_000) -> Admin:
+    def admin(self, timeout_ms: int = 10_000) -> Maintenance:
         """An administrator; use it on the world's own loop."""
         network = self.world.fabric.network("admin", self.world.loop)
-        return Admin(self.world.bootstrap, network=network, timeout_ms=timeout_ms)
+        return Maintenance(self.world.bootstrap, network=network, timeout_ms=timeout_ms)
 
     def start(self) -> None:
         """Begin the load."""

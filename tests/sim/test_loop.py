@@ -109,3 +109,18 @@ def test_exceptions_of_callbacks_are_told() -> None:
     place.loop().call_soon(lambda: 1 // 0)
     place.scheduler.run(1.0)
     assert isinstance(place.errors[0]["exception"], ZeroDivisionError)
+
+
+def test_a_pause_that_ends_early_holds_nothing_back() -> None:
+    scheduler = Scheduler()
+    loop = ProcessLoop(scheduler, "p", on_error=lambda name, context: None)
+    ran: list[float] = []
+    loop.pause(10.0)
+    loop.call_later(1.0, lambda: ran.append(scheduler.now))
+    scheduler.run(2.0)
+    assert ran == []
+    loop.resume()
+    scheduler.run(3.0)
+    assert ran == [2.0]
+    scheduler.run(20.0)
+    assert ran == [2.0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ from minikafka.broker.handlers.produce_lane import _ParkedAppend
 from minikafka.broker.hosts.fetcher import Fetcher
 from minikafka.broker.hosts.partition import Partition
 from minikafka.core.metadata.image import PartitionRegistration
+from minikafka.sim import probes
 from minikafka.sim.disk import Disk, DiskView
 from minikafka.sim.loop import ProcessLoop, Scheduler
 from minikafka.sim.node import SimClock
@@ -118,3 +121,16 @@ def test_a_partition_in_back_off_leaves_the_leaders_fetch_session(partition: Par
     assert len(sent) == 3, "nothing is in the session, so there is nothing to ask for"
     scheduler.run(0.3)
     assert len(sent) == 4 and asked() == ([key], [])
+
+
+def test_the_table_of_invariants_is_what_the_simulator_can_break() -> None:
+    """README.md has a line for each rule that a run can violate, and no other; S17 says where transactions are looked at."""
+    package = Path(probes.__file__).parent
+    code = "".join(path.read_text() for path in package.glob("*.py") if path.name not in ("mutations.py", "mutants.py"))
+    broken = set(re.findall(r'"([SL]\d+)"', code))
+    table = (package / "README.md").read_text().split("## What is checked")[1].split("## ")[0]
+    told = {rule for line in table.splitlines() if line.startswith("| ") for rule in re.findall(r"[SL]\d+", line.split("|")[1])}
+    # Where two rules have one check, it tells one of them.
+    assert broken <= told
+    assert told == {f"S{number}" for number in range(1, 25)} | {f"L{number}" for number in range(1, 9)}
+    assert told - broken == {"S7", "S10", "S17"}
