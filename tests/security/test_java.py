@@ -45,6 +45,7 @@ def fails(main_class: str, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.security
 def test_topics_over_sasl_ssl_with_scram(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     server = ("--bootstrap-server", cluster.bootstrap_servers)
     login = ("--command-config", written(tmp_path / "c.properties", secured(cluster).client_properties("alice")))
