@@ -210,8 +210,8 @@ def _announce(made: Any) -> None:
         console.width = 200
     console.print(table)
     console.print(f"cluster {made.cluster_id} is up after {made.started_seconds:.2f} s. To try:")
-    if made.brokers[0].port != PORT:
-        console.print(f"  export MINIKAFKA_BOOTSTRAP={made.bootstrap_servers}", soft_wrap=True)
+    # All of them: the first may be the one that is killed.
+    console.print(f"  export MINIKAFKA_BOOTSTRAP={made.bootstrap_servers}", soft_wrap=True)
     console.print("  echo hello | minikafka produce greetings")
     console.print("  minikafka consume greetings --from-beginning -n 1")
     console.print("  minikafka cluster kill 2; minikafka cluster status; minikafka cluster start 2")
