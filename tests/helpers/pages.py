@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import shlex
 import signal
@@ -171,9 +172,9 @@ def _bound(port: int) -> Iterator[int]:
 
 
 def _free_port() -> int:
-    """The first of three free ports in a row."""
-    for _ in range(100):
-        with contextlib.suppress(OSError), _bound(0) as first, _bound(first + 1), _bound(first + 2):
+    """The first of three free ports in a row, below those that the system gives to clients."""
+    for first in random.SystemRandom().sample(range(12_000, 30_000, 4), 100):
+        with contextlib.suppress(OSError), _bound(first), _bound(first + 1), _bound(first + 2):
             return first
     raise AssertionError("no three free ports in a row")
 
