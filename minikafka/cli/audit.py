@@ -42,7 +42,7 @@ FINDINGS_SHOWN_MAX = 20
     help="What replicas are compared by; blake2b is slower and leaves nothing to a 32-bit checksum.",
 )
 @click.option("--processes", type=click.IntRange(0), default=0, help="Processes of the local engine [default: one a core].")
-@click.option("--split-bytes", type=click.IntRange(1 << 20), default=256 << 20, show_default=True, help="Log bytes a task.")
+@click.option("--split-bytes", type=click.IntRange(1 << 20), default=512 << 20, show_default=True, help="Log bytes a task.")
 @click.option("--self-check", is_flag=True, help="One replica of each partition is enough: its own checks decide.")
 @click.option(
     "--fail-on",

@@ -54,7 +54,7 @@ class AuditOptions:
     confirm: bool = True
     level: str = "batches"
     digest: str = "crc"
-    split_bytes: int = 256 << 20
+    split_bytes: int = 512 << 20
     findings_each_max: int = 20
     self_check: bool = False
     fail_on: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The figures of audit and load as ratios in one run, page cache warm; what starts up once (the JVM) is said apart.
 
-usage: python tests/bench/audit_speed.py [--gigabytes 1] [--processes 2] [--spark] [--rows 4000000] [--estate 10000] [--growth 1,4,16]
+usage: python tests/bench/audit_speed.py [--gigabytes 1] [--processes 2] [--spark] [--rows 4000000] [--estate 10000] [--growth 1,4,16,64]
 The yardstick of the audit is a plain walk with crc32c over mmap in as many processes; that of the load is the encoder's own rate.
 `--estate N`: plans N partitions of ten sparse segments each. `--growth`: seconds a GB while the log grows, from hard links of a segment.
 """
@@ -143,7 +143,7 @@ if __name__ == "__main__":
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--estate", type=int, default=10_000)
-    parser.add_argument("--growth", default="1,4,16")
+    parser.add_argument("--growth", default="1,4,16,64")
     parser.add_argument("--spark", action="store_true")
     chosen = parser.parse_args()
     if chosen.gigabytes:

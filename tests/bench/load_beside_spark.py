@@ -4,8 +4,9 @@
     PYTHONPATH=. python tests/bench/load_beside_spark.py [--rows 4000000] [--rounds 2] [--compression none]
 
 All of it on the cores of this machine, brokers too: local[2] against two processes. What starts once (interpreter, JVM, first job of a
-session) is left out of the rates and said apart. Both write to new topics of 8 partitions with Kafka's partitioner; the number of
-records that the brokers hold afterwards is counted. Needs Java, and Maven for the connector's JAR.
+session) is left out of the rates and said apart. What the rounds before left in the page cache is on the disk before a round begins. All
+write to new topics of 8 partitions with Kafka's partitioner; the number of records that the brokers hold afterwards is counted. Needs
+Java, and Maven for the connector's JAR.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from minikafka.testing.cluster import ProcessCluster
 
 PARTITIONS = 8
 SPARK = """
-import json, sys, time
+import os, sys, time
 from pyspark.sql import SparkSession
 bootstrap, jars, table, topics, compression = sys.argv[1:]
 spark = (SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
@@ -42,13 +43,14 @@ options = {"kafka.bootstrap.servers": bootstrap, "kafka.acks": "all", "kafka.com
 first, *others = topics.split(",")
 frame.limit(20000).write.format("kafka").options(**options, topic=first).save()
 for topic in others:
+    os.sync()
     start = time.perf_counter()
     frame.write.format("kafka").options(**options, topic=topic).save()
     print("SECONDS", time.perf_counter() - start, flush=True)
 """
 
 OURS = """
-import sys
+import os, sys
 from dataclasses import replace
 from minikafka.spark.engine_spark import SparkEngine
 from minikafka.spark.load import LoadOptions, run_load
@@ -57,6 +59,7 @@ engine = SparkEngine(master="local[2]")
 options = LoadOptions(bootstrap, "", key="k", value="v", compression=compression)
 run_load(table, replace(options, partitions=8, dry_run=True), engine)
 for topic in topics.split(","):
+    os.sync()
     report = run_load(table, replace(options, topic=topic), engine)
     assert report.reconciled
     print("SECONDS", report.seconds, flush=True)
@@ -90,6 +93,7 @@ def command(bootstrap: str, table: Path, topics: list[str], compression: str) ->
     """`minikafka load` as people type it: (seconds that each load reports, seconds of all)."""
     start, found = time.perf_counter(), []
     for topic in topics:
+        os.sync()
         words = ["load", str(table), "--topic", topic, "--key", "k", "--value", "v", "-o", "json", "--compression", compression]
         done = _run("-m", "minikafka", *words, "--bootstrap-server", bootstrap)
         report = json.loads(done.splitlines()[-1])
