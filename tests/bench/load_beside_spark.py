@@ -96,7 +96,7 @@ def command(bootstrap: str, table: Path, topics: list[str], compression: str) ->
         os.sync()
         words = ["load", str(table), "--topic", topic, "--key", "k", "--value", "v", "-o", "json", "--compression", compression]
         done = _run("-m", "minikafka", *words, "--bootstrap-server", bootstrap)
-        report = json.loads(done.splitlines()[-1])
+        report = json.loads(done[done.index("{") :])
         assert report["reconciled"]
         found.append(float(report["seconds"]))
     return found, time.perf_counter() - start
