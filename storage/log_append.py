@@ -14,7 +14,7 @@ from crc32c import crc32c
 from storage.batch_scan import CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header, prepare_producer
 from storage.errors import StorageError, UnexpectedAppendOffset
 from storage.log_state import LogState
-from storage.producer_state import ProducerEntry, ProducerUpdate
+from storage.producer_state import UNCHECKED, ProducerEntry, ProducerUpdate, Verification
 from storage.types import AppendInfo
 from storage.validation import SMALL_BATCH_RECORDS, check_client_header, fit_to_topic, is_simple_record, one_batch
 from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
@@ -36,10 +36,11 @@ class LogAppends(LogState):
         *,
         origin: str = "client",
         requires_sequence_checks: bool = True,
+        verification: Verification | None = UNCHECKED,
     ) -> AppendInfo:
         """Append one client batch (several for origin "coordinator" and "raft"). Offsets and epoch are patched into
-        `records`, which must be writable. Raises ApiError, with nothing appended, for what must not be stored;
-        StorageError if the disk fails."""
+        `records`, which must be writable. `verification`: what a batch that begins a transaction needs; None for none.
+        Raises ApiError, with nothing appended, for what must not be stored; StorageError if the disk fails."""
         if origin != "client":
             return self._append_internal(records, leader_epoch, wall_ms)
         if self.failure is not None:
@@ -80,7 +81,7 @@ class LogAppends(LogState):
         last = first + delta
         admitted: ProducerEntry | ProducerUpdate | AppendInfo | None = None
         if producer_id >= 0:
-            admitted = self._admit(header, first, last, requires_sequence_checks)
+            admitted = self._admit(header, first, last, requires_sequence_checks, verification)
             if isinstance(admitted, AppendInfo):
                 return admitted
         _PLACE.pack_into(records, 0, first, size - LOG_OVERHEAD, leader_epoch)
@@ -121,7 +122,7 @@ class LogAppends(LogState):
         )
 
     def _admit(
-        self, header: Header, first: int, last: int, requires_sequence_checks: bool
+        self, header: Header, first: int, last: int, requires_sequence_checks: bool, verification: Verification | None
     ) -> ProducerEntry | ProducerUpdate | AppendInfo:
         """What a batch with a producer id means: the entry it simply continues, an update to publish after the write, or
         the answer of the time it was appended before. Raises ApiError."""
@@ -136,6 +137,8 @@ class LogAppends(LogState):
             if found is not None:
                 append_time = found[2] if self.config.is_log_append_time else -1
                 return AppendInfo(found[0], found[1], timestamp, append_time, self.log_start_offset, True, 1, -1)
+        if is_transactional and verification is not UNCHECKED:
+            producers.check_verified(producer_id, epoch, sequence, verification)
         update = ProducerUpdate()
         producers.prepare_batch(
             update,

@@ -114,6 +114,26 @@ class _OpenTransaction:
     last_offset: int = -1
 
 
+class Verification:
+    """That the coordinator is being asked, or was, whether a producer may begin a transaction here (KIP-890): a leader's, in memory only.
+
+    It ends with the transaction's first batch or with any marker of the producer, so that a batch that comes late begins nothing.
+    `lowest_sequence` is the first sequence of the earliest batch that waits.
+    """
+
+    __slots__ = ("created_ms", "epoch", "lowest_sequence", "must_begin_at_zero")
+
+    def __init__(self, epoch: int, sequence: int, created_ms: int, *, must_begin_at_zero: bool) -> None:
+        self.epoch = epoch
+        self.lowest_sequence = sequence
+        self.created_ms = created_ms
+        self.must_begin_at_zero = must_begin_at_zero
+
+
+#: For appends that nobody verifies.
+UNCHECKED = Verification(NO_EPOCH, NO_SEQUENCE, -1, must_begin_at_zero=False)
+
+
 class ProducerUpdate:
     """Changes that one append makes, not yet published."""
 
@@ -140,6 +160,41 @@ class ProducerStateManager:
         self._unreplicated: dict[int, _OpenTransaction] = {}
         self._last_snapshot_offset = 0
         self.snapshots: list[int] = []
+        self._verifications: dict[int, Verification] = {}
+
+    # -- verification
+
+    def begin_verification(
+        self, producer_id: int, epoch: int, sequence: int, wall_ms: int, *, must_begin_at_zero: bool
+    ) -> Verification | None:
+        """What an append that may begin a transaction has to bring along; None if one is open in this epoch already."""
+        entry = self.entries.get(producer_id)
+        if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
+            return None
+        known = self._verifications.get(producer_id)
+        if known is None or known.epoch < epoch:
+            known = Verification(epoch, sequence, wall_ms, must_begin_at_zero=must_begin_at_zero)
+            self._verifications[producer_id] = known
+        elif known.epoch == epoch:
+            known.lowest_sequence = min(known.lowest_sequence, sequence)
+        return known
+
+    def check_verified(self, producer_id: int, epoch: int, sequence: int, verification: Verification | None) -> None:
+        """Whether a transactional batch may be appended. Raises ApiError (INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER)."""
+        entry = self.entries.get(producer_id)
+        if entry is not None and entry.txn_first_offset >= 0 and entry.epoch == epoch:
+            return
+        if verification is None or verification.epoch != epoch or self._verifications.get(producer_id) is not verification:
+            raise ApiError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Record was not part of an ongoing transaction of producer {producer_id} with epoch {epoch} in {self._name}",
+            )
+        is_late = sequence > (0 if verification.must_begin_at_zero else verification.lowest_sequence)
+        if is_late and (entry is None or entry.epoch != epoch):
+            raise ApiError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"Out of order sequence number for producer {producer_id} in partition {self._name}: {sequence} begins a transaction",
+            )
 
     # -- checking and publishing batches
 
@@ -203,6 +258,7 @@ class ProducerStateManager:
                 )
         if entry.txn_first_offset >= 0:
             update.completed.append(CompletedTransaction(producer_id, entry.txn_first_offset, offset, is_abort))
+        self._verifications.pop(producer_id, None)
         entry.set_epoch(epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
@@ -213,6 +269,7 @@ class ProducerStateManager:
         self.entries.update(update.entries)
         for producer_id, first_offset in update.started:
             self._open[first_offset] = _OpenTransaction(producer_id, first_offset)
+            self._verifications.pop(producer_id, None)
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
         """First offset of the oldest transaction still open once `completed` ended."""
@@ -259,6 +316,8 @@ class ProducerStateManager:
         expired = [producer_id for producer_id, entry in self.entries.items() if self._is_expired(entry, wall_ms)]
         for producer_id in expired:
             del self.entries[producer_id]
+        for producer_id in [n for n, v in self._verifications.items() if wall_ms - v.created_ms >= self.expiration_ms]:
+            del self._verifications[producer_id]
 
     # -- snapshots
 

@@ -16,8 +16,6 @@ def _known(name: str, kind: str, default: str | None, doc: str, **options: objec
 
 
 WITHOUT_EFFECT = [
-    _known("add.partitions.to.txn.retry.backoff.max.ms", "int", "100", "Longest time a broker waits between tries to add partitions to a transaction for a producer.", low=0),
-    _known("add.partitions.to.txn.retry.backoff.ms", "int", "20", "Pause between two such tries.", low=1),
     _known("alter.config.policy.class.name", "class", None, "Java class that may veto changes of configurations.", refusal="Java classes are not loaded, and the policy would not hold"),
     _known("alter.log.dirs.replication.quota.window.num", "int", "11", "Samples kept for the quota of moves between a broker's directories.", low=1),
     _known("alter.log.dirs.replication.quota.window.size.seconds", "int", "1", "Length of one such sample.", low=1),
@@ -231,16 +229,7 @@ WITHOUT_EFFECT = [
     _known("ssl.secure.random.implementation", "string", None, "Source of random numbers for TLS.", dynamic=True),
     _known("ssl.trustmanager.algorithm", "string", "PKIX", "Algorithm of Java's trust manager.", dynamic=True),
     _known("telemetry.max.bytes", "int", "1048576", "Bytes of metrics that a client may push.", low=1),
-    _known("transaction.abort.timed.out.transaction.cleanup.interval.ms", "int", "10000", "How often transactions that have taken too long are aborted.", low=1),
-    _known("transaction.partition.verification.enable", "boolean", "true", "Whether a partition asks the coordinator before it takes a transaction's first batch.", dynamic=True),
-    _known("transaction.remove.expired.transaction.cleanup.interval.ms", "int", "3600000", "How often expired transactional ids are removed.", low=1),
-    _known("transaction.state.log.load.buffer.size", "int", "5242880", "Bytes read at once when the state of transactions is loaded.", low=1),
-    _known("transaction.state.log.min.isr", "int", "2", "min.insync.replicas of __transaction_state.", low=1),
-    _known("transaction.state.log.num.partitions", "int", "50", "Partitions of __transaction_state.", low=1),
-    _known("transaction.state.log.replication.factor", "short", "3", "Replication factor of __transaction_state.", low=1),
-    _known("transaction.state.log.segment.bytes", "int", "104857600", "Segment size of __transaction_state.", low=1),
     _known("transaction.two.phase.commit.enable", "boolean", "false", "Whether transactions without a timeout are allowed for two-phase commit.", refusal="there is no two-phase commit here"),
-    _known("transactional.id.expiration.ms", "int", "604800000", "How long an idle transactional id is remembered.", low=1),
     _known("unstable.api.versions.enable", "boolean", "false", "Whether versions of APIs that are still in the making are served.", internal=True, refusal="nothing unstable is served"),
     _known("unstable.feature.versions.enable", "boolean", "false", "Whether levels of features that are still in the making are allowed.", internal=True, refusal="nothing unstable is served"),
 ]

@@ -7,13 +7,13 @@ import logging
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.hosts.coordinator_topic import CoordinatorTopic
 from minikafka.core.group.config import GroupConfig
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.core.group.effects import Append
 from storage.errors import StorageError
 from wire.batch import build_batch, iterate_batches
 from wire.errors import ApiError, ErrorCode
-from wire.messages.create_topics import CreateTopicsRequest
 from wire.record import Record
 from wire.records.frame import (
     decode_group_key,
@@ -33,21 +33,10 @@ if TYPE_CHECKING:
     from storage.log import Log
 
 OFFSETS_TOPIC = "__consumer_offsets"
-#: FindCoordinator waits this long for the offsets topic to come up before it answers COORDINATOR_NOT_AVAILABLE.
-TOPIC_WAIT_MS_MAX = 3000
 LOAD_CHUNK_BYTES = 1 << 20
 #: Records that are replayed in one turn of the loop: some milliseconds.
 LOAD_STEP_RECORDS = 500
 logger = logging.getLogger("minikafka.group")
-
-
-def partition_for_key(key: str, partitions: int) -> int:
-    """The coordinator partition of a group or transactional id: Java's `String.hashCode` masked to 31 bits, modulo."""
-    value = 0
-    encoded = key.encode("utf-16-be", "surrogatepass")
-    for position in range(0, len(encoded), 2):
-        value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & 0xFFFFFFFF
-    return (value & 0x7FFFFFFF) % partitions
 
 
 class _Load:
@@ -81,13 +70,22 @@ class GroupHost:
         self._environment = environment
         self._replicas = replicas
         self._metadata = metadata
-        self._controller = controller
+        self._topic = CoordinatorTopic(
+            OFFSETS_TOPIC,
+            metadata,
+            controller,
+            partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
         self._shards: dict[int, GroupShard] = {}
         self._loads: dict[int, _Load] = {}
         self._timers: dict[int, asyncio.TimerHandle] = {}
-        self._creation: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        self._topic_known = asyncio.Event()
         self._group_config = GroupConfig(
             session_timeout_ms_min=config.group_min_session_timeout_ms,
             session_timeout_ms_max=config.group_max_session_timeout_ms,
@@ -107,8 +105,7 @@ class GroupHost:
         """Answer what is parked and forget the shards."""
         if self._expiry is not None:
             self._expiry.cancel()
-        if self._creation is not None:
-            self._creation.cancel()
+        self._topic.stop()
         for index in [*self._shards, *self._loads]:
             self._resign(index)
 
@@ -135,8 +132,7 @@ class GroupHost:
 
     def partition_of(self, group_id: str) -> int | None:
         """The partition that coordinates the group; None while the offsets topic does not exist."""
-        topic = self._metadata.image.topics_by_name.get(OFFSETS_TOPIC)
-        return None if topic is None else partition_for_key(group_id, len(topic.partitions))
+        return self._topic.partition_of(group_id)
 
     def shard(self, group_id: str) -> tuple[int, GroupShard]:
         """The shard of a group; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
@@ -151,54 +147,12 @@ class GroupHost:
         return index, shard
 
     async def ensure_topic(self) -> None:
-        """Create `__consumer_offsets` when it is missing, and wait until its partitions have leaders or time is up."""
-        if OFFSETS_TOPIC not in self._metadata.image.topics_by_name:
-            if self._creation is None or self._creation.done():
-                self._creation = asyncio.ensure_future(self._create_topic())
-            try:
-                await asyncio.wait_for(self._topic_known.wait(), TOPIC_WAIT_MS_MAX / 1000)
-            except TimeoutError:
-                return
-
-    async def _create_topic(self) -> None:
-        config = self._config
-        alive = sum(1 for broker in self._metadata.image.brokers.values() if not broker.fenced)
-        topic = CreateTopicsRequest.CreatableTopic(
-            name=OFFSETS_TOPIC,
-            num_partitions=config.offsets_topic_num_partitions,
-            replication_factor=config.offsets_topic_replication_factor,
-            configs=[
-                CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
-                for name, value in (
-                    ("cleanup.policy", "compact"),
-                    ("compression.type", "producer"),
-                    ("segment.bytes", str(config.offsets_topic_segment_bytes)),
-                )
-            ],
-        )
-        try:
-            response: Any = await self._controller.request(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
-        except (ConnectionError, TimeoutError) as error:
-            logger.warning("could not create %s: %s", OFFSETS_TOPIC, error)
-            return
-        code = ErrorCode(response.topics[0].error_code)
-        if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            logger.warning(
-                "could not create %s with replication factor %d (%d brokers alive): %s %s",
-                OFFSETS_TOPIC,
-                config.offsets_topic_replication_factor,
-                alive,
-                code.name,
-                response.topics[0].error_message,
-            )
+        """Create `__consumer_offsets` when it is missing, and wait until it is there or time is up."""
+        await self._topic.ensure()
 
     # -- metadata and leadership -----------------------------------------------------------------------------------
 
     def _metadata_changed(self, delta: Any, image: Any) -> None:
-        if OFFSETS_TOPIC in image.topics_by_name:
-            self._topic_known.set()
-        else:
-            self._topic_known.clear()
         deleted = [topic.name for topic in delta.deleted_topics.values()]
         if deleted:
             for index, shard in list(self._shards.items()):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from minikafka.broker.hosts.replicas import ReplicaManager
     from minikafka.core.metadata.image import PartitionRegistration
     from storage.log import Log
+    from storage.producer_state import Verification
     from storage.types import AppendInfo
 
 NO_EPOCH = -1
@@ -168,15 +169,18 @@ class Partition:
 
     # -- appending -------------------------------------------------------------------------------------------------
 
-    def append(self, records: memoryview, acks: int, wall_ms: int, now_ms: int, origin: str = "client") -> AppendInfo:
-        """Append as leader and wake who waits for it. Raises ApiError; StorageError as KAFKA_STORAGE_ERROR."""
+    def append(
+        self, records: memoryview, acks: int, wall_ms: int, now_ms: int, origin: str = "client", verification: Verification | None = None
+    ) -> AppendInfo:
+        """Append as leader and wake who waits for it. A batch that begins a transaction needs a `verification`. Raises ApiError;
+        StorageError as KAFKA_STORAGE_ERROR."""
         leader = self.leader
         if leader is None:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if acks < 0:
             leader.check_writable()
         try:
-            info = self.log.append_as_leader(records, self.leader_epoch, wall_ms, origin=origin)
+            info = self.log.append_as_leader(records, self.leader_epoch, wall_ms, origin=origin, verification=verification)
         except StorageError as error:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         if not info.is_duplicate:

@@ -1,0 +1,36 @@
+"""Java's hashes, where Kafka's choices depend on them: which partition coordinates, and in which order a hash table lists its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+UINT32 = 0xFFFFFFFF
+TABLE_SIZE_MIN = 16
+
+
+def string_hash(text: str) -> int:
+    """`String.hashCode` as an unsigned 32-bit number: 31-based over UTF-16 units."""
+    value = 0
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(encoded), 2):
+        value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & UINT32
+    return value
+
+
+def partition_for_key(key: str, partitions: int) -> int:
+    """The coordinator partition of a group or transactional id: the hash masked to 31 bits, modulo."""
+    return (string_hash(key) & 0x7FFFFFFF) % partitions
+
+
+def topic_partition_hash(topic: str, index: int) -> int:
+    """`TopicPartition.hashCode`, unsigned."""
+    return (31 * (31 + index) + string_hash(topic)) & UINT32
+
+
+def table_order(hashed: Iterable[tuple[int, tuple[str, int]]]) -> list[tuple[str, int]]:
+    """Keys, given with their hashes, in the order in which `java.util.HashMap` lists them; equal places go by the key."""
+    pairs = list(hashed)
+    size = TABLE_SIZE_MIN
+    while len(pairs) > size * 3 // 4:
+        size *= 2
+    return [key for _, key in sorted(((value ^ value >> 16) & (size - 1), key) for value, key in pairs)]

@@ -1,0 +1,534 @@
+"""One shard of the transaction coordinator: the transactional ids of one partition of `__transaction_state`.
+
+A deterministic state machine: requests come in with a callback and the wall time, appends, markers and wishes for producer ids go out
+(`take_effects`), and what the partition's log holds is fed back by `replay`. Rules: TransactionCoordinator and TransactionStateManager of
+Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from minikafka.core.transaction.effects import Markers, StateAppend, StateRecord, TransactionConfig, TransactionEffects
+from minikafka.core.transaction.records import transaction_from, transaction_key, transaction_value
+from minikafka.core.transaction.state import (
+    EPOCH_BUMP_VERSION_MIN,
+    EPOCH_MAX,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    PREVIOUS_STATES,
+    PartitionKey,
+    Transaction,
+    TransactionState,
+    is_exhausted,
+)
+from wire.errors import ApiError, ErrorCode
+from wire.records.transaction_records import TransactionLogKey, TransactionLogValue
+
+Done = Callable[[ErrorCode], None]
+#: (error, producer id, producer epoch): -1 and -1 with an error.
+DoneWithId = Callable[[ErrorCode, int, int], None]
+
+#: Tombstones of one append.
+EXPIRED_MAX = 1000
+_UNAVAILABLE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+_NOT_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH})
+_FENCED_MARKER = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+#: The partition cannot hold the transaction's records: there is nothing to mark.
+_NOTHING_TO_MARK = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
+
+
+def append_error(error: ErrorCode) -> ErrorCode:
+    """What a failed append to `__transaction_state` means to the client of a transactional id."""
+    if error in _UNAVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if error in _NOT_LEADER:
+        return ErrorCode.NOT_COORDINATOR
+    return error if error is ErrorCode.NONE else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class _Entry:
+    """A transactional id: what is committed, and the step that is being written. `unmarked` are the partitions without a marker yet;
+    `queued` wait for the step."""
+
+    __slots__ = ("current", "pending", "queued", "unmarked")
+
+    def __init__(self, current: Transaction) -> None:
+        self.current = current
+        self.pending: Transaction | None = None
+        self.unmarked: frozenset[PartitionKey] = frozenset()
+        self.queued: list[Callable[[int], None]] = []
+
+
+class TransactionShard:
+    """The transactional ids of one coordinator partition.
+
+    Invariants: a step is taken only after its record is committed, one step of an id at a time, along PREVIOUS_STATES; a request is
+    answered once; markers are asked for only when the decision is committed, and Complete is written only when every partition has its
+    marker.
+    """
+
+    def __init__(self, config: TransactionConfig, coordinator_epoch: int, transaction_version: Callable[[], int]) -> None:
+        """`coordinator_epoch` is the leader epoch of the partition; `transaction_version` gives the cluster's finalized level."""
+        self._config = config
+        self.coordinator_epoch = coordinator_epoch
+        self._transaction_version = transaction_version
+        self._entries: dict[str, _Entry] = {}
+        self._effects = TransactionEffects()
+        self._resigned = False
+
+    # -- the host's side -------------------------------------------------------------------------------------------
+
+    def take_effects(self) -> TransactionEffects:
+        """What to do since the last call."""
+        effects, self._effects = self._effects, TransactionEffects()
+        return effects
+
+    def replay(self, key: TransactionLogKey, value: TransactionLogValue | None) -> None:
+        """Apply one record of the log."""
+        if value is None:
+            self._entries.pop(key.transactional_id, None)
+        else:
+            self._entries[key.transactional_id] = _Entry(transaction_from(key, value))
+
+    def loaded(self, now_ms: int) -> None:
+        """The log has been replayed and is committed: go on with the transactions whose outcome was decided."""
+        for entry in self._entries.values():
+            if entry.current.state.is_prepared:
+                self._mark(entry, now_ms)
+
+    def shutdown(self) -> None:
+        """This broker does not lead the partition any more: who waits for another's step, or for a producer id, is told so."""
+        self._resigned = True
+        entries, self._entries = self._entries, {}
+        for entry in entries.values():
+            self._run_queued(entry, 0)
+
+    @property
+    def transactions(self) -> list[Transaction]:
+        """The committed state of every id, in the order of first appearance."""
+        return [entry.current for entry in self._entries.values()]
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """The committed state of an id."""
+        entry = self._entries.get(transactional_id)
+        return None if entry is None else entry.current
+
+    def pending_state(self, transactional_id: str) -> TransactionState | None:
+        """The state that is being entered."""
+        entry = self._entries.get(transactional_id)
+        return None if entry is None or entry.pending is None else entry.pending.state
+
+    # -- InitProducerId --------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, done: DoneWithId, now_ms: int
+    ) -> None:
+        """The producer id of a client that begins, or goes on after an error (`expected` is its id and epoch then, KIP-360)."""
+        try:
+            if not transactional_id:
+                raise ApiError(ErrorCode.INVALID_REQUEST)
+            if not 0 < timeout_ms <= self._config.timeout_ms_max:
+                raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+            self._init(transactional_id, timeout_ms, expected, done, now_ms, NO_PRODUCER_ID)
+        except ApiError as error:
+            done(error.code, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+    def _init(
+        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None, done: DoneWithId, now_ms: int, fresh_id: int
+    ) -> None:
+        def again(producer_id: int, then_ms: int) -> None:
+            self._init(transactional_id, timeout_ms, expected, done, then_ms, producer_id)
+
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            if fresh_id == NO_PRODUCER_ID:
+                self._want_id(again, done)
+                return
+            entry = self._entries[transactional_id] = _Entry(
+                Transaction(transactional_id, producer_id=fresh_id, timeout_ms=timeout_ms, update_ms=now_ms)
+            )
+            fresh_id = NO_PRODUCER_ID
+        current = entry.current
+        if entry.pending is not None:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if expected is not None and not _is_known(current, expected):
+            raise ApiError(ErrorCode.PRODUCER_FENCED)
+        if current.state.is_prepared:
+            raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if current.state is TransactionState.ONGOING:
+            # The client asks again once the transaction is aborted, and gets a higher epoch still: this one nobody ever has.
+            self._fence(entry, lambda code: done(_busy_if_none(code), NO_PRODUCER_ID, NO_PRODUCER_EPOCH), now_ms)
+            return
+        expected_epoch = None if expected is None else expected[1]
+        if is_exhausted(current.producer_epoch) and expected_epoch in (None, current.producer_epoch):
+            if fresh_id == NO_PRODUCER_ID:
+                self._want_id(again, done)
+                return
+            target = current.with_new_producer_id(fresh_id, timeout_ms, now_ms, remember_epoch=expected is not None)
+        else:
+            target = current.with_next_epoch(timeout_ms, expected_epoch, now_ms)
+
+        def stored(code: ErrorCode, then_ms: int) -> None:
+            if code is ErrorCode.NONE:
+                done(code, target.producer_id, target.producer_epoch)
+            else:
+                done(code, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+        self._store(entry, target, stored)
+
+    def _want_id(self, then: Callable[[int, int], None], done: DoneWithId) -> None:
+        """Call `then(producer_id, now_ms)` when there is one; whatever has happened meanwhile, it looks at everything anew."""
+
+        def given(code: ErrorCode, producer_id: int, now_ms: int) -> None:
+            if self._resigned:
+                code = ErrorCode.NOT_COORDINATOR
+            if code is ErrorCode.NONE:
+                try:
+                    then(producer_id, now_ms)
+                    return
+                except ApiError as error:
+                    code = error.code
+            done(code, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+        self._effects.ids.append(given)
+
+    # -- AddPartitionsToTxn ----------------------------------------------------------------------------------------
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[PartitionKey],
+        client_version: int,
+        done: Done,
+        now_ms: int,
+    ) -> None:
+        """Take partitions into the transaction, which begins with the first of them.
+
+        Several leaders may ask at once for one transaction of version 2: each waits for the one before.
+        """
+        try:
+            entry = self._checked(transactional_id, producer_id, producer_epoch)
+            if entry.pending is not None and entry.pending.state is TransactionState.ONGOING:
+                entry.queued.append(
+                    lambda then_ms: self.add_partitions(
+                        transactional_id, producer_id, producer_epoch, partitions, client_version, done, then_ms
+                    )
+                )
+                return
+            current = entry.current
+            if entry.pending is not None or current.state.is_prepared:
+                raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+            if current.state is TransactionState.ONGOING and partitions <= current.partitions:
+                done(ErrorCode.NONE)
+                return
+        except ApiError as error:
+            done(error.code)
+            return
+        self._store(entry, current.with_partitions(partitions, client_version, now_ms), lambda code, then_ms: done(code))
+
+    def verify_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[PartitionKey]
+    ) -> dict[PartitionKey, ErrorCode]:
+        """Whether partitions belong to the open transaction: TRANSACTION_ABORTABLE for those that do not (KIP-890)."""
+        wanted = list(partitions)
+        try:
+            current = self._checked(transactional_id, producer_id, producer_epoch).current
+            if current.state.is_prepared:
+                raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        except ApiError as error:
+            return dict.fromkeys(wanted, error.code)
+        return {key: ErrorCode.NONE if key in current.partitions else ErrorCode.TRANSACTION_ABORTABLE for key in wanted}
+
+    def _checked(self, transactional_id: str, producer_id: int, producer_epoch: int) -> _Entry:
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST)
+        if self._resigned:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        entry = self._entries.get(transactional_id)
+        if entry is None or entry.current.producer_id != producer_id:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if entry.current.producer_epoch != producer_epoch:
+            raise ApiError(ErrorCode.PRODUCER_FENCED)
+        return entry
+
+    # -- EndTxn ----------------------------------------------------------------------------------------------------
+
+    def end_transaction(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, commit: bool, client_version: int, done: DoneWithId, now_ms: int
+    ) -> None:
+        """Decide the outcome. Answered when the decision is committed; the markers follow."""
+        try:
+            self._end(transactional_id, producer_id, producer_epoch, commit, client_version, done, now_ms, NO_PRODUCER_ID)
+        except ApiError as error:
+            done(error.code, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+    def _end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        client_version: int,
+        done: DoneWithId,
+        now_ms: int,
+        fresh_id: int,
+    ) -> None:
+        if not transactional_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST)
+        entry = self._entries.get(transactional_id)
+        if entry is None:
+            raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        current = entry.current
+        if client_version >= EPOCH_BUMP_VERSION_MIN:
+            is_over = _check_end_v2(entry.current, entry.pending is not None, producer_id, producer_epoch, commit)
+        else:
+            is_over = _check_end_v1(entry.current, entry.pending is not None, producer_id, producer_epoch, commit)
+        if is_over:
+            is_new = client_version >= EPOCH_BUMP_VERSION_MIN
+            done(ErrorCode.NONE, current.producer_id if is_new else NO_PRODUCER_ID, current.producer_epoch if is_new else NO_PRODUCER_EPOCH)
+            return
+        if client_version >= EPOCH_BUMP_VERSION_MIN and is_exhausted(current.producer_epoch) and fresh_id == NO_PRODUCER_ID:
+
+            def again(new_id: int, then_ms: int) -> None:
+                self._end(transactional_id, producer_id, producer_epoch, commit, client_version, done, then_ms, new_id)
+
+            self._want_id(again, done)
+            return
+        target = current.prepared(commit=commit, client_version=client_version, next_producer_id=fresh_id, now_ms=now_ms)
+
+        def stored(code: ErrorCode, then_ms: int) -> None:
+            if code is not ErrorCode.NONE:
+                done(code, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+                return
+            self._mark(entry, then_ms)
+            after = entry.pending or entry.current
+            if client_version >= EPOCH_BUMP_VERSION_MIN:
+                done(ErrorCode.NONE, after.producer_id, after.producer_epoch)
+            else:
+                done(ErrorCode.NONE, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+        self._store(entry, target, stored)
+
+    def _fence(self, entry: _Entry, done: Done, now_ms: int) -> None:
+        """Abort an open transaction with an epoch that its producer does not have."""
+        version = self._transaction_version()
+        target = entry.current.fenced(client_version=version if version >= EPOCH_BUMP_VERSION_MIN else 0, now_ms=now_ms)
+
+        def stored(code: ErrorCode, then_ms: int) -> None:
+            if code is ErrorCode.NONE:
+                self._mark(entry, then_ms)
+            done(code)
+
+        self._store(entry, target, stored)
+
+    def abort_timed_out(self, now_ms: int) -> list[str]:
+        """Abort the transactions that are open for longer than their timeout; their ids."""
+        found = [
+            entry
+            for entry in self._entries.values()
+            if entry.pending is None
+            and entry.current.state is TransactionState.ONGOING
+            and entry.current.start_ms + entry.current.timeout_ms < now_ms
+        ]
+        for entry in found:
+            self._fence(entry, _ignore, now_ms)
+        return [entry.current.transactional_id for entry in found]
+
+    # -- markers ---------------------------------------------------------------------------------------------------
+
+    def _mark(self, entry: _Entry, now_ms: int) -> None:
+        """Ask for the markers of a transaction whose outcome is committed; then it is complete."""
+        current = entry.current
+        self._check_step(current, current.completed(now_ms))
+        entry.pending = current.completed(now_ms)
+        entry.unmarked = current.partitions
+        if not entry.unmarked:
+            self._complete(entry)
+            return
+        self._effects.markers.append(
+            Markers(
+                current.transactional_id,
+                current.producer_id,
+                current.producer_epoch,
+                current.state is TransactionState.PREPARE_COMMIT,
+                self.coordinator_epoch,
+                current.client_version,
+                current.partitions,
+            )
+        )
+
+    def markers_answered(self, markers: Markers, results: dict[PartitionKey, ErrorCode], now_ms: int) -> frozenset[PartitionKey]:
+        """What became of markers; the partitions to try again. A fenced marker ends it: a later coordinator has taken over."""
+        entry = self._entries.get(markers.transactional_id)
+        if entry is None or self._resigned or entry.pending is None or not entry.current.state.is_prepared:
+            return frozenset()
+        current = entry.current
+        if (current.producer_id, current.producer_epoch) != (markers.producer_id, markers.producer_epoch):
+            return frozenset()
+        if any(code in _FENCED_MARKER for code in results.values()):
+            return frozenset()
+        finished = frozenset(key for key, code in results.items() if code is ErrorCode.NONE or code in _NOTHING_TO_MARK)
+        before, entry.unmarked = entry.unmarked, entry.unmarked - finished
+        if before and not entry.unmarked:
+            self._complete(entry)
+        return frozenset(key for key in results if key in entry.unmarked)
+
+    def _complete(self, entry: _Entry) -> None:
+        target = entry.pending
+        assert target is not None
+
+        def again(then_ms: int) -> None:
+            if not self._resigned:
+                self._complete(entry)
+
+        def stored(code: ErrorCode, now_ms: int) -> None:
+            if code is ErrorCode.NONE:
+                entry.current, entry.pending = target, None
+                self._run_queued(entry, now_ms)
+            elif code is not ErrorCode.NOT_COORDINATOR:
+                self._effects.later.append(again)
+
+        self._append(target, stored)
+
+    # -- expiry ----------------------------------------------------------------------------------------------------
+
+    def remove_expired(self, now_ms: int) -> list[str]:
+        """Write tombstones for ids that were idle for transactional.id.expiration.ms; their ids."""
+        limit_ms = now_ms - self._config.expiration_ms
+        expired = [
+            entry
+            for entry in self._entries.values()
+            if entry.pending is None and entry.current.state.is_over and entry.current.update_ms <= limit_ms
+        ][:EXPIRED_MAX]
+        if not expired:
+            return []
+        for entry in expired:
+            entry.pending = replace(entry.current, state=TransactionState.DEAD, partitions=frozenset())
+
+        def stored(error: ErrorCode, then_ms: int) -> None:
+            for entry in expired:
+                entry.pending = None
+                if error is ErrorCode.NONE and self._entries.get(entry.current.transactional_id) is entry:
+                    del self._entries[entry.current.transactional_id]
+                self._run_queued(entry, then_ms)
+
+        records = [StateRecord(transaction_key(entry.current.transactional_id), None) for entry in expired]
+        self._effects.appends.append(StateAppend(records, stored))
+        return [entry.current.transactional_id for entry in expired]
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _store(self, entry: _Entry, target: Transaction, stored: Callable[[ErrorCode, int], None]) -> None:
+        """Write a step; it is taken, and `stored(error, now_ms)` called, when its record is committed."""
+        assert entry.pending is None, f"{target.transactional_id}: a step to {target.state.label} while another is being written"
+        self._check_step(entry.current, target)
+        entry.pending = target
+
+        def appended(code: ErrorCode, now_ms: int) -> None:
+            entry.pending = None
+            if code is ErrorCode.NONE:
+                entry.current = target
+            stored(code, now_ms)
+            self._run_queued(entry, now_ms)
+
+        self._append(target, appended)
+
+    def _append(self, target: Transaction, done: Callable[[ErrorCode, int], None]) -> None:
+        value, version = transaction_value(target, self._transaction_version())
+        record = StateRecord(transaction_key(target.transactional_id), value, version)
+
+        def appended(error: ErrorCode, now_ms: int) -> None:
+            done(ErrorCode.NOT_COORDINATOR if self._resigned else append_error(error), now_ms)
+
+        self._effects.appends.append(StateAppend([record], appended))
+
+    @staticmethod
+    def _run_queued(entry: _Entry, now_ms: int) -> None:
+        queued, entry.queued = entry.queued, []
+        for waiting in queued:
+            waiting(now_ms)
+
+    @staticmethod
+    def _check_step(current: Transaction, target: Transaction) -> None:
+        if current.state not in PREVIOUS_STATES[target.state]:
+            raise AssertionError(f"{current.transactional_id}: {current.state.label} -> {target.state.label} is not a step")
+
+
+def _is_known(current: Transaction, expected: tuple[int, int]) -> bool:
+    """Whether a client that brings an id along may be the current one; its epoch is looked at later (KIP-360)."""
+    producer_id, epoch = expected
+    return (
+        current.producer_epoch == NO_PRODUCER_EPOCH
+        or producer_id == current.producer_id
+        or (producer_id == current.previous_producer_id and is_exhausted(epoch))
+    )
+
+
+def _busy_if_none(code: ErrorCode) -> ErrorCode:
+    return ErrorCode.CONCURRENT_TRANSACTIONS if code is ErrorCode.NONE else code
+
+
+def _check_end_v1(current: Transaction, is_pending: bool, producer_id: int, producer_epoch: int, commit: bool) -> bool:
+    """EndTxn of transactions before version 2: True for a repetition that is done already. Raises ApiError."""
+    if current.producer_id != producer_id:
+        raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if current.producer_epoch != producer_epoch:
+        raise ApiError(ErrorCode.PRODUCER_FENCED)
+    if is_pending:
+        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    state = current.state
+    if state is TransactionState.ONGOING:
+        return False
+    if state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT):
+        return True
+    if state is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT):
+        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    raise ApiError(ErrorCode.INVALID_TXN_STATE)
+
+
+def _check_end_v2(current: Transaction, is_pending: bool, producer_id: int, producer_epoch: int, commit: bool) -> bool:
+    """EndTxn of version 2: an epoch one below the current one is a repetition. True for one that is done already. Raises ApiError.
+
+    A client may abort what it is not sure to have begun, so that Abort is taken in every state without an open transaction.
+    """
+    state = current.state
+    overflowed = current.previous_producer_id == producer_id and producer_epoch == EPOCH_MAX - 1 and current.producer_epoch == 0
+    bumped = current.producer_epoch == producer_epoch + 1
+    if current.producer_id != producer_id and not overflowed:
+        raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if state.is_prepared:
+        is_valid = bumped
+    elif state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
+        is_valid = bumped or overflowed or producer_epoch == current.producer_epoch
+    else:
+        is_valid = producer_epoch == current.producer_epoch
+    if not is_valid:
+        raise ApiError(ErrorCode.PRODUCER_FENCED)
+    if is_pending:
+        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if state is TransactionState.ONGOING:
+        return False
+    if state is (TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT):
+        raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if not state.is_prepared:
+        if bumped or overflowed:
+            if state is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT):
+                return True
+        elif not commit:
+            return False
+    raise ApiError(ErrorCode.INVALID_TXN_STATE)
+
+
+def _ignore(code: ErrorCode) -> None:
+    """A transaction that took too long is looked at again."""

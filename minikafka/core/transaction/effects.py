@@ -1,0 +1,62 @@
+"""What a transaction shard asks its host to do, and what its host has configured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from minikafka.core.transaction.state import PartitionKey
+from wire.errors import ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """Times in milliseconds: transaction.max.timeout.ms and transactional.id.expiration.ms."""
+
+    timeout_ms_max: int = 900_000
+    expiration_ms: int = 604_800_000
+
+
+@dataclass(slots=True)
+class StateRecord:
+    """One record: a declared key, and a declared value with its version, or None for a tombstone."""
+
+    key: Any
+    value: Any | None
+    version: int = 0
+
+
+@dataclass(slots=True)
+class StateAppend:
+    """Write each record as a batch of its own and call `on_done(error, wall_ms)` when the last is committed or one has failed."""
+
+    records: list[StateRecord]
+    on_done: Callable[[ErrorCode, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """Write a marker into each partition, and answer with `TransactionShard.markers_answered`."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+    partitions: frozenset[PartitionKey]
+
+
+@dataclass(slots=True)
+class TransactionEffects:
+    """`ids` want a fresh producer id each: `callback(error, producer_id, wall_ms)`. `later` are to be called, with the time, after a
+    pause."""
+
+    appends: list[StateAppend] = field(default_factory=list)
+    ids: list[Callable[[ErrorCode, int, int], None]] = field(default_factory=list)
+    markers: list[Markers] = field(default_factory=list)
+    later: list[Callable[[int], None]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.appends or self.ids or self.markers or self.later)
