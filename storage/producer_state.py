@@ -117,7 +117,7 @@ class _OpenTransaction:
 class Verification:
     """That the coordinator is being asked, or was, whether a producer may begin a transaction here (KIP-890): a leader's, in memory only.
 
-    It ends with the transaction's first batch or with any marker of the producer, so that a batch that comes late begins nothing.
+    It ends with the transaction's first batch or with its marker, so that a batch that comes late begins nothing.
     `lowest_sequence` is the first sequence of the earliest batch that waits.
     """
 
@@ -196,6 +196,12 @@ class ProducerStateManager:
                 f"Out of order sequence number for producer {producer_id} in partition {self._name}: {sequence} begins a transaction",
             )
 
+    def _end_verification(self, producer_id: int, marker_epoch: int) -> None:
+        """A marker has come. With version 2 it has the epoch of the next transaction, whose first batch may be waiting already."""
+        known = self._verifications.get(producer_id)
+        if known is not None and (known.epoch < marker_epoch or not known.must_begin_at_zero):
+            del self._verifications[producer_id]
+
     # -- checking and publishing batches
 
     def prepare_batch(
@@ -258,7 +264,7 @@ class ProducerStateManager:
                 )
         if entry.txn_first_offset >= 0:
             update.completed.append(CompletedTransaction(producer_id, entry.txn_first_offset, offset, is_abort))
-        self._verifications.pop(producer_id, None)
+        self._end_verification(producer_id, epoch)
         entry.set_epoch(epoch)
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp

@@ -25,10 +25,12 @@ from minikafka.broker.handlers.log_dirs import LogDirHandlers
 from minikafka.broker.handlers.metadata import MetadataHandlers
 from minikafka.broker.handlers.offsets import OffsetHandlers
 from minikafka.broker.handlers.produce import ProduceHandlers
-from minikafka.broker.handlers.producer_ids import ProducerIdBlocks, ProducerIdHandlers
+from minikafka.broker.handlers.produce_transactional import TransactionalProduce
+from minikafka.broker.handlers.producer_ids import ProducerIdBlocks
 from minikafka.broker.handlers.raft import RaftHandlers
 from minikafka.broker.handlers.sasl import LateSaslHandlers, ScramHandlers
 from minikafka.broker.handlers.topics import TopicHandlers
+from minikafka.broker.handlers.transactions import TransactionHandlers
 from minikafka.broker.hosts.cleaner import LogCleaner
 from minikafka.broker.hosts.controller import ControllerHost
 from minikafka.broker.hosts.cordons import Cordons
@@ -37,9 +39,13 @@ from minikafka.broker.hosts.group import GroupHost
 from minikafka.broker.hosts.lifecycle import BrokerLifecycle
 from minikafka.broker.hosts.metadata import MetadataHost
 from minikafka.broker.hosts.raft import RaftHost
+from minikafka.broker.hosts.raft_peers import RaftPeers
 from minikafka.broker.hosts.replicas import ReplicaManager
 from minikafka.broker.hosts.settings import Settings
 from minikafka.broker.hosts.throttles import ReplicationThrottles
+from minikafka.broker.hosts.transaction import TransactionHost
+from minikafka.broker.hosts.transaction_markers import MarkerSender, MarkerWriter
+from minikafka.broker.hosts.transaction_verification import TransactionVerifier
 from minikafka.broker.local_configs import LocalConfigs
 from minikafka.broker.node_security import NodeSecurity
 from minikafka.broker.sasl_session import secured_session
@@ -99,8 +105,21 @@ class BrokerParts:
         self.settings.watch(lambda: node.limit_connections(self.settings.max_connections, self.settings.max_connections_per_ip))
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
+        self.peers = RaftPeers(environment, f"broker-{config.node_id}-transactions", config.request_timeout_ms, node.security.inter_broker)
+        markers = MarkerWriter(self.replicas, self.groups, environment, config.request_timeout_ms)
+        self.transactions = TransactionHost(
+            config,
+            environment,
+            self.replicas,
+            metadata,
+            self.controller_channel,
+            self.producer_ids,
+            MarkerSender(config.node_id, config.inter_broker_listener, metadata, self.peers, markers),
+        )
+        verifier = TransactionVerifier(config.node_id, self.settings, environment, metadata, self.transactions, self.peers)
         self.dispatcher = Dispatcher("broker", environment.clock, node.features, environment.monotonic_s)
         self.produce = ProduceHandlers(self.replicas, metadata, environment)
+        self.produce.transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms)
         self.fetch = FetchHandlers(config, self.replicas, metadata, environment)
         for handlers in (
             self.produce,
@@ -111,8 +130,10 @@ class BrokerParts:
             TopicHandlers(self.forwarder),
             ConfigHandlers(config, metadata, self.forwarder),
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
-            GroupHandlers(self.groups, metadata, environment),
-            ProducerIdHandlers(self.producer_ids, config.transaction_max_timeout_ms),
+            GroupHandlers(self.groups, self.transactions.topic, metadata, environment),
+            TransactionHandlers(
+                self.transactions, markers, verifier, self.groups, self.replicas, metadata, self.producer_ids, environment
+            ),
             LateSaslHandlers(),
             ScramHandlers(metadata),
         ):
@@ -345,6 +366,7 @@ class Node:
         await broker.replicas.start()
         broker.cleaner.start()
         await broker.groups.start()
+        broker.transactions.start()
         await broker.lifecycle.start()
         waiting = asyncio.ensure_future(broker.lifecycle.ready.wait())
         done, _ = await asyncio.wait([waiting, broker.lifecycle.failed, self.failed], return_when=asyncio.FIRST_COMPLETED)
@@ -405,10 +427,12 @@ class Node:
             if self.config.controlled_shutdown_enable and not self.failed.done():
                 await broker.lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_MS)
             await broker.cleaner.stop()
+            await broker.transactions.stop()
             await broker.groups.stop()
             await broker.replicas.stop(broker_epoch=broker.lifecycle.broker_epoch)
             await broker.lifecycle.stop()
             await broker.producer_ids.close()
+            broker.peers.close()
             await broker.dispatcher.close()
             await broker.controller_channel.close()
         if self.controller is not None:

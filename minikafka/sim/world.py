@@ -146,6 +146,8 @@ class World:
             "log.dirs": "/data",
             "offsets.topic.num.partitions": "2",
             "offsets.topic.replication.factor": str(options.replication_factor),
+            "transaction.state.log.num.partitions": "2",
+            "transaction.state.log.replication.factor": str(options.replication_factor),
             "default.replication.factor": str(options.replication_factor),
             "min.insync.replicas": str(min(options.min_isr, options.replication_factor)),
             "group.initial.rebalance.delay.ms": "100",

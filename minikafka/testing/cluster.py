@@ -34,6 +34,9 @@ __all__ = ["EMBEDDED_PROPERTIES", "ClusterError", "ClusterNode", "ProcessCluster
 EMBEDDED_PROPERTIES: Mapping[str, str] = {
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "3",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
     "group.initial.rebalance.delay.ms": "0",
     "min.insync.replicas": "2",
     "default.replication.factor": "3",
@@ -135,9 +138,14 @@ class ProcessCluster:
                 if node.controller_port is not None:
                     node.front_controller_port = self.network.front(node.node_id, node.controller_port)
         brokers = sum(node.is_broker for node in self.nodes.values())
-        limits = {"offsets.topic.replication.factor": str(min(brokers, 3)), "default.replication.factor": str(min(brokers, 3))}
+        replicas = str(min(brokers, 3))
+        limits = {
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "default.replication.factor": replicas,
+        }
         if brokers < 3:
-            limits["min.insync.replicas"] = "1"
+            limits |= {"min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
         self._properties = {**EMBEDDED_PROPERTIES, **limits, **(properties or {})}
         self._node_extras = {node_id: dict((node_properties or {}).get(node_id, {})) for node_id in self.nodes}
         for node_id, rack in (racks or {}).items():

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 #: Properties that let a test cluster start, rebalance and notice a dead broker quickly; `config` overrides them.
 QUICK_PROPERTIES: Mapping[str, str] = {
     "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "broker.session.timeout.ms": "1500",
@@ -91,6 +92,8 @@ class ClusterLayout:
         given = {
             **QUICK_PROPERTIES,
             "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": "2" if brokers > 2 else "1",
             "default.replication.factor": replicas,
             **config,
         }

@@ -61,6 +61,9 @@ async def live_node(
             "log.dirs": ",".join(data),
             "offsets.topic.num.partitions": "3",
             "offsets.topic.replication.factor": "1",
+            "transaction.state.log.num.partitions": "3",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             **(properties or {}),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minikafka.broker.hosts.group import OFFSETS_TOPIC, GroupHost
+from minikafka.broker.hosts.group import GroupHost
 from minikafka.core.group.classic import GroupState
 from minikafka.core.group.config import Client
 from minikafka.core.group.coordinator import GroupShard
@@ -24,8 +24,8 @@ from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 if TYPE_CHECKING:
     from minikafka.broker.dispatch import Dispatcher, RequestContext
     from minikafka.broker.environment import Environment
+    from minikafka.broker.hosts.coordinator_topic import CoordinatorTopic
     from minikafka.broker.hosts.metadata import MetadataHost
-    from minikafka.core.metadata.image import BrokerRegistration
 
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
@@ -40,8 +40,10 @@ UNSUPPORTED_COORDINATOR = "This broker does not run a coordinator of the request
 class GroupHandlers:
     """Translates between the wire and the shards; every answer of a parked request goes through its context."""
 
-    def __init__(self, groups: GroupHost, metadata: MetadataHost, environment: Environment) -> None:
+    def __init__(self, groups: GroupHost, transactions: CoordinatorTopic, metadata: MetadataHost, environment: Environment) -> None:
+        """`transactions`: where the coordinators of transactions are."""
         self._groups = groups
+        self._topics = {KEY_TYPE_GROUP: groups.topic, KEY_TYPE_TRANSACTION: transactions}
         self._metadata = metadata
         self._clock = environment.clock
 
@@ -67,8 +69,9 @@ class GroupHandlers:
         """One coordinator (v0-3) or one for each key (v4+, KIP-699)."""
         batched = context.header.api_version >= 4
         keys = request.coordinator_keys if batched else [request.key]
-        if keys and request.key_type == KEY_TYPE_GROUP:
-            await self._groups.ensure_topic()
+        topic = self._topics.get(request.key_type)
+        if keys and topic is not None:
+            await topic.ensure()
         found = [self._coordinator(key, request.key_type, context.listener) for key in keys]
         if batched:
             return FindCoordinatorResponse(coordinators=found)
@@ -87,16 +90,13 @@ class GroupHandlers:
                 key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
             )
 
-        if key_type in (KEY_TYPE_TRANSACTION, KEY_TYPE_SHARE):
+        if key_type == KEY_TYPE_SHARE:
             return failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, UNSUPPORTED_COORDINATOR)
-        if key_type != KEY_TYPE_GROUP:
+        topic = self._topics.get(key_type)
+        if topic is None:
             return failed(ErrorCode.INVALID_REQUEST, MALFORMED)
-        index = self._groups.partition_of(key)
-        broker: BrokerRegistration | None = None
-        image = self._metadata.image
-        if index is not None:
-            leader = image.topics_by_name[OFFSETS_TOPIC].partitions[index].leader
-            broker = image.brokers.get(leader)
+        leader = topic.leader_of(key)
+        broker = None if leader is None else self._metadata.image.brokers.get(leader)
         endpoint = None if broker is None or broker.fenced else broker.listeners.get(listener)
         if broker is None or endpoint is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -171,7 +171,7 @@ class GroupHandlers:
     def offset_fetch(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """One group (v0-7) or several (v8+, KIP-709); a null topic list asks for all."""
         if context.header.api_version >= 8:
-            return OffsetFetchResponse(groups=[self._fetch_group(context, group) for group in request.groups])
+            return OffsetFetchResponse(groups=[self._fetch_group(context, group, request.require_stable) for group in request.groups])
         try:
             _, shard = self._groups.shard(request.group_id)
         except ApiError as error:
@@ -181,9 +181,11 @@ class GroupHandlers:
         for name, indexes in self._wanted(shard, request.group_id, wanted):
             partitions = []
             for index in indexes:
-                committed = shard.offsets.get(request.group_id, name, index)
+                is_unstable = request.require_stable and shard.offsets.is_open(request.group_id, name, index)
+                committed = None if is_unstable else shard.offsets.get(request.group_id, name, index)
                 partitions.append(
                     OffsetFetchResponse.OffsetFetchResponsePartition(
+                        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else ErrorCode.NONE,
                         partition_index=index,
                         committed_offset=-1 if committed is None else committed.offset,
                         committed_leader_epoch=-1 if committed is None else committed.leader_epoch,
@@ -225,7 +227,7 @@ class GroupHandlers:
         return list(every.items())
 
     def _fetch_group(
-        self, context: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup
+        self, context: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
     ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
         answer = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, topics=[])
         try:
@@ -261,7 +263,8 @@ class GroupHandlers:
                     name=name,
                     topic_id=topic_id,
                     partitions=[
-                        _fetched(shard, group.group_id, name, index, unknown_topic_id=missing) for index in indexes
+                        _fetched(shard, group.group_id, name, index, unknown_topic_id=missing, require_stable=require_stable)
+                        for index in indexes
                     ],
                 )
             )
@@ -387,8 +390,16 @@ class GroupHandlers:
 
 
 def _fetched(
-    shard: GroupShard, group_id: str, name: str, index: int, *, unknown_topic_id: bool
+    shard: GroupShard, group_id: str, name: str, index: int, *, unknown_topic_id: bool, require_stable: bool
 ) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
+    if require_stable and not unknown_topic_id and shard.offsets.is_open(group_id, name, index):
+        return OffsetFetchResponse.OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=-1,
+            committed_leader_epoch=-1,
+            metadata="",
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        )
     committed = shard.offsets.get(group_id, name, index)
     if unknown_topic_id or committed is None:
         return OffsetFetchResponse.OffsetFetchResponsePartitions(

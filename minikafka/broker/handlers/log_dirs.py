@@ -90,7 +90,7 @@ class LogDirHandlers:
         return response
 
     def describe_producers(self, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
-        """The producers that the leader remembers (KIP-664)."""
+        """The producers that this broker's replica remembers, led here or not, as with Kafka (KIP-664)."""
         response = DescribeProducersResponse()
         for topic in request.topics:
             answers = []
@@ -99,7 +99,6 @@ class LogDirHandlers:
                 answers.append(answer)
                 try:
                     partition = self._replicas.require(topic.name, None, index)
-                    partition.leading()
                 except ApiError as error:
                     answer.error_code, answer.error_message = error.code, error.message
                     continue

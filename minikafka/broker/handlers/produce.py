@@ -15,6 +15,7 @@ from wire.messages.produce import ProduceRequest, ProduceResponse
 if TYPE_CHECKING:
     from minikafka.broker.dispatch import Dispatcher, RequestContext
     from minikafka.broker.environment import Environment
+    from minikafka.broker.handlers.produce_transactional import TransactionalProduce, Verdicts
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.partition import Partition
     from minikafka.broker.hosts.replicas import ReplicaManager
@@ -96,6 +97,8 @@ class ProduceHandlers:
         self._now_ms = environment.clock.now_ms
         self._wall_ms = environment.clock.wall_ms
         self.entry: Any = None
+        #: What asks coordinators of transactions, if there is one.
+        self.transactional: TransactionalProduce | None = None
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
@@ -103,7 +106,20 @@ class ProduceHandlers:
         dispatcher.lanes[ProduceRequest.API_KEY] = lambda: ProduceLane(self._replicas, self._clock, entry)
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
-        """Append the records of every partition. The records are views of the receive buffer: offsets are patched there in place."""
+        """Append the records of every partition. What begins a transaction waits for the coordinator's word."""
+        if request.transactional_id is not None and self.transactional is not None:
+
+            def go_on(verdicts: Verdicts | None) -> None:
+                response = self._append(context, request, verdicts)
+                if response is not None:
+                    context.respond(response)
+
+            if self.transactional.hold(context, request, go_on):
+                return None
+        return self._append(context, request, None)
+
+    def _append(self, context: RequestContext, request: ProduceRequest, verdicts: Verdicts | None) -> ProduceResponse | None:
+        """The records are views of the receive buffer, or copies: offsets are patched there in place."""
         acks = request.acks
         by_id = context.api_version >= TOPIC_ID_VERSION_MIN
         now_ms, wall_ms = self._now_ms(), self._wall_ms()
@@ -125,7 +141,13 @@ class ProduceHandlers:
                     if context.api_version < ZSTD_VERSION_MIN or partition.is_internal:
                         self._check(context, partition, records)
                     view = _EMPTY if records is None else records
-                    info = partition.append(view, acks, wall_ms, now_ms)  # type: ignore[arg-type]
+                    if verdicts is None:
+                        info = partition.append(view, acks, wall_ms, now_ms)  # type: ignore[arg-type]
+                    else:
+                        verdict = verdicts.get(partition.key)
+                        if isinstance(verdict, ApiError):
+                            raise verdict
+                        info = partition.append(view, acks, wall_ms, now_ms, verification=verdict)  # type: ignore[arg-type]
                 except ApiError as error:
                     failed = True
                     self._count_failure(partition, error.code, data.records)

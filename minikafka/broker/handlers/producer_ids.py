@@ -1,4 +1,4 @@
-"""InitProducerId for idempotent producers: ids come in blocks from the controller (KIP-98, KIP-360)."""
+"""Producer ids come in blocks from the controller (KIP-730)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from wire.errors import ErrorCode
 from wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 if TYPE_CHECKING:
     from minikafka.broker.controller_channel import ControllerChannel
-    from minikafka.broker.dispatch import Dispatcher, RequestContext
     from minikafka.broker.hosts.lifecycle import BrokerLifecycle
 
 #: A block with fewer ids left than this share is followed by the next one before it runs out.
@@ -77,35 +75,3 @@ class ProducerIdBlocks:
         """Give up a block that is being asked for."""
         if self._request is not None:
             self._request.cancel()
-
-
-class ProducerIdHandlers:
-    """InitProducerId v0-5 without a transactional id."""
-
-    def __init__(self, blocks: ProducerIdBlocks, transaction_timeout_ms_max: int) -> None:
-        self._blocks = blocks
-        self._transaction_timeout_ms_max = transaction_timeout_ms_max
-
-    def register(self, dispatcher: Dispatcher) -> None:
-        """Serve InitProducerId on a broker listener."""
-        dispatcher.register(InitProducerIdRequest, self.init_producer_id)
-
-    async def init_producer_id(self, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-        """A fresh id at epoch 0; an id that the client brings along is replaced, as Kafka does without transactions."""
-        code = self._validate(request)
-        producer_id = -1
-        if code is ErrorCode.NONE:
-            code, producer_id = await self._blocks.next_id()
-        epoch = 0 if code is ErrorCode.NONE else -1
-        return InitProducerIdResponse(error_code=code, producer_id=producer_id, producer_epoch=epoch)
-
-    def _validate(self, request: InitProducerIdRequest) -> ErrorCode:
-        if (request.producer_id == -1) != (request.producer_epoch == -1):
-            return ErrorCode.INVALID_REQUEST
-        if request.transactional_id is None:
-            return ErrorCode.NONE
-        if not request.transactional_id:
-            return ErrorCode.INVALID_REQUEST
-        if not 0 < request.transaction_timeout_ms <= self._transaction_timeout_ms_max:
-            return ErrorCode.INVALID_TRANSACTION_TIMEOUT
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE

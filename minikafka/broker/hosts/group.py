@@ -11,6 +11,7 @@ from minikafka.broker.hosts.coordinator_topic import CoordinatorTopic
 from minikafka.core.group.config import GroupConfig
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.core.group.effects import Append
+from storage.batch_scan import marker_of
 from storage.errors import StorageError
 from wire.batch import build_batch, iterate_batches
 from wire.errors import ApiError, ErrorCode
@@ -70,7 +71,7 @@ class GroupHost:
         self._environment = environment
         self._replicas = replicas
         self._metadata = metadata
-        self._topic = CoordinatorTopic(
+        self.topic = CoordinatorTopic(
             OFFSETS_TOPIC,
             metadata,
             controller,
@@ -105,7 +106,7 @@ class GroupHost:
         """Answer what is parked and forget the shards."""
         if self._expiry is not None:
             self._expiry.cancel()
-        self._topic.stop()
+        self.topic.stop()
         for index in [*self._shards, *self._loads]:
             self._resign(index)
 
@@ -132,7 +133,7 @@ class GroupHost:
 
     def partition_of(self, group_id: str) -> int | None:
         """The partition that coordinates the group; None while the offsets topic does not exist."""
-        return self._topic.partition_of(group_id)
+        return self.topic.partition_of(group_id)
 
     def shard(self, group_id: str) -> tuple[int, GroupShard]:
         """The shard of a group; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
@@ -148,7 +149,7 @@ class GroupHost:
 
     async def ensure_topic(self) -> None:
         """Create `__consumer_offsets` when it is missing, and wait until it is there or time is up."""
-        await self._topic.ensure()
+        await self.topic.ensure()
 
     # -- metadata and leadership -----------------------------------------------------------------------------------
 
@@ -226,23 +227,32 @@ class GroupHost:
             for batch in iterate_batches(memoryview(data)):
                 offset = batch.next_offset
                 if batch.is_control:
+                    marker = marker_of(batch)
+                    if marker is not None:
+                        load.shard.end_transaction(batch.producer_id, commit=not marker[0])
                     continue
                 for record in batch.records():
                     load.records += 1
-                    self._replay(load.shard, record)
+                    self._replay(load.shard, record, batch.producer_id if batch.is_transactional else -1)
                 if load.records >= due:
                     due = load.records + LOAD_STEP_RECORDS
                     yield
 
     @staticmethod
-    def _replay(shard: GroupShard, record: Record) -> None:
+    def _replay(shard: GroupShard, record: Record, producer_id: int) -> None:
         if record.key is None:
             return
         key = decode_group_key(bytes(record.key))
         if key is None:
             return
         value = decode_group_value(key, bytes(record.value)) if record.value is not None else None
-        shard.replay(key, value)
+        shard.replay(key, value, producer_id)
+
+    def transaction_ended(self, index: int, producer_id: int, commit: bool) -> None:
+        """A marker is committed in a partition of `__consumer_offsets`. A shard that is loaded later finds it in the log."""
+        shard = self._shards.get(index)
+        if shard is not None:
+            shard.end_transaction(producer_id, commit)
 
     # -- effects ---------------------------------------------------------------------------------------------------
 
@@ -269,6 +279,9 @@ class GroupHost:
                 for number, record in enumerate(append.records)
             ),
             base_sequence=0,
+            producer_id=-1 if append.producer is None else append.producer[0],
+            producer_epoch=-1 if append.producer is None else append.producer[1],
+            is_transactional=append.producer is not None,
         )
 
         def done(error: ErrorCode, base_offset: int) -> None:

@@ -497,7 +497,13 @@ class ReplicaManager:
         except ApiError as error:
             on_complete(error.code, -1)
             return
-        operation = _InternalProduce(partition, info.last_offset + 1, info.first_offset, on_complete)
+        self.when_replicated(partition, info.last_offset + 1, timeout_ms, on_complete, info.first_offset)
+
+    def when_replicated(
+        self, partition: Partition, required: int, timeout_ms: int, on_complete: Callable[[ErrorCode, int], None], base_offset: int = -1
+    ) -> None:
+        """Call `on_complete(error, base_offset)`, perhaps at once, when everything before `required` is replicated or time is up."""
+        operation = _InternalProduce(partition, required, base_offset, on_complete)
         if not operation.try_complete():
             self.park(self.produces, operation, [partition.key], timeout_ms)
 

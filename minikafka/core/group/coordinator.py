@@ -21,16 +21,15 @@ from minikafka.core.group.offsets import (
     offset_tombstone,
 )
 from minikafka.core.group.rebalance import Rebalancer
+from minikafka.core.group.transactional import TopicResolver, sort_out
 from wire.errors import ApiError, ErrorCode
 from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from wire.messages.join_group import JoinGroupRequest
 from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from wire.messages.sync_group import SyncGroupRequest
+from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from wire.records.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
-
-#: Resolves a committed topic: name and id, or None when the cluster does not have the partition.
-TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | None"]
 
 
 class GroupShard:
@@ -64,10 +63,12 @@ class GroupShard:
         """Expire sessions and phases that are due."""
         self._rebalancer.on_deadline(now_ms)
 
-    def replay(self, key: Any, value: Any) -> None:
-        """Apply one record of the log; keys of other kinds of group are left alone."""
+    def replay(self, key: Any, value: Any, producer_id: int = -1) -> None:
+        """Apply one record of the log, of a producer's transaction or of none; keys of other kinds of group are left alone."""
         if isinstance(key, OffsetCommitKey):
-            if isinstance(value, OffsetCommitValue):
+            if isinstance(value, OffsetCommitValue) and producer_id >= 0:
+                self.offsets.put_open(producer_id, key.group, key.topic, key.partition, committed_from_value(value))
+            elif isinstance(value, OffsetCommitValue):
                 self.offsets.put(key.group, key.topic, key.partition, committed_from_value(value))
             else:
                 self.offsets.remove(key.group, key.topic, key.partition)
@@ -82,7 +83,7 @@ class GroupShard:
         for group_id, value in self._loaded.items():
             self._rebalancer.restore(ClassicGroup.from_value(group_id, value), now_ms)
         self._loaded.clear()
-        for group_id, _ in self.offsets:
+        for group_id in [*(group_id for group_id, _ in self.offsets), *self.offsets.open_groups()]:
             if group_id not in self.groups:
                 self.groups[group_id] = ClassicGroup(group_id, self._wall_ms(now_ms))
 
@@ -200,6 +201,46 @@ class GroupShard:
         self._rebalancer.touch(group, request.member_id, now_ms)
         return ErrorCode.NONE
 
+    def commit_transactional(self, reply: Reply, request: TxnOffsetCommitRequest, resolve: TopicResolver, now_ms: int) -> None:
+        """TxnOffsetCommit: as `commit`, but the offsets count when the transaction is committed (KIP-98); its consumer is fenced by member
+        and generation (KIP-447). Who calls has verified the transaction."""
+        code = self._check_transactional(request, now_ms)
+        response, commits, pending = sort_out(request, code, resolve, self._wall_ms(now_ms), self._config.offset_metadata_bytes_max)
+        if not commits:
+            self._rebalancer.effects.answers.append((reply, response))
+            return
+
+        def stored(error: ErrorCode, done_ms: int) -> None:
+            if error is ErrorCode.NONE:
+                for topic, index, committed in commits:
+                    self.offsets.put_open(request.producer_id, request.group_id, topic, index, committed)
+            else:
+                for result in pending:
+                    result.error_code = coordinator_error(error)
+            self._rebalancer.effects.answers.append((reply, response))
+
+        records = [offset_record(request.group_id, topic, index, committed) for topic, index, committed in commits]
+        self._rebalancer.effects.appends.append(Append(records, stored, (request.producer_id, request.producer_epoch)))
+
+    def end_transaction(self, producer_id: int, commit: bool) -> None:
+        """A marker of the producer is committed in this partition."""
+        self.offsets.end_transaction(producer_id, commit)
+
+    def _check_transactional(self, request: TxnOffsetCommitRequest, now_ms: int) -> ErrorCode:
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                return ErrorCode.ILLEGAL_GENERATION
+            self.groups[request.group_id] = ClassicGroup(request.group_id, self._wall_ms(now_ms))
+            return ErrorCode.NONE
+        if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
+            return ErrorCode.NONE  # a producer that does not tell its consumer
+        try:
+            check_member(group, request.member_id, request.group_instance_id)
+        except ApiError as error:
+            return error.code
+        return ErrorCode.NONE if request.generation_id == group.generation_id else ErrorCode.ILLEGAL_GENERATION
+
     def check_delete_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], ErrorCode]:
         """Whether OffsetDelete may touch each partition: not while live members subscribe to its topic (KIP-496)."""
         group = self.groups.get(group_id)
@@ -227,7 +268,8 @@ class GroupShard:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not GroupState.EMPTY:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-        self._delete(group_id, list(self.offsets.of_group(group_id)), group_too=True, done=done)
+        keys = dict.fromkeys([*self.offsets.of_group(group_id), *self.offsets.open_partitions(group_id)])
+        self._delete(group_id, list(keys), group_too=True, done=done)
 
     def _delete(
         self, group_id: str, partitions: list[tuple[str, int]], *, group_too: bool, done: Callable[[ErrorCode], None]
@@ -266,13 +308,16 @@ class GroupShard:
             if group.state is not GroupState.EMPTY:
                 continue
             offsets = self.offsets.of_group(group_id)
+            is_open = self.offsets.open_partitions(group_id)
             expired = []
             for (topic, index), committed in offsets.items():
+                if (topic, index) in is_open:
+                    continue
                 since = max(committed.commit_wall_ms, group.state_since_wall_ms if group.protocol_type else 0)
                 due = committed.expire_wall_ms if committed.expire_wall_ms >= 0 else since + retention_ms
                 if wall_ms >= due:
                     expired.append((topic, index))
-            if expired and len(expired) == len(offsets):
+            if expired and len(expired) == len(offsets) and not is_open:
                 self._delete(group_id, expired, group_too=True, done=_ignore)
             elif expired:
                 self._delete(group_id, expired, group_too=False, done=_ignore)

@@ -28,6 +28,8 @@ class Append:
 
     records: list[CoordinatorRecord]
     on_done: Callable[[ErrorCode, int], None]
+    #: (id, epoch) of the producer whose transaction the batch belongs to.
+    producer: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from minikafka.core.group.effects import CoordinatorRecord
 from wire.records.group_records import OffsetCommitKey, OffsetCommitValue
@@ -22,22 +22,57 @@ class CommittedOffset:
     commit_wall_ms: int
     expire_wall_ms: int = -1
     topic_id: bytes = ZERO_UUID
+    #: Place in the log among the commits of the shard.
+    order: int = field(default=0, compare=False)
 
 
 class OffsetStore:
-    """group -> (topic, partition) -> CommittedOffset. A group without offsets has no entry."""
+    """group -> (topic, partition) -> CommittedOffset. A group without offsets has no entry. Beside them, by producer id, the commits of
+    transactions that are still open: they count when the transaction is committed (KIP-98)."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_groups", "_open", "_order")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        self._open: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
+        self._order = 0
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
         """Remember a commit; the latest one counts."""
-        self._groups.setdefault(group_id, {})[(topic, partition)] = committed
+        self._order += 1
+        self._groups.setdefault(group_id, {})[(topic, partition)] = replace(committed, order=self._order)
+
+    def put_open(self, producer_id: int, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
+        """Remember a commit of an open transaction."""
+        self._order += 1
+        self._open.setdefault(producer_id, {})[(group_id, topic, partition)] = replace(committed, order=self._order)
+
+    def end_transaction(self, producer_id: int, commit: bool) -> None:
+        """The producer's transaction has ended: its commits count, unless a later one came without a transaction, or are dropped."""
+        for (group_id, topic, partition), committed in self._open.pop(producer_id, {}).items():
+            known = self.get(group_id, topic, partition)
+            if commit and (known is None or known.order < committed.order):
+                self._groups.setdefault(group_id, {})[(topic, partition)] = committed
+
+    def is_open(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether an open transaction has a commit for the partition (KIP-447)."""
+        key = (group_id, topic, partition)
+        return any(key in commits for commits in self._open.values())
+
+    def open_partitions(self, group_id: str) -> list[tuple[str, int]]:
+        """Partitions of a group that open transactions have commits for."""
+        found = {key[1:]: None for commits in self._open.values() for key in commits if key[0] == group_id}
+        return list(found)
+
+    def open_groups(self) -> list[str]:
+        """Groups that open transactions have commits for."""
+        return list({key[0]: None for commits in self._open.values() for key in commits})
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
-        """Forget one commit; harmless when there is none."""
+        """Forget what is committed, or was to be, for one partition; harmless when there is nothing."""
+        for producer_id, commits in list(self._open.items()):
+            if commits.pop((group_id, topic, partition), None) is not None and not commits:
+                del self._open[producer_id]
         offsets = self._groups.get(group_id)
         if offsets is not None:
             offsets.pop((topic, partition), None)

@@ -41,7 +41,8 @@ _UNAVAILABLE = frozenset(
     }
 )
 _NOT_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH})
-_FENCED_MARKER = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+#: A marker with one of these is refused for ever: a later coordinator has written.
+FENCED_MARKER = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 #: The partition cannot hold the transaction's records: there is nothing to mark.
 _NOTHING_TO_MARK = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
 
@@ -376,7 +377,7 @@ class TransactionShard:
         current = entry.current
         if (current.producer_id, current.producer_epoch) != (markers.producer_id, markers.producer_epoch):
             return frozenset()
-        if any(code in _FENCED_MARKER for code in results.values()):
+        if any(code in FENCED_MARKER for code in results.values()):
             return frozenset()
         finished = frozenset(key for key, code in results.items() if code is ErrorCode.NONE or code in _NOTHING_TO_MARK)
         before, entry.unmarked = entry.unmarked, entry.unmarked - finished

@@ -1,0 +1,47 @@
+"""TxnOffsetCommit: which of its offsets may be stored, and the answer for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minikafka.core.group.offsets import CommittedOffset
+from wire.errors import ErrorCode
+from wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+#: Resolves a committed topic: name and id, or None when the cluster does not have the partition.
+TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | None"]
+Commits = list[tuple[str, int, CommittedOffset]]
+PartitionResult = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+
+
+def sort_out(
+    request: TxnOffsetCommitRequest, code: ErrorCode, resolve: TopicResolver, wall_ms: int, metadata_bytes_max: int
+) -> tuple[TxnOffsetCommitResponse, Commits, list[PartitionResult]]:
+    """The answer, what to store, and the parts of the answer that stand for it; `code` refuses everything."""
+    commits: Commits = []
+    pending: list[PartitionResult] = []
+    response = TxnOffsetCommitResponse(topics=[])
+    for topic in request.topics:
+        results: list[PartitionResult] = []
+        response.topics.append(TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
+        for partition in topic.partitions:
+            result = PartitionResult(partition_index=partition.partition_index)
+            results.append(result)
+            known = resolve(topic.name, b"", partition.partition_index)
+            metadata = partition.committed_metadata or ""
+            if code is not ErrorCode.NONE:
+                result.error_code = code
+            elif known is None:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(metadata.encode()) > metadata_bytes_max:
+                result.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                pending.append(result)
+                committed = CommittedOffset(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=metadata,
+                    commit_wall_ms=wall_ms,
+                )
+                commits.append((known[0], partition.partition_index, committed))
+    return response, commits, pending
