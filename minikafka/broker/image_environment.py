@@ -85,6 +85,8 @@ SINGLE_NODE = {
     "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
     "advertised.listeners": "PLAINTEXT://localhost:9092",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 QUORUM_PROPERTIES = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
@@ -129,7 +131,8 @@ def read_environment(environment: Mapping[str, str], read_file: Callable[[str], 
                 found.properties[name] = value
     if any(variable.startswith("KAFKA_CFG_") for variable in environment):
         # Bitnami's image writes them over Kafka's example of a server.properties, which says this.
-        found.properties.setdefault("offsets.topic.replication.factor", "1")
+        for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"):
+            found.properties.setdefault(name, "1")
     _identity(found, environment, read, problems)
     if problems:
         raise ConfigurationError(problems)

@@ -23,12 +23,15 @@ _LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_
 _REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
-async def find_coordinator(cluster: Cluster, group_id: str, timeout_ms: int | None = None) -> BrokerInfo:
-    """The broker that coordinates a group. Raises BrokerError, TimeoutError."""
+GROUP, TRANSACTION = 0, 1
+
+
+async def find_coordinator(cluster: Cluster, key: str, timeout_ms: int | None = None, kind: int = GROUP) -> BrokerInfo:
+    """The broker that coordinates a group or a transactional id. Raises BrokerError, TimeoutError."""
 
     async def ask() -> BrokerInfo | None:
         channel = await cluster.any_channel()
-        request = FindCoordinatorRequest(key=group_id)
+        request = FindCoordinatorRequest(key=key, key_type=kind)
         version = channel.version_for(request, COORDINATOR_VERSION_MAX)
         response = cast(FindCoordinatorResponse, await channel.request(request, version))
         code = ErrorCode(response.error_code)
@@ -36,7 +39,7 @@ async def find_coordinator(cluster: Cluster, group_id: str, timeout_ms: int | No
             return BrokerInfo(response.node_id, response.host, response.port)
         if code.retriable:
             return None
-        raise refusal(code, f"the coordinator of group {group_id}", response.error_message)
+        raise refusal(code, f"the coordinator of {'transactional id' if kind else 'group'} {key}", response.error_message)
 
     return cast(BrokerInfo, await cluster.retry(ask, timeout_ms))
 

@@ -18,6 +18,7 @@ import numpy as np
 from minikafka.spark import checks
 from minikafka.spark.claims import check_claim
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
+from minikafka.spark.producers import is_of_group_coordinator
 from minikafka.spark.replay import SegmentFacts, replay
 from minikafka.spark.scan import Cell, Detail, SegmentSummary
 from minikafka.spark.sources import UNBOUNDED, Replica
@@ -160,7 +161,10 @@ def _replay(result: ReplicaView, present: list[SegmentSummary]) -> None:
         )
         for summary in present
     ]  # fmt: skip
-    outcome = replay(facts, result.log_start, result.compacted, replica.clean is not True, replica.transaction_timeout_ms)
+    outcome = replay(
+        facts, result.log_start, result.compacted, replica.clean is not True, replica.transaction_timeout_ms,
+        in_sequence=not is_of_group_coordinator(replica.path),
+    )  # fmt: skip
     result.aborted = outcome.aborted
     for finding in outcome.findings:
         if finding.check == "producer-replay":

@@ -59,6 +59,11 @@ class ProducerFacts:
     last_timestamp: int = -1
 
 
+def is_of_group_coordinator(path: str) -> bool:
+    """Whether a log is of `__consumer_offsets`: its transactional batches come from the coordinator, each with sequence 0."""
+    return path.rstrip("/").rpartition("/")[2].startswith("__consumer_offsets-")
+
+
 class ProducerScan:
     """Fed with the batches of a segment in file order. `cuts`: snapshot offsets inside the segment, ascending."""
 

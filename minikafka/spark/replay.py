@@ -54,8 +54,11 @@ class Replay:
     limited: bool = False
 
 
-def replay(segments: list[SegmentFacts], log_start: int, compacted: bool, live: bool, transaction_timeout_ms: int = 0) -> Replay:
+def replay(
+    segments: list[SegmentFacts], log_start: int, compacted: bool, live: bool, transaction_timeout_ms: int = 0, *, in_sequence: bool = True
+) -> Replay:
     """Everything that needs more than one segment. `live`: the broker was running or crashed, its newest index entries may be ahead.
+    `in_sequence`: producers number what they write.
 
     `transaction_timeout_ms`: a transaction open for longer than twice this is reported (0: transaction.max.timeout.ms's default).
     """
@@ -66,7 +69,7 @@ def replay(segments: list[SegmentFacts], log_start: int, compacted: bool, live: 
         result.findings.append(Finding("replay-limited", text, offset=log_start, level=NOTE))
         return result
     begin = segments[0].base_offset if segments else 0
-    result.findings += _producers(segments, begin, log_start, compacted)
+    result.findings += _producers(segments, begin, log_start, compacted, in_sequence)
     result.findings += _transactions(segments, begin, log_start, compacted, live, result)
     result.findings += _hanging(segments, result, 2 * (transaction_timeout_ms or TRANSACTION_TIMEOUT_MS))
     return result
@@ -85,14 +88,14 @@ def advance(state: ProducerState | None, part: ProducerPart) -> ProducerState:
     return replace(state, epoch=part.epoch, open_since=open_since, coordinator_epoch=coordinator, timestamp=part.timestamp)
 
 
-def _producers(segments: list[SegmentFacts], begin: int, log_start: int, compacted: bool) -> Iterator[Finding]:
+def _producers(segments: list[SegmentFacts], begin: int, log_start: int, compacted: bool, in_sequence: bool) -> Iterator[Finding]:
     states: dict[int, ProducerState] = {}
     for segment in segments:
         snapshots = {offset: entries for offset, entries in segment.snapshots}
         for end, parts in segment.pieces:
             for producer, part in parts.items():
                 known = states.get(producer)
-                if known is not None and not compacted:
+                if known is not None and in_sequence and not compacted:
                     problem = continuity(
                         producer, known.epoch, known.last_sequence, part.first_epoch, part.first_sequence, part.first_offset
                     )

@@ -15,7 +15,7 @@ from minikafka.spark import checks, logformat
 from minikafka.spark.access import open_log
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import Batches, FormatError, SegmentReader
-from minikafka.spark.producers import PRODUCERS_MAX, ProducerFacts, ProducerScan
+from minikafka.spark.producers import PRODUCERS_MAX, ProducerFacts, ProducerScan, is_of_group_coordinator
 from minikafka.spark.records import check_records
 from minikafka.spark.sources import SegmentTask
 
@@ -85,7 +85,8 @@ class _Scan:
         self.offset_index: checks.OffsetIndexCheck | None = None
         self.time_index: checks.TimeIndexCheck | None = None
         names = [int(name[:20]) for name in task.snapshots]
-        self.producers = ProducerScan(sorted(offset for offset in names if offset > task.base_offset), self.expected >= 0)
+        in_sequence = self.expected >= 0 and not is_of_group_coordinator(task.path)
+        self.producers = ProducerScan(sorted(offset for offset in names if offset > task.base_offset), in_sequence)
         self.held_back: list[Finding] = []
 
     def run(self) -> SegmentSummary:

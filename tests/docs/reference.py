@@ -153,7 +153,7 @@ def compatibility_page() -> str:
         lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
     lines += [
         "",
-        "Not implemented: transactions, KIP-848 consumer groups, share groups, streams groups, ACLs, delegation tokens, client telemetry.",
+        "Not implemented: KIP-848 consumer groups, share groups, streams groups, ACLs, delegation tokens, client telemetry.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -115,7 +115,7 @@ def _compare(owner: Any, fields: list[dict[str, Any]], commons: dict[str, Any]) 
         kind = schema["type"]
         element = declared.type.element if isinstance(declared.type, Array) else (declared.type or declared.struct)
         assert isinstance(declared.type, Array) == kind.startswith("[]"), declared.name
-        assert declared.versions == Versions.parse(schema.get("versions", "0+")), declared.name
+        assert declared.versions == Versions.parse(schema.get("versions", schema.get("taggedVersions", "0+"))), declared.name
         assert declared.nullable == Versions.parse(schema.get("nullableVersions")), declared.name
         assert declared.tag == schema.get("tag"), declared.name
         assert declared.ignorable == (schema.get("ignorable") is True), declared.name

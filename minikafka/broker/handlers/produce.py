@@ -150,6 +150,8 @@ class ProduceHandlers:
                         info = partition.append(view, acks, wall_ms, now_ms, verification=verdict)  # type: ignore[arg-type]
                 except ApiError as error:
                     failed = True
+                    if error.code is ErrorCode.INVALID_TXN_STATE and request.transactional_id is None:
+                        error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                     self._count_failure(partition, error.code, data.records)
                     fail(answer, error.code, error.message if error.message != error.code.text else None)
                     self._hint(context, response, answer, topic, error.code)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minikafka.broker.hosts.group import OFFSETS_TOPIC
@@ -91,6 +91,9 @@ class TransactionHandlers:
 
         if not request.transactional_id:
             done(ErrorCode.INVALID_REQUEST, -1, -1)
+            return None
+        if not 0 < request.transaction_timeout_ms <= self._host.timeout_ms_max:
+            done(ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
             return None
         try:
             index, shard = self._host.shard(request.transactional_id)
@@ -377,14 +380,13 @@ def _told(context: RequestContext, request: object, code: ErrorCode) -> ErrorCod
 
 
 def _results(results: dict[PartitionKey, ErrorCode]) -> list[_TopicResult]:
-    topics: dict[str, list[_Result]] = {}
-    for (topic, index), code in _ordered(results.items()):
-        topics.setdefault(topic, []).append(_Result(partition_index=index, partition_error_code=code))
-    return [_TopicResult(name=name, results_by_partition=partitions) for name, partitions in topics.items()]
-
-
-def _ordered(items: Iterable[tuple[PartitionKey, ErrorCode]]) -> list[tuple[PartitionKey, ErrorCode]]:
-    return sorted(items)
+    return [
+        _TopicResult(
+            name=topic,
+            results_by_partition=[_Result(partition_index=index, partition_error_code=results[topic, index]) for index in indexes],
+        )
+        for topic, indexes in by_topic(results)
+    ]
 
 
 def _commit_error(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:

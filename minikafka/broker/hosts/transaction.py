@@ -74,6 +74,7 @@ class TransactionHost:
         self._shard_config = TransactionConfig(
             timeout_ms_max=config.transaction_max_timeout_ms, expiration_ms=config.transactional_id_expiration_ms
         )
+        self.timeout_ms_max: int = config.transaction_max_timeout_ms
         #: The listener on which brokers talk to each other.
         self.listener: str = config.inter_broker_listener
         self.topic = CoordinatorTopic(
