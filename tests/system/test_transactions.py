@@ -1,6 +1,6 @@
 """Transactions with real clients: librdkafka's (before version 2) and, where Java is, Apache Kafka's own (version 2).
 
-The longer ones: pytest -m transactions tests/system/test_transactions.py
+The longer ones: pytest -m long tests/system/test_transactions.py
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def test_what_its_producer_forgot_is_aborted_and_readers_go_on(cluster: Embedded
         forgetful.commit_transaction(WAIT_S)
 
 
-@pytest.mark.transactions
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_coordinators_and_leaders_die_while_transactions_go_on() -> None:
     """Each transaction writes its number into both partitions: whatever died when, readers see it in both or in none."""
@@ -215,7 +215,7 @@ def java(main_class: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.transactions
+@pytest.mark.long
 @needs_java
 @pytest.mark.timeout(180)
 def test_the_java_client_its_tools_and_the_bytes(cluster: EmbeddedCluster) -> None:
