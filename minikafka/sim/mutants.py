@@ -20,7 +20,7 @@ from minikafka.sim.mutations import MUTATIONS
 from minikafka.sim.runner import run_drawn
 from minikafka.sim.swarm import draw
 
-SEEDS_MAX = 80
+SEEDS_MAX = 200
 TESTS_TIMEOUT_S = 120
 MUTANT_VARIABLE = "MINIKAFKA_MUTANT"
 

@@ -554,7 +554,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "votes-for-everybody", "breaks": "two votes in one epoch", "profile": "crashes", "options": (("shape", "quorum"),),
      "patches": (("minikafka.core.raft.roles:Role._can_grant_once", _vote_for_everybody),)},
     {"name": "vote-for-shorter-log", "breaks": "a candidate with a shorter log is elected", "profile": "crashes",
-     "options": (("shape", "quorum"),), "tests": (),
+     "options": (("shape", "quorum"), ("is_dynamic", False)), "duration_s": 8.0,
      "patches": (("minikafka.core.raft.roles:Role._can_grant_once", _vote_for_shorter_logs),
                  ("minikafka.core.raft.roles:Unattached.can_grant", _prevote_for_shorter_logs),
                  ("minikafka.core.raft.roles:Prospective.can_grant", _prevote_for_shorter_logs),
