@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "storage": ("minikafka.cli.storage", "storage", "Format log directories; make cluster ids."),
     "top": ("minikafka.cli.top", "top", "Watch partitions, replicas and groups."),
     "topics": ("minikafka.cli.topics", "topics", "Create, list, describe, alter and delete topics."),
+    "transactions": ("minikafka.cli.transactions", "transactions", "List, describe and abort transactions; find those that hang."),
     "verifiable-consumer": ("minikafka.cli.verifiable", "verifiable_consumer", "Read and report, as JSON lines."),
     "verifiable-producer": ("minikafka.cli.verifiable", "verifiable_producer", "Write and report, as JSON lines."),
     "verify-files": ("minikafka.cli.load_files", "verify_files", "Check what load --to-files has written."),

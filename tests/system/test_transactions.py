@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from helpers import apache_kafka
 
+from minikafka.cli.transactions import transactions
 from minikafka.testing import EmbeddedCluster
 
 needs_java = pytest.mark.skipif(apache_kafka.missing() is not None, reason=str(apache_kafka.missing()))
@@ -61,7 +63,7 @@ def read(cluster: EmbeddedCluster, topic: str, partitions: int, isolation: str =
 def test_committed_is_seen_and_aborted_is_not(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("both", partitions=3)
     writer = producer(cluster, "both")
-    for number in range(6):
+    for number in range(3):
         writer.begin_transaction()
         for partition in range(3):
             writer.produce("both", f"{number}-{partition}", partition=partition)
@@ -73,8 +75,8 @@ def test_committed_is_seen_and_aborted_is_not(cluster: EmbeddedCluster) -> None:
     writer.begin_transaction()
     writer.produce("both", "open", partition=0)
     writer.flush(WAIT_S)
-    assert read(cluster, "both", 3) == [f"{number}-{partition}" for number in (0, 2, 4) for partition in range(3)]
-    everything = [f"{number}-{partition}" for number in range(6) for partition in range(3)]
+    assert read(cluster, "both", 3) == [f"{number}-{partition}" for number in (0, 2) for partition in range(3)]
+    everything = [f"{number}-{partition}" for number in range(3) for partition in range(3)]
     assert read(cluster, "both", 3, "read_uncommitted") == sorted([*everything, "open"])
     writer.commit_transaction(WAIT_S)
     assert "open" in read(cluster, "both", 3)
@@ -148,6 +150,32 @@ def test_what_its_producer_forgot_is_aborted_and_readers_go_on(cluster: Embedded
     consumer.close()
     with pytest.raises(KafkaException):
         forgetful.commit_transaction(WAIT_S)
+
+
+def test_the_command_for_administrators(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("looked-at", partitions=1)
+    writer = producer(cluster, "looked-at")
+    writer.begin_transaction()
+    writer.produce("looked-at", "lost")
+    writer.flush(WAIT_S)
+
+    def run(*arguments: str) -> list[list[str]]:
+        done = CliRunner().invoke(transactions, ["--bootstrap-server", cluster.bootstrap_servers, *arguments])
+        assert done.exit_code == 0, done.output
+        return [line.split() for line in done.output.splitlines()]
+
+    listed = {row[0]: row[3] for row in run("list")}
+    assert listed["TransactionalId"] == "TransactionState" and listed["looked-at"] == "Ongoing"
+    assert run("list", "--transactional-id-pattern", "looked.*")[1:] == [row for row in run("list") if row[0] == "looked-at"]
+    described = dict(zip(*run("describe", "--transactional-id", "looked-at"), strict=True))
+    assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", "looked-at-0")
+    one = ("--topic", "looked-at", "--partition", "0")
+    (found,) = run("describe-producers", *one)[1:]
+    assert found[0] == described["ProducerId"] and found[-1] == "0"
+    assert run("find-hanging", *one, "--max-transaction-timeout", "0")[1:] == [], "its coordinator knows it"
+    run("abort", *one, "--start-offset", "0")
+    assert run("describe-producers", *one)[1][-1] == "None"
+    assert read(cluster, "looked-at", 1) == []
 
 
 @pytest.mark.long

@@ -1,0 +1,65 @@
+"""What administrators ask of transactions (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.client.admin import Admin
+from minikafka.client.errors import refusal
+from minikafka.client.group import TRANSACTION, find_coordinator
+from wire.errors import ErrorCode
+from wire.messages.describe_producers import DescribeProducersRequest
+from wire.messages.describe_transactions import DescribeTransactionsRequest
+from wire.messages.list_transactions import ListTransactionsRequest
+from wire.messages.write_txn_markers import WriteTxnMarkersRequest
+
+
+async def list_transactions(admin: Admin, *, duration_ms: int = -1, pattern: str | None = None) -> list[tuple[int, Any]]:
+    """(coordinator, ListTransactionsResponse.TransactionState) of every broker. Raises BrokerError."""
+    cluster = await admin.describe_cluster()
+    found = []
+    for node_id in sorted(broker.node_id for broker in cluster.brokers):
+        request = ListTransactionsRequest(duration_filter=duration_ms, transactional_id_pattern=pattern)
+        response: Any = await admin.cluster.request(request, node_id)
+        if response.error_code:
+            raise refusal(response.error_code, f"listing the transactions of broker {node_id}")
+        found += [(node_id, state) for state in response.transaction_states]
+    return found
+
+
+async def describe_transaction(admin: Admin, transactional_id: str) -> tuple[int, Any]:
+    """(coordinator, DescribeTransactionsResponse.TransactionState). Raises BrokerError."""
+    coordinator = (await find_coordinator(admin.cluster, transactional_id, kind=TRANSACTION)).node_id
+    response: Any = await admin.cluster.request(DescribeTransactionsRequest(transactional_ids=[transactional_id]), coordinator)
+    state = response.transaction_states[0]
+    if state.error_code:
+        raise refusal(state.error_code, f"describing transactional id {transactional_id}")
+    return coordinator, state
+
+
+async def describe_producers(admin: Admin, topic: str, index: int, node_id: int | None = None) -> list[Any]:
+    """DescribeProducersResponse.ProducerState of a partition, as its leader or another replica knows them. Raises BrokerError."""
+    if node_id is None:
+        node_id = (await admin.cluster.leader(topic, index)).leader
+    wanted = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[index])
+    response: Any = await admin.cluster.request(DescribeProducersRequest(topics=[wanted]), node_id)
+    answer = response.topics[0].partitions[0]
+    if answer.error_code:
+        raise refusal(answer.error_code, f"describing the producers of {topic}-{index}", answer.error_message)
+    return list(answer.active_producers)
+
+
+async def abort_transaction(admin: Admin, topic: str, index: int, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+    """Write an abort marker into one partition, past the coordinator. Raises BrokerError."""
+    leader = (await admin.cluster.leader(topic, index)).leader
+    marker = WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transaction_result=False,
+        coordinator_epoch=coordinator_epoch,
+        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
+    )
+    response: Any = await admin.cluster.request(WriteTxnMarkersRequest(markers=[marker]), leader)
+    code = ErrorCode(response.markers[0].topics[0].partitions[0].error_code)
+    if code is not ErrorCode.NONE:
+        raise refusal(code, f"aborting the transaction of producer {producer_id} in {topic}-{index}")
