@@ -15,7 +15,7 @@ GROUPS: dict[str, list[str]] = {
     "Run": ["start", "storage", "cluster", "demo"],
     "Look": ["health", "doctor", "top", "metadata-quorum", "log-dirs", "features", "broker-api-versions", "dump-log"],
     "Records": ["produce", "consume", "console-producer", "console-consumer", "get-offsets", "delete-records"],
-    "Topics, groups, configurations": ["topics", "configs", "consumer-groups", "leader-election", "reassign-partitions"],
+    "Topics, groups, configurations": ["topics", "configs", "consumer-groups", "transactions", "leader-election", "reassign-partitions"],
     "Prove, load, measure": [
         "audit", "load", "verify-files", "verifiable-producer", "verifiable-consumer", "producer-perf-test", "consumer-perf-test", "bench",
         "sim",
