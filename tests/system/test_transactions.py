@@ -5,12 +5,16 @@ The longer ones: pytest -m long tests/system/test_transactions.py
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import TopicPartition as AioPartition
+from aiokafka.errors import ProducerFenced
 from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from helpers import apache_kafka
@@ -150,6 +154,37 @@ def test_what_its_producer_forgot_is_aborted_and_readers_go_on(cluster: Embedded
     consumer.close()
     with pytest.raises(KafkaException):
         forgetful.commit_transaction(WAIT_S)
+
+
+@pytest.mark.long
+async def test_aiokafka(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("aio", partitions=1)
+    servers = cluster.bootstrap_servers
+    first = AIOKafkaProducer(bootstrap_servers=servers, transactional_id="aio")
+    await first.start()
+    for number in range(4):
+        await first.begin_transaction()
+        await first.send_and_wait("aio", str(number).encode())
+        if number % 2:
+            await first.abort_transaction()
+        else:
+            await first.send_offsets_to_transaction({AioPartition("aio", 0): number}, "aio-group")
+            await first.commit_transaction()
+    reader = AIOKafkaConsumer(
+        "aio", bootstrap_servers=servers, group_id="aio-group", isolation_level="read_committed", auto_offset_reset="earliest"
+    )
+    await reader.start()
+    assert await reader.committed(AioPartition("aio", 0)) == 2
+    await reader.stop()
+    second = AIOKafkaProducer(bootstrap_servers=servers, transactional_id="aio")
+    await second.start()
+    await first.begin_transaction()
+    with pytest.raises(ProducerFenced):
+        await first.send_and_wait("aio", b"fenced")
+    with contextlib.suppress(ProducerFenced):
+        await first.stop()
+    await second.stop()
+    assert read(cluster, "aio", 1) == ["0", "2"]
 
 
 def test_the_command_for_administrators(cluster: EmbeddedCluster) -> None:
