@@ -19,7 +19,8 @@ def test_names_are_decoded() -> None:
     found = read_environment({"KAFKA_NODE_ID": "3", "KAFKA_CFG_LOG_DIRS": "/d", "KAFKA_A___B": "1", "KAFKA_A__B": "2", "PATH": "/bin",
                               "KAFKA_HEAP_OPTS": "-Xmx1g", "KAFKA_LOGS_DIRS": "/d", "KAFKA_CLIENT_QUOTA_CALLBACK_CLASS": "x"})  # fmt: skip
     assert found.properties == {"node.id": "3", "log.dirs": "/d", "a-b": "1", "a_b": "2", "client.quota.callback.class": "x",
-                                "offsets.topic.replication.factor": "1"}  # fmt: skip
+                                "offsets.topic.replication.factor": "1", "transaction.state.log.replication.factor": "1",
+                                "transaction.state.log.min.isr": "1"}  # fmt: skip
     assert found.cluster_id == DEFAULT_CLUSTER_ID
 
 
