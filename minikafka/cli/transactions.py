@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from minikafka.cli.common import bootstrap_option, command_config_option, traceback_option
+from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, traceback_option
 from minikafka.cli.session import with_admin
 from minikafka.client.transactions import abort_transaction, describe_producers, describe_transaction, list_transactions
 
@@ -35,6 +36,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "".join("".join(f"{cell:<{width}}\t" for cell, width in zip(row, widths, strict=True)) + "\n" for row in texts)
 
 
+def show(columns: Sequence[str], rows: Iterable[Sequence[object]], output: str) -> None:
+    """Print rows: Kafka's table, or objects whose keys are the columns' names in lower case, as all commands here have them."""
+    if output in ("table", "wide"):
+        click.echo(table(columns, rows), nl=False)
+        return
+    keys = [re.sub(r"(?<=[a-z])(?=[A-Z])|\(", "_", column).lower().rstrip(")") for column in columns]
+    emit([dict(zip(keys, row, strict=True)) for row in rows], output, keys)
+
+
 @click.group("transactions")
 @bootstrap_option
 @command_config_option
@@ -53,14 +63,15 @@ def _run(ctx: click.Context, work: Callable[[Maintenance], Awaitable[int]]) -> N
 @transactions.command("list")
 @click.option("--duration-filter", type=int, default=-1, help="Only those open for more than so many milliseconds.")
 @click.option("--transactional-id-pattern", help="Only ids that match this regular expression.")
+@output_option
 @click.pass_context
-def list_(ctx: click.Context, duration_filter: int, transactional_id_pattern: str | None) -> None:
+def list_(ctx: click.Context, duration_filter: int, transactional_id_pattern: str | None, output: str) -> None:
     """List the transactions of every coordinator."""
 
     async def work(admin: Maintenance) -> int:
         found = await list_transactions(admin, duration_ms=duration_filter, pattern=transactional_id_pattern)
         rows = [(state.transactional_id, node, state.producer_id, state.transaction_state) for node, state in found]
-        click.echo(table(LIST_COLUMNS, rows), nl=False)
+        show(LIST_COLUMNS, rows, output)
         return 0
 
     _run(ctx, work)
@@ -68,8 +79,9 @@ def list_(ctx: click.Context, duration_filter: int, transactional_id_pattern: st
 
 @transactions.command("describe")
 @click.option("--transactional-id", required=True, help="The id.")
+@output_option
 @click.pass_context
-def describe(ctx: click.Context, transactional_id: str) -> None:
+def describe(ctx: click.Context, transactional_id: str, output: str) -> None:
     """Show the transaction of an id."""
 
     async def work(admin: Maintenance) -> int:
@@ -78,10 +90,10 @@ def describe(ctx: click.Context, transactional_id: str) -> None:
         is_open = start_ms >= 0
         row = (
             coordinator, transactional_id, state.producer_id, state.producer_epoch, state.transaction_state, state.transaction_timeout_ms,
-            start_ms if is_open else "None", int(time.time() * 1000) - start_ms if is_open else "None",
+            start_ms if is_open else None, int(time.time() * 1000) - start_ms if is_open else None,
             ",".join(f"{topic.topic}-{index}" for topic in state.topics for index in topic.partitions),
         )  # fmt: skip
-        click.echo(table(DESCRIBE_COLUMNS, [row]), nl=False)
+        show(DESCRIBE_COLUMNS, [row], output)
         return 0
 
     _run(ctx, work)
@@ -91,19 +103,20 @@ def describe(ctx: click.Context, transactional_id: str) -> None:
 @click.option("--broker-id", type=int, help="Ask this replica instead of the leader.")
 @click.option("--topic", required=True, help="The topic.")
 @click.option("--partition", type=int, required=True, help="The partition.")
+@output_option
 @click.pass_context
-def describe_producers_(ctx: click.Context, broker_id: int | None, topic: str, partition: int) -> None:
+def describe_producers_(ctx: click.Context, broker_id: int | None, topic: str, partition: int, output: str) -> None:
     """Show the producers that a partition remembers."""
 
     async def work(admin: Maintenance) -> int:
         rows = [
             (
                 p.producer_id, p.producer_epoch, p.coordinator_epoch, p.last_sequence, p.last_timestamp,
-                p.current_txn_start_offset if p.current_txn_start_offset >= 0 else "None",
+                p.current_txn_start_offset if p.current_txn_start_offset >= 0 else None,
             )
             for p in await describe_producers(admin, topic, partition, broker_id)
         ]  # fmt: skip
-        click.echo(table(PRODUCER_COLUMNS, rows), nl=False)
+        show(PRODUCER_COLUMNS, rows, output)
         return 0
 
     _run(ctx, work)
@@ -149,8 +162,11 @@ def abort(
 @click.option("--max-transaction-timeout", type=int, default=15, show_default=True, help="The longest timeout there is, in minutes.")
 @click.option("--topic", help="Only this topic.")
 @click.option("--partition", type=int, help="Only this partition of --topic.")
+@output_option
 @click.pass_context
-def find_hanging(ctx: click.Context, broker_id: int | None, max_transaction_timeout: int, topic: str | None, partition: int | None) -> None:
+def find_hanging(
+    ctx: click.Context, broker_id: int | None, max_transaction_timeout: int, topic: str | None, partition: int | None, output: str
+) -> None:
     """Find transactions that are open in a partition, but that no coordinator will end."""
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
@@ -159,7 +175,7 @@ def find_hanging(ctx: click.Context, broker_id: int | None, max_transaction_time
 
     async def work(admin: Maintenance) -> int:
         rows = await _hanging(admin, broker_id, max_transaction_timeout * MINUTE_MS, topic, partition)
-        click.echo(table(HANGING_COLUMNS, rows), nl=False)
+        show(HANGING_COLUMNS, rows, output)
         return 0
 
     _run(ctx, work)

@@ -6,6 +6,7 @@ The longer ones: pytest -m long tests/system/test_transactions.py
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import threading
 import time
@@ -201,6 +202,9 @@ def test_the_command_for_administrators(cluster: EmbeddedCluster) -> None:
 
     listed = {row[0]: row[3] for row in run("list")}
     assert listed["TransactionalId"] == "TransactionState" and listed["looked-at"] == "Ongoing"
+    done = CliRunner().invoke(transactions, ["--bootstrap-server", cluster.bootstrap_servers, "list", "-o", "json"])
+    states = {row["transactional_id"]: row["transaction_state"] for row in json.loads(done.output)}
+    assert states["looked-at"] == "Ongoing"
     assert run("list", "--transactional-id-pattern", "looked.*")[1:] == [row for row in run("list") if row[0] == "looked-at"]
     described = dict(zip(*run("describe", "--transactional-id", "looked-at"), strict=True))
     assert (described["TransactionState"], described["TopicPartitions"]) == ("Ongoing", "looked-at-0")
