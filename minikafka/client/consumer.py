@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 from minikafka.client.assignors import Assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
-from minikafka.client.group import GroupMember, find_coordinator
+from minikafka.client.group import GroupMember, GroupMetadata, find_coordinator
 from minikafka.net.network import Network
 from wire.batch import iterate_batches
 from wire.control import ControlType, control_type
@@ -211,6 +211,16 @@ class Consumer:
         """As the last fetch told; -1 before it."""
         found = self._positions.get(partition)
         return -1 if found is None else found.high_watermark
+
+    @property
+    def group_metadata(self) -> GroupMetadata:
+        """Who this is in its group, for `TransactionalProducer.send_offsets_to_transaction`. Raises ClientError without a group id."""
+        if self.group_id is None:
+            raise ClientError("group_metadata needs a group_id")
+        member = self._member if self._subscribed else None
+        if member is None:
+            return GroupMetadata(self.group_id)
+        return GroupMetadata(self.group_id, member.generation, member.member_id, member.group_instance_id)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`."""

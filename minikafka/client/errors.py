@@ -29,6 +29,14 @@ class DeliveryFailed(BrokerError):
     """A record was not acknowledged within delivery.timeout.ms, or can never be; whether it was stored is not known after a timeout."""
 
 
+class TransactionFailed(ClientError):
+    """The open transaction cannot be committed; `abort` it, and begin the next."""
+
+
+class ProducerFenced(ClientError):
+    """A newer producer has taken the transactional id over. This one is of no more use."""
+
+
 def refusal(code: int, what: str, message: str | None = None) -> BrokerError:
     """A BrokerError that says what was refused."""
     error = ErrorCode(code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from minikafka.client.assignors import ASSIGNORS, Assignment, decode_assignment, decode_subscription, encode_assignment, encode_subscription
@@ -44,6 +45,16 @@ async def find_coordinator(cluster: Cluster, key: str, timeout_ms: int | None = 
     return cast(BrokerInfo, await cluster.retry(ask, timeout_ms))
 
 
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """Who commits offsets for a group: `Consumer.group_metadata`. Generation -1 without a member id: anybody (KIP-447)."""
+
+    group_id: str
+    generation: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class GroupMember:
     """One member. `on_assigned` is awaited with each new assignment, `on_lost` before a rebalance."""
 
@@ -67,7 +78,7 @@ class GroupMember:
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._heartbeat_interval_s = heartbeat_interval_ms / 1000
-        self._group_instance_id = group_instance_id
+        self.group_instance_id = group_instance_id
         self._assignors = assignors
         self._on_assigned = on_assigned
         self._on_lost = on_lost
@@ -89,7 +100,7 @@ class GroupMember:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        if self.member_id and self._coordinator is not None and self._group_instance_id is None:
+        if self.member_id and self._coordinator is not None and self.group_instance_id is None:
             request = LeaveGroupRequest(
                 group_id=self.group_id,
                 members=[LeaveGroupRequest.MemberIdentity(member_id=self.member_id)],
@@ -147,7 +158,7 @@ class GroupMember:
                 session_timeout_ms=self._session_timeout_ms,
                 rebalance_timeout_ms=self._rebalance_timeout_ms,
                 member_id=self.member_id,
-                group_instance_id=self._group_instance_id,
+                group_instance_id=self.group_instance_id,
                 protocol_type="consumer",
                 protocols=protocols,
             )
@@ -164,7 +175,7 @@ class GroupMember:
             group_id=self.group_id,
             generation_id=self.generation,
             member_id=self.member_id,
-            group_instance_id=self._group_instance_id,
+            group_instance_id=self.group_instance_id,
             protocol_type="consumer",
             protocol_name=response.protocol_name,
             assignments=[
@@ -189,7 +200,7 @@ class GroupMember:
         while True:
             await asyncio.sleep(self._heartbeat_interval_s)
             request = HeartbeatRequest(
-                group_id=self.group_id, generation_id=self.generation, member_id=self.member_id, group_instance_id=self._group_instance_id
+                group_id=self.group_id, generation_id=self.generation, member_id=self.member_id, group_instance_id=self.group_instance_id
             )
             response: Any = await self.ask(request)
             if response.error_code:

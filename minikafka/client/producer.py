@@ -76,6 +76,9 @@ class _PartitionQueue:
 class Producer:
     """Sends records. Use as `async with Producer(...)` or with `start` and `close`."""
 
+    #: Of a `TransactionalProducer`.
+    transactional_id: str | None = None
+
     def __init__(
         self,
         bootstrap: str,
@@ -219,13 +222,17 @@ class Producer:
         except TimeoutError:
             pass
         finally:
-            for queue in self._queues.values():
-                if queue.task is not None:
-                    queue.task.cancel()
-                for batch in queue.batches:
-                    self._fail(batch, ErrorCode.REQUEST_TIMED_OUT, "the producer was closed")
-                queue.batches.clear()
+            self._drop("the producer was closed")
             await self.cluster.close()
+
+    def _drop(self, reason: str) -> None:
+        """Give up whatever is not acknowledged."""
+        for queue in self._queues.values():
+            if queue.task is not None:
+                queue.task.cancel()
+            for batch in queue.batches:
+                self._fail(batch, ErrorCode.REQUEST_TIMED_OUT, reason)
+        self._queues.clear()
 
     # -- one partition ---------------------------------------------------------------------------------------------
 
@@ -303,6 +310,7 @@ class Producer:
         channel = await self.cluster.channel_to(leader.leader)
         data = ProduceRequest.PartitionProduceData(index=queue.index, records=bytes(self._encode(queue, batch)))
         request = ProduceRequest(
+            transactional_id=self.transactional_id,
             acks=self._acks,
             timeout_ms=timeout_ms,
             topic_data=[ProduceRequest.TopicProduceData(name=queue.topic, partition_data=[data])],
@@ -330,6 +338,7 @@ class Producer:
                 producer_id=batch.producer[0],
                 producer_epoch=batch.producer[1],
                 base_sequence=batch.sequence,
+                is_transactional=self.transactional_id is not None,
             )
         return batch.encoded
 

@@ -1,0 +1,297 @@
+"""A transactional producer: records and consumed offsets that count together or not at all (KIP-98, KIP-360, KIP-447, KIP-890)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, Self, cast
+
+from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo
+from minikafka.client.errors import BrokerError, ClientError, ProducerFenced, TransactionFailed, refusal
+from minikafka.client.group import GROUP, TRANSACTION, GroupMetadata, find_coordinator
+from minikafka.client.producer import Producer, RecordMetadata, _Batch
+from wire.errors import ErrorCode
+from wire.message import Request
+from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from wire.record import Header
+
+FEATURE = "transaction.version"
+#: Every transaction has an epoch of its own, and leaders add their partitions to it themselves (KIP-890).
+FEATURE_LEVEL_MIN = 2
+INIT_VERSION_MAX, END_VERSION, COMMIT_VERSION = 5, 5, 5
+#: Of one try at a coordinator: what is repeated is recognized.
+TRY_TIMEOUT_MS = 5000
+TopicPartition = tuple[str, int]
+_Offset = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+_FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+_LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+
+
+class _State(Enum):
+    NEW = "init_transactions comes first"
+    READY = "no transaction has begun"
+    OPEN = "a transaction is open"
+    ENDING = "a transaction is being ended: repeat commit or abort"
+    FENCED = "another producer has this transactional id now"
+
+
+class TransactionalProducer(Producer):
+    """Sends records in transactions.
+
+        async with TransactionalProducer("localhost:9092", "orders-1") as producer:
+            await producer.init_transactions()
+            async with producer.transaction():
+                await producer.send("out", b"...")
+                await producer.send_offsets_to_transaction({("in", 0): 17}, consumer.group_metadata)
+
+    Of all producers with one transactional id the last that called `init_transactions` counts; what others do is refused. The cluster's
+    transaction.version has to be 2 or more. One coroutine at a time begins, commits and aborts.
+    """
+
+    def __init__(self, bootstrap: str, transactional_id: str, *, transaction_timeout_ms: int = 60_000, **options: Any) -> None:
+        """`transaction_timeout_ms`: the coordinator aborts what is open for longer. `options`: those of Producer, but acks is "all" and
+        idempotence on. Raises ClientError."""
+        if not transactional_id:
+            raise ClientError("the transactional id is empty")
+        if options.setdefault("acks", "all") not in ("all", -1, "-1") or not options.setdefault("enable_idempotence", True):
+            raise ClientError("a transactional producer needs acks=all and enable_idempotence")
+        super().__init__(bootstrap, **options)
+        self.transactional_id = transactional_id
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._state = _State.NEW
+        #: Why the open transaction can only be aborted.
+        self._failure: BaseException | None = None
+        #: Whether the coordinator may have heard of the open transaction.
+        self._has_work = False
+        self._coordinator: BrokerInfo | None = None
+
+    async def start(self) -> None:
+        """Connect. Raises ClientError."""
+        await self.cluster.retry(lambda: self.cluster.refresh([]))
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def close(self, timeout_ms: int | None = None) -> None:
+        """Disconnect, after aborting a transaction that is open, as far as that succeeds."""
+        if self._state in (_State.OPEN, _State.ENDING):
+            with contextlib.suppress(ClientError, *TRANSPORT_ERRORS):
+                await asyncio.wait_for(self.abort(), None if timeout_ms is None else timeout_ms / 1000)
+        await super().close(timeout_ms)
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    async def init_transactions(self) -> None:
+        """Fence earlier producers with this transactional id, abort what they left open, and wait until their transactions are over.
+        Raises ClientError (a cluster without transaction.version 2 among others), TimeoutError."""
+        if self._state is not _State.NEW:
+            raise ClientError(f"init_transactions is called once: {self._state.value}")
+        level = await self.cluster.retry(self._transaction_version)
+        if level < FEATURE_LEVEL_MIN:
+            raise ClientError(f"the cluster's {FEATURE} is {level}; transactions need {FEATURE_LEVEL_MIN}: raise it with UpdateFeatures")
+        await self._init(None)
+        self._state = _State.READY
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises ClientError."""
+        self._require(_State.READY)
+        self._state, self._failure, self._has_work = _State.OPEN, None, False
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """As `Producer.send`, within the open transaction. Raises ClientError, TransactionFailed when it can only be aborted."""
+        self._check_failure()
+        self._require(_State.OPEN)
+        self._has_work = True
+        return await super().send(topic, value, key, partition, headers, timestamp_ms)
+
+    async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata | str) -> None:
+        """Commit a group's offsets with the transaction: the positions of what its records were made of. `group`: the consumer's
+        `group_metadata`, so that a member that has been replaced is refused (KIP-447), or a group id. Raises TransactionFailed."""
+        self._check_failure()
+        self._require(_State.OPEN)
+        if not offsets:
+            return
+        member = GroupMetadata(group) if isinstance(group, str) else group
+        topics: dict[str, list[_Offset]] = {}
+        for (topic, index), offset in offsets.items():
+            topics.setdefault(topic, []).append(_Offset(partition_index=index, committed_offset=offset, committed_metadata=""))
+        request = TxnOffsetCommitRequest(
+            transactional_id=cast(str, self.transactional_id),
+            group_id=member.group_id,
+            producer_id=self._producer[0],
+            producer_epoch=self._producer[1],
+            generation_id=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+        )
+        self._has_work = True
+
+        async def ask() -> bool | None:
+            coordinator = await find_coordinator(self.cluster, member.group_id, self._request_timeout_ms, GROUP)
+            response = cast(TxnOffsetCommitResponse, await self._request(coordinator, request, COMMIT_VERSION))
+            codes = {ErrorCode(p.error_code) for topic in response.topics for p in topic.partitions} - {ErrorCode.NONE}
+            for code in codes:
+                if not code.retriable:
+                    raise refusal(code, f"committing offsets of group {member.group_id} in a transaction")
+            return None if codes else True
+
+        try:
+            await self.cluster.retry(ask, self._request_timeout_ms)
+        except (ClientError, *TRANSPORT_ERRORS) as error:
+            self._failure = error
+            raise self._failed() from error
+
+    async def commit(self) -> None:
+        """Send what is queued, and commit. Raises TransactionFailed when the transaction can only be aborted. After TimeoutError or
+        NoBrokers the outcome is not known: repeat `commit`, or `abort`, which is refused if it was committed."""
+        self._require(_State.OPEN, _State.ENDING)
+        await self.flush()
+        self._check_failure()
+        try:
+            await self._end(commit=True)
+        except BrokerError as error:
+            self._failure = error
+            raise self._failed() from error
+
+    async def abort(self) -> None:
+        """Drop what is queued, and abort. Raises ProducerFenced when another producer has the transactional id, BrokerError
+        (INVALID_TXN_STATE) when an earlier `commit` has been carried out, TimeoutError (repeat it)."""
+        self._require(_State.OPEN, _State.ENDING)
+        self._drop("the transaction was aborted")
+        try:
+            await self._end(commit=False)
+        except BrokerError as error:
+            if error.code not in _FENCED:
+                raise
+            # The coordinator has aborted it already: it took too long, or there is a newer producer. The first may go on (KIP-360).
+            await self._init(self._producer)
+            self._state, self._failure = _State.READY, None
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """`begin`, and `commit` at the end of the block; `abort` if it, or the commit, raises."""
+        self.begin()
+        try:
+            yield
+            await self.commit()
+        except BaseException:
+            if self._state in (_State.OPEN, _State.ENDING):
+                with contextlib.suppress(ClientError, *TRANSPORT_ERRORS):
+                    await self.abort()
+            raise
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _require(self, *states: _State) -> None:
+        if self._state not in states:
+            raise ProducerFenced(self._fenced_text()) if self._state is _State.FENCED else ClientError(self._state.value)
+
+    def _fenced_text(self) -> str:
+        return f"another producer has the transactional id {self.transactional_id} now"
+
+    def _failed(self) -> TransactionFailed:
+        return TransactionFailed(f"the transaction can only be aborted: {self._failure}")
+
+    def _check_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failed() from self._failure
+
+    async def _transaction_version(self) -> int:
+        request = ApiVersionsRequest(client_software_name="minikafka", client_software_version="0.1.0")
+        response = cast(ApiVersionsResponse, await self.cluster.request(request))
+        return max((entry.max_version_level for entry in response.finalized_features if entry.name == FEATURE), default=0)
+
+    async def _request(self, coordinator: BrokerInfo, request: Request, version_max: int) -> Any:
+        """Once, on a connection that nothing else waits on."""
+        channel = await self.cluster.channel_at(coordinator.host, coordinator.port, "transaction")
+        try:
+            return await channel.request(request, channel.version_for(request, version_max), min(self._request_timeout_ms, TRY_TIMEOUT_MS))
+        except TimeoutError:
+            channel.close("no answer in time")
+            raise
+
+    async def _ask_coordinator(self, request: Any, version_max: int, what: str) -> Any:
+        """Of the transaction: its answer without an error. Raises BrokerError, NoBrokers, TimeoutError."""
+
+        async def ask() -> Any:
+            if self._coordinator is None:
+                transactional_id = cast(str, self.transactional_id)
+                self._coordinator = await find_coordinator(self.cluster, transactional_id, self._request_timeout_ms, TRANSACTION)
+            try:
+                response = await self._request(self._coordinator, request, version_max)
+            except TRANSPORT_ERRORS:
+                self._coordinator = None
+                raise
+            code = ErrorCode(response.error_code)
+            if code is ErrorCode.NONE:
+                return response
+            if code in _LOST_COORDINATOR:
+                self._coordinator = None
+            if code.retriable:
+                return None
+            raise refusal(code, what)
+
+        return await self.cluster.retry(ask, self._request_timeout_ms)
+
+    async def _init(self, known: tuple[int, int] | None) -> None:
+        """A producer id and epoch; `known` are those that this producer goes on from. Raises ProducerFenced."""
+        producer_id, epoch = known or (-1, -1)
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._transaction_timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        what = f"a producer id for the transactional id {self.transactional_id}"
+        try:
+            response = cast(InitProducerIdResponse, await self._ask_coordinator(request, INIT_VERSION_MAX, what))
+        except BrokerError as error:
+            if error.code not in _FENCED:
+                raise
+            self._state, self._failure = _State.FENCED, None
+            raise ProducerFenced(self._fenced_text()) from error
+        self._renew(response.producer_id, response.producer_epoch)
+
+    async def _end(self, *, commit: bool) -> None:
+        if self._has_work:
+            self._state = _State.ENDING
+            producer_id, epoch = self._producer
+            request = EndTxnRequest(
+                transactional_id=cast(str, self.transactional_id), producer_id=producer_id, producer_epoch=epoch, committed=commit
+            )
+            what = f"{'committing' if commit else 'aborting'} a transaction of {self.transactional_id}"
+            response = cast(EndTxnResponse, await self._ask_coordinator(request, END_VERSION, what))
+            self._renew(response.producer_id, response.producer_epoch)
+        self._state, self._failure = _State.READY, None
+
+    def _renew(self, producer_id: int, epoch: int) -> None:
+        """The next transaction has another epoch, or another id, and its sequence numbers begin anew."""
+        self._producer = (producer_id, epoch)
+        for queue in self._queues.values():
+            queue.next_sequence = 0
+
+    # -- the producer's side ---------------------------------------------------------------------------------------
+
+    async def _ensure_producer_id(self) -> None:
+        # What comes after a record that was given up would stand behind a gap.
+        self._check_failure()
+
+    def _fail(self, batch: _Batch, code: ErrorCode, reason: str) -> None:
+        if self._failure is None:
+            self._failure = BrokerError(code, f"a record was not acknowledged: {reason or code.text} ({code.name})")
+        super()._fail(batch, code, reason)
