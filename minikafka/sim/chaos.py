@@ -40,6 +40,8 @@ class Chaos:
         self._random = random.Random(f"{world.seed}/chaos")
         self._tasks: list[Any] = []
         self._grown = 0
+        #: Partitions whose reassignment has been asked for and not been answered.
+        self._reassigned: set[int] = set()
         self.rot = Rot(world)
 
     def begin(self) -> None:
@@ -54,6 +56,8 @@ class Chaos:
         world = self.world
         if fault.kind in UNCLEAN and (self.rot.batches or any(world.invariants.has_lost(other) for other in world.nodes.values())):
             return
+        if fault.kind == "reassign" and self.rot.batches:
+            return  # it may take the whole copy away and leave the rotten one
         done = getattr(self, f"_{fault.kind}")(fault, node)
         if done is not False:
             self.injected[fault.kind] += 1
@@ -279,7 +283,10 @@ class Chaos:
         """Bits of a committed batch flip. One reader begins anew and meets them if they are the leader's."""
         if not node.config.is_broker or node.disk.failing or not node.is_running or not self.may_lose_power(node):
             return False
-        done = self.rot.begin(node, TOPIC, fault.pick % self.world.options.partitions, fault)
+        index, image = fault.pick % self.world.options.partitions, self.world.invariants.image
+        if index in self._reassigned or image is None or image.topics_by_name[TOPIC].partitions[index].is_reassigning:
+            return False
+        done = self.rot.begin(node, TOPIC, index, fault)
         if done is None:
             return False
         readers = [client for client in self.world.workload.clients if client.name.startswith("reader")]
@@ -339,9 +346,13 @@ class Chaos:
         )
 
         async def work() -> None:
-            async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
-                await admin.cluster.request(request)
+            try:
+                async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
+                    await admin.cluster.request(request)
+            finally:
+                self._reassigned.discard(index)
 
+        self._reassigned.add(index)
         self._order(work())
         return f"partition {index} to {replicas}"
 

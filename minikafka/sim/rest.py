@@ -73,14 +73,16 @@ def unrest(invariants: Invariants) -> tuple[str, str] | None:
     for node in world.nodes.values():
         if not node.is_running or node.node is None:
             return "L1", f"{node} is {node.state} ({node.exit_reason})"
+    if world.chaos.rot.batches:
+        return "L1", f"nobody can do without what is rotten: {world.chaos.rot.batches}"
     for node in world.brokers:
         broker = image.brokers.get(node.node_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown or broker.epoch != node.broker_epoch():
             return "L1", f"{node} is not in service: {broker}"
     for node in world.nodes.values():
         assert node.node is not None
-        if node.node.metadata.image.offset < image.offset:
-            return "L1", f"{node} knows the metadata up to {node.node.metadata.image.offset} of {image.offset}"
+        if node.node.metadata.offset < image.offset:
+            return "L1", f"{node} knows the metadata up to {node.node.metadata.offset} of {image.offset}"
     if world.options.is_dynamic and sorted(invariants.voters()) != sorted(node.node_id for node in world.controllers):
         return "L1", f"the voters are {invariants.voters()}"
     for topic in image.topics_by_id.values():

@@ -48,7 +48,7 @@ class Rot:
     def end(self, node: SimNode) -> None:
         """An operator replaces the replica when the others can do without this broker for a while."""
         world = self._world
-        if world.is_healed or not any(node_id == node.node_id for node_id, _ in self.batches):
+        if not any(node_id == node.node_id for node_id, _ in self.batches):
             return
         if world.chaos.may_lose_power(node):
             self.replace(node)
@@ -69,7 +69,6 @@ class Rot:
             self._world.tell("world", f"{node.host}: {directory} is removed")
 
     def heal(self) -> None:
-        """Everything heals: replace whatever is rotten."""
+        """Everything heals: replace whatever is rotten, as soon as others have it all."""
         for node in self._world.brokers:
-            if any(node_id == node.node_id for node_id, _ in self.batches):
-                self.replace(node)
+            self.end(node)

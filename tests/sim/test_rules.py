@@ -82,45 +82,76 @@ def test_an_append_of_an_earlier_epoch_is_not_acknowledged_by_a_later_one(partit
     assert answers == ["NOT_LEADER_OR_FOLLOWER"]
 
 
-def test_a_partition_in_back_off_leaves_the_leaders_fetch_session(partition: Partition) -> None:
-    """The session would answer for it at once, and each answer would make it wait anew (simulator, seed 30283)."""
-    scheduler = Scheduler()
-    loop = ProcessLoop(scheduler, "n1", on_error=lambda name, context: None)
-    partition.make_follower(registration(5, leader=2))
-    config = SimpleNamespace(
-        replica_fetch_max_bytes=1 << 20, replica_fetch_wait_max_ms=500, replica_fetch_min_bytes=1, replica_fetch_response_max_bytes=1 << 20,
-        replica_socket_timeout_ms=1000, replica_fetch_backoff_ms=200,
-    )  # fmt: skip
-    manager: Any = SimpleNamespace(
-        environment=SimpleNamespace(clock=SimClock(loop), loop=loop), config=config, broker_epoch=lambda: 7,
-        replicas=SimpleNamespace(broker_id=1, throttles=None, fetches=SimpleNamespace(wake=lambda key: None)),
-    )  # fmt: skip
-    fetcher = Fetcher(manager, 2, 0)
-    sent: list[tuple[FetchRequest, Any]] = []
-    fetcher._channel = SimpleNamespace(closed=False, send=lambda request, version, answered, timeout_ms: sent.append((request, answered)))  # type: ignore[assignment]
-    fetcher.add(partition)
-    key = (partition.topic_id, 0)
+class _AskedLeader:
+    """A fetcher of one partition from broker 2, and what it sends; the answers are given by hand."""
 
-    def answer(code: ErrorCode | None) -> None:
-        data = FetchResponse.PartitionData(partition_index=0, error_code=code or 0, high_watermark=0, records=b"")
-        topic = FetchResponse.FetchableTopicResponse(topic_id=partition.topic_id, partitions=[data])
-        sent[-1][1](FetchResponse(session_id=9, responses=[topic] if code is not None else []), None)
+    def __init__(self, partition: Partition) -> None:
+        self.scheduler = Scheduler()
+        loop = ProcessLoop(self.scheduler, "n1", on_error=lambda name, context: None)
+        config = SimpleNamespace(
+            replica_fetch_max_bytes=1 << 20, replica_fetch_wait_max_ms=500, replica_fetch_min_bytes=1,
+            replica_fetch_response_max_bytes=1 << 20, replica_socket_timeout_ms=1000, replica_fetch_backoff_ms=200,
+        )  # fmt: skip
+        manager: Any = SimpleNamespace(
+            environment=SimpleNamespace(clock=SimClock(loop), loop=loop), config=config, broker_epoch=lambda: 7,
+            replicas=SimpleNamespace(broker_id=1, throttles=None, replication_bytes_in=0, fetches=SimpleNamespace(wake=lambda key: None)),
+        )  # fmt: skip
+        self.partition = partition
+        self.fetcher = Fetcher(manager, 2, 0)
+        self.sent: list[tuple[FetchRequest, Any]] = []
+        self.fetcher._channel = SimpleNamespace(  # type: ignore[assignment]
+            closed=False, send=lambda request, version, answered, timeout_ms: self.sent.append((request, answered))
+        )
+        self.fetcher.add(partition)
 
-    def asked() -> tuple[list[tuple[bytes, int]], list[tuple[bytes, int]]]:
-        request = sent[-1][0]
+    def answer(self, code: ErrorCode | None, records: bytes = b"", *, number: int = -1) -> None:
+        """Answer a fetch, the last one by default, with one partition, or with none for `code` None."""
+        data = FetchResponse.PartitionData(partition_index=0, error_code=code or 0, high_watermark=0, records=memoryview(records))
+        topic = FetchResponse.FetchableTopicResponse(topic_id=self.partition.topic_id, partitions=[data])
+        self.sent[number][1](FetchResponse(session_id=9, responses=[topic] if code is not None else []), None)
+
+    def asked(self) -> tuple[list[tuple[bytes, int]], list[tuple[bytes, int]]]:
+        """What the last fetch put into the session, and what it took out."""
+        request = self.sent[-1][0]
         wanted = [(topic.topic_id, entry.partition) for topic in request.topics for entry in topic.partitions]
         return wanted, [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
 
-    fetcher.wake()
-    assert asked() == ([key], [])
-    answer(ErrorCode.NONE)
-    assert asked() == ([], [])
-    answer(ErrorCode.FENCED_LEADER_EPOCH)
-    assert asked() == ([], [key])
-    answer(None)
-    assert len(sent) == 3, "nothing is in the session, so there is nothing to ask for"
-    scheduler.run(0.3)
-    assert len(sent) == 4 and asked() == ([key], [])
+
+def test_a_partition_in_back_off_leaves_the_leaders_fetch_session(partition: Partition) -> None:
+    """The session would answer for it at once, and each answer would make it wait anew (simulator, seed 30283)."""
+    partition.make_follower(registration(5, leader=2))
+    leader = _AskedLeader(partition)
+    key = (partition.topic_id, 0)
+    leader.fetcher.wake()
+    assert leader.asked() == ([key], [])
+    leader.answer(ErrorCode.NONE)
+    assert leader.asked() == ([], [])
+    leader.answer(ErrorCode.FENCED_LEADER_EPOCH)
+    assert leader.asked() == ([], [key])
+    leader.answer(None)
+    assert len(leader.sent) == 3, "nothing is in the session, so there is nothing to ask for"
+    leader.scheduler.run(0.3)
+    assert len(leader.sent) == 4 and leader.asked() == ([key], [])
+
+
+def test_an_answer_to_a_fetch_of_an_earlier_epoch_of_the_same_leader_is_dropped(partition: Partition) -> None:
+    """Broker 2 led, then this one in an epoch of its own, then broker 2 again: what the first fetch brings late would be appended behind
+    the start of an epoch that the log has noted meanwhile, and the epochs of the log would no longer be those of its batches
+    (simulator, seed 10501860)."""
+    partition.make_follower(registration(5, leader=2))
+    leader = _AskedLeader(partition)
+    leader.fetcher.wake()
+    leader.answer(ErrorCode.NONE)
+    records = bytearray(batch())
+    records[12:16] = (5).to_bytes(4, "big")
+    leader.fetcher.remove(partition)
+    partition.make_leader(registration(6, isr=(1, 2)), 1, 0)
+    partition.make_follower(registration(7, leader=2))
+    leader.fetcher.add(partition)
+    leader.answer(ErrorCode.NONE, bytes(records))
+    assert partition.log.log_end_offset == 0
+    wanted = leader.sent[-1][0].topics[0].partitions[0]
+    assert (wanted.current_leader_epoch, wanted.fetch_offset, wanted.last_fetched_epoch) == (7, 0, 6)
 
 
 def test_the_table_of_invariants_is_what_the_simulator_can_break() -> None:

@@ -42,7 +42,7 @@ _WAIT_AND_RETRY = frozenset(
 class FetchState:
     """A partition that is being followed."""
 
-    __slots__ = ("backoff_ms", "epoch", "is_asking", "leader_high_watermark", "partition", "resume_ms", "sent")
+    __slots__ = ("asked_in", "backoff_ms", "epoch", "is_asking", "leader_high_watermark", "partition", "resume_ms", "sent")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -51,6 +51,8 @@ class FetchState:
         self.resume_ms = 0
         self.is_asking = False
         self.leader_high_watermark = 0
+        #: The number of the fetch that put it into the leader's session: answers to earlier ones are to what it was before.
+        self.asked_in = 0
         #: (fetch offset, leader epoch, last fetched epoch, log start) as the session at the leader has them; None = not in it.
         self.sent: tuple[int, int, int, int] | None = None
 
@@ -235,13 +237,13 @@ class Fetcher:
         request = self._request(topics, forgotten)
         generation = self._generation
         self._in_flight += 1
-        self.fetches += 1
+        self.fetches = number = self.fetches + 1
         config = self._manager.config
         try:
             channel.send(
                 request,
                 None,
-                lambda response, error: self._answered(generation, cast("FetchResponse | None", response), error),
+                lambda response, error: self._answered(generation, number, cast("FetchResponse | None", response), error),
                 config.replica_socket_timeout_ms + config.replica_fetch_wait_max_ms,
             )
         except (ConnectionLost, WireError) as error:
@@ -272,6 +274,8 @@ class Fetcher:
             position = (log.log_end_offset, state.epoch, -1 if latest is None else latest, log.log_start_offset)
             if state.sent == position:
                 continue
+            if state.sent is None:
+                state.asked_in = self.fetches + 1
             state.sent = position
             self._in_session.add((topic_id, index))
             topics.setdefault(topic_id, []).append(
@@ -325,7 +329,7 @@ class Fetcher:
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    def _answered(self, generation: int, response: FetchResponse | None, error: Exception | None) -> None:
+    def _answered(self, generation: int, number: int, response: FetchResponse | None, error: Exception | None) -> None:
         if generation != self._generation or self._closed:
             return
         self._in_flight -= 1
@@ -342,18 +346,16 @@ class Fetcher:
             self._wake_in(BACKOFF_MS_MIN)
             return
         if self._session_id == 0:
-            self._session_id = response.session_id
-            if response.session_id == 0:
-                self._in_session.clear()
-                for state in self.states.values():
-                    state.sent = None
-            else:
-                self._session_epoch = 0
+            self._session_id, self._session_epoch = response.session_id, 0
         for topic in response.responses:
             for data in topic.partitions:
                 state = self.states.get((topic.topic_id, data.partition_index))
-                if state is not None:
+                if state is not None and state.sent is not None and state.asked_in <= number:
                     self._process(state, data)
+        if self._session_id == 0:  # the leader keeps no session for us: the next fetch names everything again
+            self._in_session.clear()
+            for state in self.states.values():
+                state.sent = None
         if self._in_flight == 0:
             self._fetch()
 
