@@ -55,8 +55,9 @@ class FetchPartition:
         self.log_start_offset = wanted.log_start_offset
         self.max_bytes = wanted.partition_max_bytes
 
-    def is_news(self, high_watermark: int, log_start_offset: int, *, has_more: bool, is_error: bool) -> bool:
-        """Whether an incremental response has to name the partition; remembers what it is told."""
+    def is_news(self, high_watermark: int, log_start_offset: int, *, has_more: bool, is_rest_ignored: bool) -> bool:
+        """Whether an incremental response has to name the partition; remembers what it is told. `is_rest_ignored`: it brings an error or a
+        diverging epoch, and the receiver takes nothing else of it (KAFKA-14704)."""
         news = has_more
         if high_watermark != self.sent_high_watermark:
             news = True
@@ -64,8 +65,8 @@ class FetchPartition:
         if log_start_offset != self.sent_log_start_offset:
             news = True
             self.sent_log_start_offset = log_start_offset
-        if is_error:
-            # Forget the high watermark, so that the first answer after the error is sent whatever it says.
+        if is_rest_ignored:
+            # Forget the high watermark, so that the next answer is sent whatever it says.
             news = True
             self.sent_high_watermark = -1
         return news

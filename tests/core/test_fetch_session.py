@@ -106,13 +106,13 @@ def test_closing_and_emptying_a_session_frees_its_slot() -> None:
 
 def test_only_news_is_sent() -> None:
     partition = context(cache(), request(offsets={T1: {0: 5}})).partitions[0]
-    assert partition.is_news(10, 0, has_more=False, is_error=False)
-    assert not partition.is_news(10, 0, has_more=False, is_error=False)
-    assert partition.is_news(10, 0, has_more=True, is_error=False)
-    assert partition.is_news(11, 0, has_more=False, is_error=False)
-    assert partition.is_news(11, 3, has_more=False, is_error=False)
-    assert partition.is_news(11, 3, has_more=False, is_error=True)
-    assert partition.is_news(11, 3, has_more=False, is_error=False), "the first answer after an error is sent whatever it says"
+    assert partition.is_news(10, 0, has_more=False, is_rest_ignored=False)
+    assert not partition.is_news(10, 0, has_more=False, is_rest_ignored=False)
+    assert partition.is_news(10, 0, has_more=True, is_rest_ignored=False)
+    assert partition.is_news(11, 0, has_more=False, is_rest_ignored=False)
+    assert partition.is_news(11, 3, has_more=False, is_rest_ignored=False)
+    assert partition.is_news(11, 3, has_more=False, is_rest_ignored=True)
+    assert partition.is_news(11, 3, has_more=False, is_rest_ignored=False), "what follows an error or a diverging epoch is sent"
 
 
 def test_partitions_that_got_data_go_to_the_end() -> None:

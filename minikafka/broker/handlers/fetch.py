@@ -133,8 +133,8 @@ class _Fetch:
                 news = wanted.is_news(
                     read.high_watermark,
                     read.log_start_offset,
-                    has_more=size > 0 or read.diverging is not None or read.preferred >= 0,
-                    is_error=read.code is not ErrorCode.NONE,
+                    has_more=size > 0 or read.preferred >= 0,
+                    is_rest_ignored=read.code is not ErrorCode.NONE or read.diverging is not None,
                 )
                 if fetch_context.is_incremental and not news:
                     continue
