@@ -221,15 +221,18 @@ class RecordBatch:
 
     def records(self, size_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
         """Decode the records. Raises CorruptRecord; decompresses at most `size_max` bytes."""
-        end = self.position + self.size_in_bytes
-        if end < self.position + OVERHEAD or end > len(self._view):
-            raise CorruptRecord(f"a batch claims {self.size_in_bytes} bytes, {len(self._view) - self.position} are there")
-        body: Buffer = self._view[self.position + OVERHEAD : end]
-        codec = self.compression
-        if codec is not CompressionType.NONE and self.records_count:
-            body = decompress(codec, body, size_max)
-        append_time = self.max_timestamp if self.timestamp_type == LOG_APPEND_TIME else None
-        return decode_records(body, self.records_count, self.base_offset, self.base_timestamp, append_time)
+        view, position = self._view, self.position
+        (
+            base_offset, length, _, _, _, attributes, _, base_timestamp, max_timestamp, _, _, _, count,
+        ) = HEADER.unpack_from(view, position)  # fmt: skip
+        end = position + LOG_OVERHEAD + length
+        if end < position + OVERHEAD or end > len(view):
+            raise CorruptRecord(f"a batch claims {length + LOG_OVERHEAD} bytes, {len(view) - position} are there")
+        body: Buffer = view[position + OVERHEAD : end]
+        if attributes & CODEC_MASK and count:
+            body = decompress(self.compression, body, size_max)
+        append_time = max_timestamp if attributes & TIMESTAMP_TYPE_BIT else None
+        return decode_records(body, count, base_offset, base_timestamp, append_time)
 
 
 def iterate_batches(view: Buffer, position: int = 0, end: int | None = None) -> Iterator[RecordBatch]:

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any
 
 from wire.header import encode_request_header, response_header_version
 from wire.message import Piece, Request, Response, join_pieces
 
-_SIZE = struct.Struct(">i")
+_SIZE_AND_REQUEST = struct.Struct(">ihhi")
+_CORRELATION_END = 8
+_ONLY_BYTES = {bytes}
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 _SIZE_CORRELATION_TAGS = struct.Struct(">iib")
 
 
+@lru_cache(maxsize=1024)
+def _after_correlation(api_key: int, version: int, client_id: str | None) -> bytes:
+    """What a request's header has behind the correlation id, the same for every request of a client."""
+    return encode_request_header(api_key, version, 0, client_id)[_CORRELATION_END:]
+
+
 def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> list[Piece]:
     """The frame of a request; large records are pieces of their own."""
-    pieces: list[Any] = [encode_request_header(request.API_KEY, version, correlation_id, client_id)]
-    request.encode_into(version, pieces)
+    api_key = request.API_KEY
+    pieces: list[Any] = [_after_correlation(api_key, version, client_id)]
+    encoder = request._encoders.get(version)
+    if encoder is None:
+        request.encode_into(version, pieces)
+    else:
+        encoder(request, pieces)
+    if set(map(type, pieces)) <= _ONLY_BYTES:
+        body = b"".join(pieces)
+        return [_SIZE_AND_REQUEST.pack(len(body) + _CORRELATION_END, api_key, version, correlation_id) + body]
     joined: list[Any] = join_pieces(pieces)
     size = sum(len(piece) if isinstance(piece, (bytes, bytearray, memoryview)) else piece.size for piece in joined)
-    joined[0] = _SIZE.pack(size) + joined[0]
+    joined[0] = _SIZE_AND_REQUEST.pack(size + _CORRELATION_END, api_key, version, correlation_id) + joined[0]
     return joined
 
 
@@ -32,8 +49,8 @@ def encode_response(response: Response, version: int, correlation_id: int) -> li
     else:
         encoder(response, pieces)
     flexible = response_header_version(response.API_KEY, version) == 1
-    regions = [at for at, piece in enumerate(pieces) if type(piece) is not bytes]
-    if regions:
+    if not set(map(type, pieces)) <= _ONLY_BYTES:
+        regions = [at for at, piece in enumerate(pieces) if type(piece) is not bytes]
         return _with_regions(pieces, regions, correlation_id, flexible)
     body = b"".join(pieces)
     if flexible:

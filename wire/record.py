@@ -87,51 +87,73 @@ def decode_records(
 
     `log_append_time` replaces every timestamp when the topic's timestamps are the broker's.
     """
-    view = memoryview(data)
-    position = 0
+    body = data if type(data) is bytes else bytes(data)
+    size, position, new = len(body), 0, tuple.__new__
     try:
+        # One-byte numbers, which most of them are, are read here; a record's length, deltas and lengths of key and value in this order.
         for _ in range(count):
-            length, position = decode_varint(view, position)
+            length = body[position]
+            if length < 0x80:
+                length = (length >> 1) ^ -(length & 1)
+                position += 1
+            else:
+                length, position = decode_varint(body, position)
             end = position + length
-            if length < 0 or end > len(view):
-                raise CorruptRecord(f"a record claims {length} bytes, {len(view) - position} are left")
-            record, after = _decode_body(view, position, end, base_offset, base_timestamp, log_append_time)
-            if after != end:
-                raise CorruptRecord(f"a record of {length} bytes holds {after - position}")
-            position = end
-            yield record
+            if length < 0 or end > size:
+                raise CorruptRecord(f"a record claims {length} bytes, {size - position} are left")
+            timestamp = body[position + 1]
+            if timestamp < 0x80:
+                timestamp = (timestamp >> 1) ^ -(timestamp & 1)
+                position += 2
+            else:
+                timestamp, position = decode_varint(body, position + 1)
+            offset = body[position]
+            if offset < 0x80:
+                offset = (offset >> 1) ^ -(offset & 1)
+                position += 1
+            else:
+                offset, position = decode_varint(body, position)
+            key, position = (None, position + 1) if body[position] == 1 else _decode_bytes(body, position, end)
+            value, position = _decode_bytes(body, position, end)
+            if body[position]:
+                headers, position = _decode_headers(body, position, end)
+            else:
+                headers = []
+                position += 1
+            if position != end:
+                raise CorruptRecord(f"a record of {length} bytes holds {position - end + length}")
+            stamped = base_timestamp + timestamp if log_append_time is None else log_append_time
+            yield new(Record, (base_offset + offset, stamped, key, value, headers))
     except IndexError as error:
         raise CorruptRecord("the records are cut short") from error
-    if position != len(view):
-        raise CorruptRecord(f"{len(view) - position} bytes follow the last record of the batch")
+    if position != size:
+        raise CorruptRecord(f"{size - position} bytes follow the last record of the batch")
 
 
-def _decode_body(
-    view: memoryview, position: int, end: int, base_offset: int, base_timestamp: int, log_append_time: int | None
-) -> tuple[Record, int]:
-    timestamp_delta, position = decode_varint(view, position + 1)
-    offset_delta, position = decode_varint(view, position)
-    key, position = _decode_bytes(view, position, end)
-    value, position = _decode_bytes(view, position, end)
-    count, position = decode_varint(view, position)
+def _decode_headers(body: bytes, position: int, end: int) -> tuple[list[Header], int]:
+    count, position = decode_varint(body, position)
     if not 0 <= count <= end - position:
         raise CorruptRecord(f"a record claims {count} headers in {end - position} bytes")
     headers: list[Header] = []
     for _ in range(count):
-        name, position = _decode_bytes(view, position, end)
+        name, position = _decode_bytes(body, position, end)
         if name is None:
             raise CorruptRecord("a header's key is null")
-        content, position = _decode_bytes(view, position, end)
+        content, position = _decode_bytes(body, position, end)
         headers.append((name.decode(errors="replace"), content))
-    timestamp = base_timestamp + timestamp_delta if log_append_time is None else log_append_time
-    return Record(base_offset + offset_delta, timestamp, key, value, headers), position
+    return headers, position
 
 
-def _decode_bytes(view: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = decode_varint(view, position)
+def _decode_bytes(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
+    length = body[position]
+    if length < 0x80:
+        length = (length >> 1) ^ -(length & 1)
+        position += 1
+    else:
+        length, position = decode_varint(body, position)
     if length < 0:
         return None, position
     after = position + length
     if after > end:
         raise CorruptRecord(f"a field claims {length} bytes, {end - position} are left in its record")
-    return bytes(view[position:after]), after
+    return body[position:after], after

@@ -9,7 +9,7 @@ from typing import Any
 
 from minikafka.broker.config_table import BROKER_PROPERTIES, FREE_PREFIXES
 from minikafka.broker.node_security import is_security_property, security_problems
-from minikafka.broker.properties import ConfigurationError
+from minikafka.broker.properties import ConfigurationError, attribute_of
 
 __all__ = ["BrokerConfig", "ConfigurationError", "Endpoint", "load_properties"]
 
@@ -41,8 +41,9 @@ class BrokerConfig:
 
     def __init__(self, given: Mapping[str, str], values: dict[str, Any]) -> None:
         self.given = dict(given)
-        for entry in BROKER_PROPERTIES:
-            setattr(self, entry.attribute, values.get(entry.name, entry.default_value()))
+        self.__dict__.update(BROKER_PROPERTIES.defaults())
+        for name, value in values.items():
+            setattr(self, attribute_of(name), value)
         self.warnings: list[str] = []
 
     def __getattr__(self, name: str) -> Any:

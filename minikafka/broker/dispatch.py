@@ -29,6 +29,10 @@ from wire.registry import api, apis
 logger = logging.getLogger("minikafka.net")
 
 _PREFIX = struct.Struct(">hhih")
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+#: How flexible ApiVersions answers end without features, and begin without APIs.
+_THROTTLE_AND_NO_TAGS = b"\0\0\0\0\0"
+_NO_ERROR_AND_NO_APIS = b"\0\0\1"
 API_VERSIONS_KEY = 18
 FETCH_KEY = 1
 CLIENT_IDS_KEPT = 4096
@@ -156,7 +160,7 @@ class _Entry:
         self.is_async = inspect.iscoroutinefunction(handler)
         self.decode = request.decode_from
         self.response_class = known.response
-        self.has_error_code = hasattr(known.response(), "error_code")
+        self.has_error_code = any(field.name == "error_code" for field in known.response.FIELDS)
         #: Requests by version.
         self.counts = [0] * (known.max_version + 1)
         #: Error code -> answers (of Produce and Fetch: partitions of answers) that carried it.
@@ -185,6 +189,8 @@ class Dispatcher:
         self._features = features
         self._table: list[_Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
+        #: Version of ApiVersions -> its answer up to the features.
+        self._served: dict[int, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.times = None if now_s is None else RequestTimes(now_s)
         #: Connection -> (listener, name, version of the client's software), of those that told it.
@@ -200,6 +206,7 @@ class Dispatcher:
         known = api(request.API_KEY)
         if known is None or self.listener_type not in known.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
+        self._served.clear()
         entry = self._table[request.API_KEY] = _Entry(request, handler)
         return entry
 
@@ -307,7 +314,7 @@ class Dispatcher:
         context.api_version = 0
         context.respond(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own]))
 
-    def _api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    def _api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse | None:
         version = context.api_version
         if version >= 3 and not (
             _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
@@ -316,25 +323,42 @@ class Dispatcher:
         if version >= 3:
             software = (context.listener, request.client_software_name, request.client_software_version)
             self.software[context.connection] = software
+        body = self._served.get(version)
+        if body is None:
+            body = self._served[version] = self._encode_served(version)
+        if version >= 3:
+            body += self._encode_features(version)
+        context.respond_pieces([_SIZE_AND_CORRELATION.pack(len(body) + 4, context.correlation_id) + body])
+        return None
+
+    def _encode_served(self, version: int) -> bytes:
+        """The answer up to its APIs, the same for everybody; all of it for versions that have no features."""
         response = ApiVersionsResponse(
             api_keys=[
                 ApiVersionsResponse.ApiVersion(api_key=entry.api_key, min_version=entry.min_version, max_version=entry.max_version)
                 for entry in self.entries
             ]
         )
-        if version >= 3 and self._features is not None:
-            supported, finalized, epoch = self._features()
-            response.supported_features = [
-                ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
-                for name, low, high in supported
-                if version >= 4 or low > 0
-            ]
-            response.finalized_features_epoch = epoch
-            response.finalized_features = [
-                ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-                for name, level in finalized
-            ]
-        return response
+        encoded = response.encode(version)
+        return encoded[: -len(_THROTTLE_AND_NO_TAGS)] if version >= 3 else encoded
+
+    def _encode_features(self, version: int) -> bytes:
+        """The answer behind its APIs."""
+        if self._features is None:
+            return _THROTTLE_AND_NO_TAGS
+        response = ApiVersionsResponse()
+        supported, finalized, epoch = self._features()
+        response.supported_features = [
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, low, high in supported
+            if version >= 4 or low > 0
+        ]
+        response.finalized_features_epoch = epoch
+        response.finalized_features = [
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in finalized
+        ]
+        return response.encode(version)[len(_NO_ERROR_AND_NO_APIS) :]
 
 
 class Session:

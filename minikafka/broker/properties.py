@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 INT16_MAX = (1 << 15) - 1
@@ -18,6 +19,12 @@ class ConfigurationError(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+@cache
+def attribute_of(name: str) -> str:
+    """A property's name as a Python attribute."""
+    return name.replace(".", "_").replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class Property:
     @property
     def attribute(self) -> str:
         """The name as a Python attribute."""
-        return self.name.replace(".", "_").replace("-", "_")
+        return attribute_of(self.name)
 
     def parse(self, text: str) -> Any:
         """The typed value. Raises ValueError with what is wrong and what is allowed."""
@@ -120,6 +127,7 @@ class PropertyTable:
 
     def __init__(self, properties: Iterable[Property]) -> None:
         self._properties = {entry.name: entry for entry in properties}
+        self._defaults = {entry.attribute: entry.default_value() for entry in self._properties.values()}
 
     def __iter__(self) -> Any:
         return iter(self._properties.values())
@@ -130,6 +138,10 @@ class PropertyTable:
     def get(self, name: str) -> Property | None:
         """The property of this name, or None."""
         return self._properties.get(name)
+
+    def defaults(self) -> dict[str, Any]:
+        """Attribute -> typed default, of every property; the lists are the caller's own."""
+        return {name: value[:] if type(value) is list else value for name, value in self._defaults.items()}
 
     def problem(self, name: str, text: str) -> str | None:
         """What is wrong with setting `name` to `text`, as a sentence, or None."""

@@ -133,3 +133,22 @@ async def test_a_connection_that_never_repeats_itself_stops_learning(tmp_path: P
             assert side.ask(fetch(12, topic_id, one(2, 0), session_epoch=0)) is not None
         assert side.ask(fetch(12, topic_id, one(2, 0))) is not None
         assert not side.lane(FETCH)._shapes
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("version", [12, 18])
+async def test_a_fetch_that_was_parked(tmp_path: Path, version: int, is_gone: bool) -> None:
+    """Partitions that had nothing when it came are not read again unless something changed."""
+    async with live_node(tmp_path) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        replicas = node.broker.replicas
+        side = Side(node.broker.dispatcher, short=False)
+        wanted = [*one(0, 0), *one(1, 6), *one(2, 120)]
+        assert side.ask(fetch(version, topic_id, wanted, max_wait_ms=60_000)) is None
+        if is_gone:
+            del replicas.partitions[("t", 0)]
+        replicas.partitions[("t", 1)].append(memoryview(build_batch([(0, 1_700_000_000_000, None, b"new", ())])), 1, 1_700_000_000_000, 0)
+        (parked,) = side.connection.frames.values()
+        assert b"new" in parked
+        assert parked == Side(node.broker.dispatcher, short=False).ask(fetch(version, topic_id, wanted))

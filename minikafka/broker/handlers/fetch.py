@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from minikafka.broker.dispatch import Dispatcher, RequestContext
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.metadata import MetadataHost
+    from minikafka.broker.hosts.partition import Partition
     from minikafka.broker.hosts.replicas import ReplicaManager
 
 REPLICA_STATE_VERSION_MIN = 15
@@ -45,8 +46,10 @@ class _Fetch:
         self.is_done = False
 
     def read(self) -> int:
-        """Read every partition; the bytes gathered, or -1 when the answer must leave at once."""
-        for read in self.reads:
+        """Read every partition; the bytes gathered, or -1 when the answer must leave at once. After parking, only those that have
+        something by now: what a fetch says of a follower was noted when it came (readFromPurgatory)."""
+        before = self.reads
+        for read in before:
             read.release()
         handlers = self._handlers
         image = handlers.metadata.image
@@ -56,7 +59,10 @@ class _Fetch:
             bytes_left = min(bytes_left, handlers.fetch_bytes_max)
         gathered, settled, at_least_one = 0, False, True
         self.reads = []
-        for wanted in self.fetch_context.partitions:
+        for number, wanted in enumerate(self.fetch_context.partitions):
+            if before and handlers.holds(before[number].partition) and before[number].is_still_empty(self.wants):
+                self.reads.append(before[number])
+                continue
             read = handlers.reader.read(wanted, self.wants, bytes_left, at_least_one, now_ms, image)
             self.reads.append(read)
             size = read.size
@@ -199,6 +205,10 @@ class FetchHandlers:
         dispatcher.lanes[FetchRequest.API_KEY] = lambda: FetchLane(
             self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware, entry
         )
+
+    def holds(self, partition: Partition | None) -> bool:
+        """Whether a partition is still one of this broker's."""
+        return partition is not None and self.replicas.partitions.get(partition.key) is partition
 
     def _name_of(self, topic_id: bytes) -> str | None:
         topic = self.metadata.image.topics_by_id.get(topic_id)

@@ -99,6 +99,23 @@ class PartitionRead:
         """Whether the fetch must be answered now whatever it has gathered."""
         return self.code is not ErrorCode.NONE or self.diverging is not None or self.preferred >= 0
 
+    def is_still_empty(self, wants: FetchWants) -> bool:
+        """Whether reading anew would find nothing either; takes over watermarks that have moved."""
+        partition = self.partition
+        if partition is None or self.slice is not None or self.settles or self.is_throttled or wants.rack:
+            return False
+        log = partition.log
+        if partition.leader is None or partition.leader_epoch != self.leader_epoch or log.failure is not None:
+            return False
+        offset = self.wanted.fetch_offset
+        if not end_offset_of(partition, wants) <= offset <= log.log_end_offset or offset < log.log_start_offset:
+            return False
+        partition.fetches += 1
+        self.high_watermark = log.high_watermark
+        self.last_stable_offset = log.last_stable_offset
+        self.log_start_offset = log.log_start_offset
+        return True
+
     def release(self) -> None:
         """The records are not sent after all."""
         if self.slice is not None:
@@ -206,6 +223,8 @@ class PartitionReader:
     @staticmethod
     def _diverges(result: PartitionRead, wanted: FetchPartition, log: Any) -> bool:
         """Whether the fetcher's last epoch ended elsewhere in this log: it must truncate (KIP-595)."""
+        if wanted.last_fetched_epoch == log.epochs.latest and log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            return False
         epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
         if epoch < 0 or end_offset < 0:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
