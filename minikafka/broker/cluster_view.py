@@ -4,11 +4,10 @@ others through Kafka's protocol."""
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.last_audit import LastAudit
 from minikafka.client.errors import ClientError
 from wire.errors import ErrorCode
 from wire.messages.list_offsets import ListOffsetsRequest
@@ -32,6 +31,7 @@ class ClusterView:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._admin: Maintenance | None = None
+        self._last_audit = LastAudit(node.config.minikafka_audit_report_dir)
         self._made: dict[str, Any] = {}
         self._made_s = float("-inf")
         self._lock = asyncio.Lock()
@@ -80,7 +80,7 @@ class ClusterView:
                 {"wall_ms": e.wall_ms, "kind": e.kind, "topic": e.topic, "partition": e.partition, "text": e.text}
                 for e in reversed(node.timeline.events)
             ],
-            "audit": last_audit(node.config.minikafka_audit_report_dir),
+            "audit": self._last_audit.get(),
         }
 
     async def _connected(self) -> Maintenance | None:
@@ -189,23 +189,3 @@ class ClusterView:
                     "high_watermark": end,
                     "replicas": replicas,
                 }
-
-
-def last_audit(directory: str | None) -> dict[str, Any] | None:
-    """The verdict of the newest report.json in a directory or right below it; None when there is none that can be read."""
-    if not directory:
-        return None
-    root = Path(directory)
-    reports = [*root.glob("report.json"), *root.glob("*/report.json")]
-    try:
-        newest = max(reports, key=lambda path: path.stat().st_mtime)
-        report = json.loads(newest.read_text())
-        summary = report["summary"]
-        return {
-            "outcome": report["outcome"],
-            "finished_ms": int(newest.stat().st_mtime * 1000),
-            "partitions": summary.get("partitions", 0),
-            "batches": summary.get("batches_compared", 0),
-        }
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

@@ -85,6 +85,8 @@ class BrokerConfig:
         if self.replica_selector_class not in (None, "", RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector"):
             problems.append(f"replica.selector.class={self.replica_selector_class}: only {RACK_AWARE_SELECTOR} is known")
         self.is_rack_aware: bool = self.replica_selector_class == RACK_AWARE_SELECTOR
+        if self.minikafka_audit_interval_ms > 0 and not self.minikafka_audit_report_dir:
+            problems.append("minikafka.audit.report.dir is missing: minikafka.audit.interval.ms needs a directory for its reports")
         if self.broker_heartbeat_interval_ms >= self.broker_session_timeout_ms:
             problems.append(
                 f"broker.heartbeat.interval.ms={self.broker_heartbeat_interval_ms}: must be below broker.session.timeout.ms"

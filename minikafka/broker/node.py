@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
+from minikafka.broker.audits import AuditSchedule
 from minikafka.broker.config import BrokerConfig, Endpoint
 from minikafka.broker.controller_channel import ControllerChannel
 from minikafka.broker.dispatch import Dispatcher
@@ -157,6 +158,7 @@ class Node:
         self.directories: list[LogDirectory] = []
         self.cluster_id = ""
         self.broker: BrokerParts | None = None
+        self.audits = AuditSchedule(self)
         self.controller: ControllerHost | None = None
         self.timeline = Timeline(environment.clock.wall_ms)
         self._metadata_directory: LogDirectory | None = None
@@ -193,6 +195,7 @@ class Node:
             await self._abandon()
             raise
         self.start_took_ms = self.environment.clock.now_ms() - begun_ms
+        self.audits.start()
         self.ready.set()
 
     def _open_security(self) -> None:
@@ -422,6 +425,7 @@ class Node:
         if self._stopping:
             return
         self._stopping = True
+        await self.audits.stop()
         broker = self.broker
         if broker is not None:
             if self.config.controlled_shutdown_enable and not self.failed.done():

@@ -89,7 +89,8 @@ def audit(
     """Compare the replicas in LOG_DIRS (brokers' log.dirs, or folders of them) and check each against itself.
 
     Reads Apache Kafka's and minikafka's directories, of stopped, crashed or running brokers; with --bootstrap-server also replicas over
-    the wire. `minikafka audit explain REPORT F1` tells finding F1 of a report at length. Exit status: 0 everything compared is equal
+    the wire. `minikafka audit explain REPORT F1` tells finding F1 of a report at length, `minikafka audit trend DIR` the runs whose
+    reports were written to DIR or right below it. Exit status: 0 everything compared is equal
     and sound, 1 divergence or corruption, 2 usage, 3 incomplete (something could not be compared).
     """
     from minikafka.spark import report as reporting
@@ -100,6 +101,8 @@ def audit(
 
     if log_dirs[:1] == ("explain",):
         _explain(log_dirs[1:])
+    if log_dirs[:1] == ("trend",):
+        _trend(log_dirs[1:], output)
     partitions: tuple[tuple[str, int], ...] = ()
     if rerun is not None:
         log_dirs, bootstrap, partitions = _from_report(rerun, log_dirs, bootstrap)
@@ -149,6 +152,23 @@ def _explain(arguments: tuple[str, ...]) -> Any:
         ids = [one["id"] for one in report["findings"]]
         _fail(f"the report has no finding {arguments[1]} ({'it has none' if not ids else f'it has {ids[0]} to {ids[-1]}'})")
     click.echo("\n".join(explain(report, finding)))
+    sys.exit(0)
+
+
+def _trend(arguments: tuple[str, ...], output: str) -> Any:
+    """`minikafka audit trend DIR`."""
+    from minikafka.cli.common import emit
+    from minikafka.spark import trend
+
+    if len(arguments) != 1:
+        _fail("usage: minikafka audit trend DIR, the directory of --report or the one above it")
+    try:
+        runs = trend.read(arguments[0])
+    except OSError as error:
+        _fail(f"{arguments[0]}: {error.strerror}")
+    if not runs:
+        _fail(f"{arguments[0]} has no report of an audit ({trend.RUNS})")
+    emit(trend.rows(runs), output, ("started", "outcome", "partitions", "batches_compared", "bytes_compared", "seconds", "changes"))
     sys.exit(0)
 
 

@@ -4,41 +4,56 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.cli.common import command_config_option
-from minikafka.cli.load_files import FilesWanted, files_options
+from minikafka.cli.load_files import OWN_FORMATS, FilesWanted, files_options
 
 if TYPE_CHECKING:
     from minikafka.spark.load import LoadOptions, LoadReport
+
+_COUNT = click.IntRange(0)
+#: Names of the parameters are those of LoadOptions.
+_OPTIONS = (
+    click.option("--bootstrap-server", "bootstrap", default="localhost:9092", show_default=True, help="host:port[,host:port]"),
+    click.option("--topic", required=True),
+    click.option("--key", default="", help="Column of the key; rows without a key go round the partitions."),
+    click.option("--value", default="", help="Column of the value [default: the row as JSON]."),
+    click.option("--timestamp", default="", help="Column of the record's time [default: now]."),
+    click.option("--header", "headers", multiple=True, metavar="NAME=COLUMN", help="A record header from a column (repeatable)."),
+    click.option("--partition", default="", help="Column of the partition [default: by the key]."),
+    click.option("--partitioner", type=click.Choice(["murmur2", "crc32"]), default="murmur2", show_default=True,
+                 help="Kafka's, librdkafka's."),
+    click.option("--partitions", type=_COUNT, default=0, help="Create the topic with this many partitions when it is missing."),
+    click.option("--replication-factor", type=int, default=-1, help="For --partitions [default: the broker's; with --to-files up to 3]."),
+    click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True),
+    click.option("--batch-size", "batch_bytes", type=click.IntRange(1024), default=512 << 10, show_default=True,
+                 help="Bytes of a record batch before compression."),
+    click.option("--format", default="", help="parquet, csv, jsonl; with --master what Spark reads, too (orc, delta, table)."),
+    click.option("--delimiter", default=",", show_default=True, help="Of CSV columns."),
+    click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes a unit of work."),
+    click.option("--job-id", "job", default="",
+                 help="Name the load; the same command with the same name goes on where it stopped [default: random]."),
+    click.option("--throttle", "bytes_per_second", type=_COUNT, default=0, metavar="BYTES",
+                 help="At most so many bytes a second, all tasks together."),
+    click.option("--dry-run", is_flag=True, help="Read, partition and encode, but send or write nothing."),
+)  # fmt: skip
+
+
+def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What becomes LoadOptions."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
 
 
 @click.command("load")
 @click.argument("table", type=click.Path())
 @command_config_option
-@click.option("--bootstrap-server", "bootstrap", default="localhost:9092", show_default=True, help="host:port[,host:port]")
-@click.option("--topic", required=True)
-@click.option("--key", default="", help="Column of the key; rows without a key go round the partitions.")
-@click.option("--value", default="", help="Column of the value [default: the row as JSON].")
-@click.option("--timestamp", default="", help="Column of the record's time [default: now].")
-@click.option("--header", "headers", multiple=True, metavar="NAME=COLUMN", help="A record header from a column (repeatable).")
-@click.option("--partition", "partition_column", default="", help="Column of the partition [default: by the key].")
-@click.option("--partitioner", type=click.Choice(["murmur2", "crc32"]), default="murmur2", show_default=True, help="Kafka's, librdkafka's.")
-@click.option("--partitions", type=click.IntRange(0), default=0, help="Create the topic with this many partitions when it is missing.")
-@click.option("--replication-factor", type=int, default=-1, help="For --partitions [default: the broker's; with --to-files up to 3].")
-@click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True)
-@click.option(
-    "--batch-size",
-    "batch_bytes",
-    type=click.IntRange(1024),
-    default=128 << 10,
-    show_default=True,
-    help="Bytes of a record batch before compression.",
-)
-@click.option("--format", "format_name", default=None, help="parquet, csv, jsonl; with --master also what Spark reads (orc, table).")
-@click.option("--delimiter", default=",", show_default=True, help="Of CSV columns.")
+@load_options
 @click.option(
     "--engine",
     type=click.Choice(["auto", "local", "spark"]),
@@ -47,43 +62,18 @@ if TYPE_CHECKING:
     help="auto: Spark when --master is given, else processes of this machine.",
 )
 @click.option("--master", default=None, help="Spark master URL.")
-@click.option("--processes", type=click.IntRange(0), default=0, help="Processes of the local engine [default: one a core].")
-@click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes a unit of work.")
-@click.option("--job-id", default="", help="Name the load; the same command with the same name goes on where it stopped [default: random].")
-@click.option("--throttle", type=click.IntRange(0), default=0, metavar="BYTES", help="At most so many bytes a second, all tasks together.")
-@click.option("--dry-run", is_flag=True, help="Read, partition and encode, but send or write nothing.")
+@click.option("--processes", type=_COUNT, default=0, help="Processes of the local engine [default: one a core].")
 @files_options
+@click.option(
+    "--metrics-file",
+    type=click.Path(dir_okay=False),
+    help="Keep progress and result there, in Prometheus' text format (minikafka_bulkload_*).",
+)
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
 def load(
-    table: str,
-    bootstrap: str,
-    topic: str,
-    key: str,
-    value: str,
-    timestamp: str,
-    headers: tuple[str, ...],
-    partition_column: str,
-    partitioner: str,
-    partitions: int,
-    replication_factor: int,
-    compression: str,
-    batch_bytes: int,
-    format_name: str | None,
-    delimiter: str,
-    engine: str,
-    master: str | None,
-    processes: int,
-    split_bytes: int,
-    job_id: str,
-    throttle: int,
-    dry_run: bool,
-    to_files: str | None,
-    nodes: tuple[str, ...],
-    node_count: int,
-    configs: tuple[str, ...],
-    cluster_id: str,
-    output: str,
-) -> None:
+    table: str, engine: str, master: str | None, processes: int, to_files: str | None, nodes: tuple[str, ...], node_count: int,
+    configs: tuple[str, ...], cluster_id: str, metrics_file: str | None, output: str, **chosen: Any,
+) -> None:  # fmt: skip
     """Load TABLE (a file, a directory or a pattern) into a topic with acks=all, each row exactly once.
 
     With --to-files no broker is needed: DIR becomes a new cluster that holds the topic, one directory a node with its server.properties
@@ -91,63 +81,76 @@ def load(
 
     Exit status: 0 every row was acknowledged (or written), 1 some were not, 2 usage or an unreadable table.
     """
+    options = _load_options(chosen)
+
+    def start_engine() -> Any:
+        return _engine(engine, master, processes, options.format not in OWN_FORMATS)
+
+    if to_files is not None or nodes or configs or cluster_id:
+        if metrics_file:
+            _fail("--metrics-file is for loads into a running cluster", 2)
+        files = FilesWanted(to_files, nodes, node_count, options.replication_factor, configs, cluster_id)
+        files.run(table, options, start_engine, output)
+        return
+    listeners: list[Any] = [Line()] if sys.stderr.isatty() and output == "table" else []
+    if metrics_file:
+        listeners.append(MetricsFile(metrics_file, options))
+    report = _run(table, options, start_engine, listeners)
+    if output in ("table", "wide"):
+        click.echo(_line(report, options.dry_run))
+    else:
+        from minikafka.cli.common import emit_one
+
+        emit_one(_as_dict(report), output)
+
+
+def _load_options(chosen: dict[str, Any]) -> LoadOptions:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
         _fail("the load reads tables with pyarrow, which is not installed: pip install 'minikafka[spark]'", 2)
     from minikafka.cli.connection import properties_in_use
-    from minikafka.spark.load import LoadFailed, LoadOptions, run_load
-    from minikafka.spark.produce_client import ProduceFailed
+    from minikafka.spark.load import LoadOptions
     from minikafka.spark.security import Security
-    from minikafka.spark.tables import TableError
 
     try:
         security = Security.from_properties(properties_in_use())
     except ValueError as error:
         _fail(str(error), 2)
-    options = LoadOptions(
-        bootstrap,
-        topic,
-        key,
-        value,
-        timestamp,
-        partitions,
-        replication_factor,
-        compression,
-        batch_bytes,
-        split_bytes,
-        format_name or "",
-        delimiter,
-        dry_run,
-        partition=partition_column,
-        headers=tuple(_header(text) for text in headers),
-        partitioner=partitioner,
-        job=job_id,
-        bytes_per_second=throttle,
-        security=security,
-    )
-    if to_files is not None or nodes or configs or cluster_id:
-        files = FilesWanted(to_files, nodes, node_count, replication_factor, configs, cluster_id)
-        files.run(table, options, lambda: _engine(engine, master, processes), output)
-        return
-    driver = _engine(engine, master, processes)
-    try:
-        if format_name in {None, "parquet", "csv", "jsonl"}:
-            report = run_load(table, options, driver, Progress() if sys.stderr.isatty() and output == "table" else None)
-        else:
-            report = _load_with_spark(table, options, driver)
-    except (TableError, ValueError) as error:
-        _fail(str(error), 2)
-    except (LoadFailed, ProduceFailed) as error:
-        _fail(str(error), 1)
-    finally:
-        driver.close()
-    if output in ("table", "wide"):
-        click.echo(_line(report, dry_run))
-    else:
-        from minikafka.cli.common import emit_one
+    headers = tuple(_header(text) for text in chosen.pop("headers"))
+    return LoadOptions(**chosen, headers=headers, security=security)
 
-        emit_one(_as_dict(report), output)
+
+def _run(table: str, options: LoadOptions, start_engine: Callable[[], Any], listeners: list[Any]) -> LoadReport:
+    """Load; leaves with one line and status 1 or 2 when that fails."""
+    from minikafka.spark.load import LoadFailed, run_load
+    from minikafka.spark.produce_client import ProduceFailed
+    from minikafka.spark.tables import TableError
+
+    def progress(rows: int, share: float | None) -> None:
+        for listener in listeners:
+            listener.progress(rows, share)
+
+    report, status, driver = None, 1, start_engine()
+    try:
+        told = progress if listeners else None
+        if options.format not in OWN_FORMATS and driver.name != "spark":
+            _fail(f"--format {options.format} is read by Spark: give --master, for example --master 'local[*]'", 2)
+        report = run_load(table, options, driver, told) if options.format in OWN_FORMATS else _load_with_spark(table, options, driver, told)
+        status = 0
+        return report
+    except (TableError, ValueError) as error:
+        status = 2
+        return _fail(str(error), 2)  # type: ignore[no-any-return]
+    except (LoadFailed, ProduceFailed) as error:
+        return _fail(str(error), 1)  # type: ignore[no-any-return]
+    except OSError as error:
+        status = 2
+        return _fail(f"{error.filename or table}: {error.strerror or error}", 2)  # type: ignore[no-any-return]
+    finally:
+        for listener in listeners:
+            listener.end(report, status)
+        driver.close()
 
 
 def _fail(text: str, status: int) -> Any:
@@ -155,7 +158,8 @@ def _fail(text: str, status: int) -> Any:
     sys.exit(status)
 
 
-def _engine(name: str, master: str | None, processes: int) -> Any:
+def _engine(name: str, master: str | None, processes: int, only_spark: bool = False) -> Any:
+    """Spark when asked for; without Java or PySpark the local engine, with one line that says so, unless only Spark can do it."""
     from minikafka.spark.engine_local import LocalEngine
 
     if name == "spark" or (name == "auto" and master):
@@ -164,28 +168,74 @@ def _engine(name: str, master: str | None, processes: int) -> Any:
         try:
             return SparkEngine(master=master)
         except SparkUnavailable as error:
+            if only_spark:
+                _fail(str(error), 2)
             click.echo(f"minikafka load: {error}; loading with the local engine", err=True)
     return LocalEngine(processes)
 
 
-class Progress:
-    """One line that is written over: rows, share, rate and what is left."""
+class Line:
+    """One line on the terminal that is written over: rows, share, rate and what is left."""
 
     def __init__(self) -> None:
-        self.begun = time.monotonic()
+        self.begun, self.shown = time.monotonic(), False
 
-    def __call__(self, rows: int, done: int, planned: int) -> None:
-        passed = max(time.monotonic() - self.begun, 1e-3)
-        left = passed * (planned - done) / done if done else 0.0
-        end = "\r" if done < planned else "\n"
-        text = f"  {rows:,} rows, {100 * done // max(planned, 1)} % of the table, {rows / passed:,.0f} rows/s, about {left:.0f} s left   "
-        click.echo(text + end, nl=False, err=True)
+    def progress(self, rows: int, share: float | None) -> None:
+        from minikafka.spark.load_progress import rate_and_rest
+
+        rate, rest = rate_and_rest(rows, share, time.monotonic() - self.begun)
+        text = f"  {rows:,} rows" + (f", {share:.0%} of the table" if share is not None else "") + f", {rate:,.0f} rows/s"
+        text += f", about {rest:.0f} s left" if rest is not None else ""
+        click.echo(f"{text:78s}\r", nl=False, err=True)
+        self.shown = True
+
+    def end(self, report: LoadReport | None, status: int) -> None:
+        if self.shown:
+            click.echo(err=True)
 
 
-def _load_with_spark(table: str, options: LoadOptions, driver: Any) -> LoadReport:
+class MetricsFile:
+    """A textfile for node_exporter, written anew at every step; a file that cannot be written does not end the load."""
+
+    def __init__(self, path: str, options: LoadOptions) -> None:
+        self.path, self.options, self.begun = path, options, time.monotonic()
+        self.rows, self.share, self.job = 0, 0.0, options.job
+        self._write("running", -1)
+
+    def progress(self, rows: int, share: float | None) -> None:
+        self.rows, self.share = rows, share or 0.0
+        self._write("running", -1)
+
+    def end(self, report: LoadReport | None, status: int) -> None:
+        if report is not None:
+            self.rows, self.share, self.job = report.rows, 1.0, report.job
+        self._write("done" if status == 0 else "failed", status, report.bytes if report is not None else 0)
+
+    def _write(self, state: str, status: int, size: int = 0) -> None:
+        from minikafka.spark.textfile import exposition, write_text
+
+        labels = (("topic", self.options.topic), ("job", self.job))
+        seconds = time.monotonic() - self.begun
+        states = {(*labels, ("state", one)): int(one == state) for one in ("running", "done", "failed")}
+        text = exposition("minikafka_bulkload", [
+            ("rows", "Rows of the table that the leaders have.", {labels: self.rows}),
+            ("share", "Share of the table that is loaded, 0 to 1; 0 where its rows are not counted.", {labels: round(self.share, 4)}),
+            ("bytes", "Bytes of record batches, when the load is done.", {labels: size}),
+            ("seconds", "How long the load has run.", {labels: round(seconds, 3)}),
+            ("rows_per_second", "Rows a second since the load began.", {labels: round(self.rows / max(seconds, 1e-3))}),
+            ("exit_code", "Status of the load; -1 while it runs.", {labels: status}),
+            ("state", "1 for the state that the load is in.", states),
+            ("last_update_timestamp_seconds", "When these figures were taken.", {labels: time.time()}),
+        ])  # fmt: skip
+        try:
+            write_text(self.path, text)
+        except OSError as error:
+            if state != "running" or self.rows == 0:
+                click.echo(f"minikafka load: --metrics-file {self.path}: {error.strerror}", err=True)
+
+
+def _load_with_spark(table: str, options: LoadOptions, driver: Any, progress: Any) -> LoadReport:
     """A format that only Spark reads; expressions instead of columns are allowed then."""
-    if driver.name != "spark":
-        _fail(f"--format {options.format} is read by Spark: give --master, for example --master 'local[*]'", 2)
     from minikafka.spark.load_frame import load_dataframe
 
     session = driver.session
@@ -193,7 +243,7 @@ def _load_with_spark(table: str, options: LoadOptions, driver: Any) -> LoadRepor
         frame = session.table(table) if options.format == "table" else session.read.format(options.format).load(table)
     except Exception as error:
         _fail(f"{table}: Spark cannot read it as {options.format}: {str(error).splitlines()[0]}", 2)
-    return load_dataframe(frame, options)
+    return load_dataframe(frame, options, progress)
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -204,23 +254,13 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _as_dict(report: LoadReport) -> dict[str, Any]:
+    names = ("topic", "rows", "acknowledged", "bytes", "batches", "retries", "partitions", "tasks", "engine")
     return {
-        "topic": report.topic,
-        "rows": report.rows,
-        "acknowledged": report.acknowledged,
-        "bytes": report.bytes,
-        "batches": report.batches,
-        "retries": report.retries,
-        "partitions": report.partitions,
-        "tasks": report.tasks,
-        "engine": report.engine,
+        **{name: getattr(report, name) for name in names},
         "seconds": round(report.seconds, 3),
         "rows_per_second": round(report.rows_per_second),
-        "job": report.job,
-        "repeated": report.repeated,
-        "reconciled": report.reconciled,
-        "already_done": report.already_done,
-        "offsets": {str(k): list(v) for k, v in report.offsets.items()},
+        **{name: getattr(report, name) for name in ("job", "repeated", "reconciled", "already_done")},
+        "offsets": {str(partition): list(bounds) for partition, bounds in report.offsets.items()},
     }
 
 

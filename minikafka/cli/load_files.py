@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from minikafka.spark.to_files import FilesReport
 
 #: Options of `load` that speak to brokers.
-ONLY_BROKERS = {"bootstrap": "--bootstrap-server", "job_id": "--job-id", "throttle": "--throttle"}
+ONLY_BROKERS = {"bootstrap": "--bootstrap-server", "job": "--job-id", "bytes_per_second": "--throttle"}
 #: Formats that are read without Spark.
 OWN_FORMATS = ("", "parquet", "csv", "jsonl")
 

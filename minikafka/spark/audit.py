@@ -31,6 +31,9 @@ class Engine(Protocol):
     name: str
     parallelism: int
 
+    def open(self) -> None:
+        """Start what has to be there before this process has threads."""
+
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]: ...
 
     def close(self) -> None: ...

@@ -20,12 +20,16 @@ class LocalEngine:
         self.parallelism = processes or len(os.sched_getaffinity(0))
         self._pool: Any = None
 
+    def open(self) -> None:
+        """Fork the processes, as long as this one has no threads."""
+        if self._pool is None and self.parallelism > 1:
+            self._pool = multiprocessing.get_context("forkserver" if _threads_run() else "fork").Pool(self.parallelism)
+
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
         if self.parallelism == 1 or len(items) < 2:
             yield from map(function, items)
             return
-        if self._pool is None:
-            self._pool = multiprocessing.get_context("forkserver" if _threads_run() else "fork").Pool(self.parallelism)
+        self.open()
         yield from self._pool.imap_unordered(function, items)
 
     def close(self) -> None:

@@ -101,6 +101,9 @@ class SparkEngine:
         self._own = session is None
         self.parallelism: int = self.session.sparkContext.defaultParallelism
 
+    def open(self) -> None:
+        """The session is there already."""
+
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
         if not items:
             return

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from minikafka.spark.job_ledger import RESUME_MS_MAX, JobLedger, JobState
+from minikafka.spark.load_progress import LoadWatch, Progress
 from minikafka.spark.security import PLAIN_TEXT, Security
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class LoadOptions:
     partitions: int = 0
     replication_factor: int = -1
     compression: str = "none"
-    batch_bytes: int = 128 << 10
+    batch_bytes: int = 512 << 10
     split_bytes: int = 64 << 20
     format: str = ""
     delimiter: str = ","
@@ -113,8 +114,8 @@ class LoadFailed(Exception):
     """The load did not write every row; the text says what failed and how far it came."""
 
 
-def run_load(table: str, options: LoadOptions, engine: Engine, progress: Callable[[int, int, int], None] | None = None) -> LoadReport:
-    """Load a table. `progress(rows, bytes of units done, bytes of all units)`. Raises LoadFailed, TableError, ProduceFailed, ValueError."""
+def run_load(table: str, options: LoadOptions, engine: Engine, progress: Progress | None = None) -> LoadReport:
+    """Load a table. Raises LoadFailed, TableError, ProduceFailed, ValueError."""
     from minikafka.spark.tables import plan_units
 
     started = time.perf_counter()
@@ -138,7 +139,7 @@ def run_load(table: str, options: LoadOptions, engine: Engine, progress: Callabl
             if state.summary is not None:
                 return already_loaded(state, job, options, engine.name)
         tasks = [
-            Task(index, tuple(group), replace(options, partitions=partitions, job=job, tasks_at_once=engine.parallelism),
+            Task(index, tuple(group), replace(options, partitions=partitions, job=job, tasks_at_once=min(engine.parallelism, len(groups))),
                  state.producers[index] if state else None)
             for index, group in enumerate(groups)
         ]  # fmt: skip
@@ -207,30 +208,29 @@ def already_loaded(state: JobState, job: str, options: LoadOptions, engine: str)
 
 
 def _run_tasks(
-    tasks: list[Task], state: JobState | None, ledger: JobLedger | None, engine: Engine,
-    progress: Callable[[int, int, int], None] | None, started: float,
+    tasks: list[Task], state: JobState | None, ledger: JobLedger | None, engine: Engine, progress: Progress | None, started: float,
 ) -> LoadReport:  # fmt: skip
     """Run what is not done yet, some of it again; note each end; at last ask the leaders whether every row is there."""
     options = tasks[0].options if tasks else None
     reports = {index: TaskReport.from_ledger(fact) for index, fact in (state.tasks if state else {}).items()}
-    planned = sum(unit.bytes for task in tasks for unit in task.units)
     left = [task for task in tasks if task.index not in reports]
     errors: list[str] = []
-    for _ in range(ATTEMPTS_MAX):
-        errors = []
-        for index, report in engine.map(_run_task, left):
-            if report.error:
-                errors.append(report.error)
-                continue
-            reports[index] = report
-            if ledger is not None and options is not None:
-                ledger.append(options.job, "task", {"task": index, **report.for_ledger()})
-            if progress is not None:
-                done = sum(unit.bytes for task in tasks if task.index in reports for unit in task.units)
-                progress(sum(one.rows for one in reports.values()), done, planned)
-        left = [task for task in left if task.index not in reports]
-        if not errors or not all("run the job again" in error for error in errors):
-            break
+    if progress is not None:
+        engine.open()
+    with _watch(tasks, state, progress) as watch:
+        for _ in range(ATTEMPTS_MAX):
+            errors = []
+            for index, report in engine.map(_run_task, left):
+                if report.error:
+                    errors.append(report.error)
+                    continue
+                reports[index] = report
+                if ledger is not None and options is not None:
+                    ledger.append(options.job, "task", {"task": index, **report.for_ledger()})
+            left = [task for task in left if task.index not in reports]
+            if not errors or not all("run the job again" in error for error in errors):
+                break
+    watch.tell(sum(one.rows for one in reports.values()))
     report = sum_up(tasks, reports, engine.name, time.perf_counter() - started)
     if errors:
         raise LoadFailed(
@@ -242,6 +242,12 @@ def _run_tasks(
         fields = ("rows", "bytes", "batches", "partitions", "offsets")
         ledger.append(options.job, "done", {name: getattr(report, name) for name in fields})
     return report
+
+
+def _watch(tasks: list[Task], state: JobState | None, progress: Progress | None) -> LoadWatch:
+    options = tasks[0].options if tasks else LoadOptions("", "")
+    counts = [unit.rows for task in tasks for unit in task.units]
+    return LoadWatch(options, state.producers if state is not None else [], sum(counts) if all(counts) else 0, progress)
 
 
 def sum_up(tasks: list[Task], reports: dict[int, TaskReport], engine: str, seconds: float) -> LoadReport:

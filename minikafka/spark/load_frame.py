@@ -29,13 +29,14 @@ from minikafka.spark.load import (
     reconcile,
     sum_up,
 )
+from minikafka.spark.load_progress import LoadWatch, Progress
 
 
 class _Name:
     name = "spark"
 
 
-def load_dataframe(frame: Any, options: LoadOptions) -> LoadReport:
+def load_dataframe(frame: Any, options: LoadOptions, progress: Progress | None = None) -> LoadReport:
     """Load a DataFrame; `key`, `value`, `timestamp`, `partition` and the headers' columns are SQL expressions over its columns.
 
     Raises LoadFailed, ProduceFailed.
@@ -52,9 +53,11 @@ def load_dataframe(frame: Any, options: LoadOptions) -> LoadReport:
         state = begin_job(ledger, known, job, fingerprint, plan, options)
         if state.summary is not None:
             return already_loaded(state, job, options, "spark")
-        options = replace(options, partitions=partitions, job=job)
+        at_once = min(count, frame.sparkSession.sparkContext.defaultParallelism)
+        options = replace(options, partitions=partitions, job=job, tasks_at_once=at_once)
         done = {index: TaskReport.from_ledger(fact) for index, fact in state.tasks.items()}
-        rows = chosen.mapInArrow(_Write(options, state.producers, frozenset(done)), "report string").collect()
+        with LoadWatch(options, state.producers, 0, progress):
+            rows = chosen.mapInArrow(_Write(options, state.producers, frozenset(done)), "report string").collect()
         errors = []
         for row in rows:
             said = json.loads(row.report)

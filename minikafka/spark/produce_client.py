@@ -304,7 +304,7 @@ class LoadProducer:
                 finally:
                     link.close()
             except (OSError, WireError) as error:
-                failure = f"{host}:{port}: {error}"
+                failure = f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
         raise ProduceFailed(f"no broker answers ({failure})")
 
     def _refresh(self) -> bool:

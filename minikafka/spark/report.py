@@ -9,10 +9,11 @@ import platform
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from minikafka.spark import compare
+from minikafka.spark import compare, trend
 from minikafka.spark.audit import AuditResult
 from minikafka.spark.findings import CHECKS
 from minikafka.spark.report_html import html
+from minikafka.spark.textfile import exposition, write_text
 
 SCHEMA = "minikafka.audit.report/1"
 _STATES = {"replica-lagging": "lagging", "replica-tail": "pending", "unreadable": "skipped", "replica-missing": "missing"}
@@ -209,16 +210,30 @@ def junit(report: dict[str, Any]) -> str:
 
 
 def prometheus(report: dict[str, Any]) -> str:
-    """For node_exporter's textfile collector."""
-    summary = report["summary"]
-    numbers = {
-        "exit_code": report["exit_code"], "partitions": summary["partitions"], "replicas": summary["replicas"],
-        "batches_compared": summary["batches_compared"], "bytes_compared": summary["bytes_compared"], "errors": summary["errors"],
-        "warnings": summary["warnings"], "seconds": report["run"]["seconds"],
-    }  # fmt: skip
-    lines = [f"minikafka_audit_{name} {value}" for name, value in numbers.items()]
-    lines += [f'minikafka_audit_verdicts{{verdict="{verdict}"}} {summary[verdict.lower()]}' for verdict in compare.VERDICTS]
-    return "\n".join(lines) + "\n"
+    """For node_exporter's textfile collector: the last run."""
+    summary, run = report["summary"], report["run"]
+    finished = datetime.datetime.fromisoformat(run["started"]).timestamp() + run["seconds"]
+    results = {result: sum(summary[verdict.lower()] for verdict in verdicts) for result, verdicts in _RESULTS.items()}
+    return exposition("minikafka_audit", [
+        ("last_run_timestamp_seconds", "When the last audit ended.", {(): finished}),
+        ("exit_code", "Of the last audit: 0 passed, 1 replicas differ or are damaged, 3 incomplete.", {(): report["exit_code"]}),
+        ("partitions", "Partitions by what the last audit says of them.", {(("result", name),): count for name, count in results.items()}),
+        ("verdicts", "Partitions by verdict.", {(("verdict", verdict),): summary[verdict.lower()] for verdict in compare.VERDICTS}),
+        ("replicas", "Replicas that were read.", {(): summary["replicas"]}),
+        ("batches_compared", "Record batches that were compared.", {(): summary["batches_compared"]}),
+        ("records_compared", "Records in them.", {(): summary["records_compared"]}),
+        ("bytes_compared", "Bytes of them.", {(): summary["bytes_compared"]}),
+        ("errors", "Findings that are errors.", {(): summary["errors"]}),
+        ("warnings", "Findings that are warnings.", {(): summary["warnings"]}),
+        ("seconds", "How long the last audit took.", {(): run["seconds"]}),
+    ])  # fmt: skip
+
+
+_RESULTS = {
+    "match": (compare.MATCH, compare.LAGGING, compare.TRUNCATION_PENDING, compare.EMPTY),
+    "mismatch": (compare.DIVERGENT, compare.CORRUPT, compare.LOST, compare.MISSING),
+    "incomplete": (compare.UNREADABLE, compare.SKIPPED, compare.SINGLE),
+}
 
 
 def read(path: str) -> dict[str, Any]:
@@ -237,25 +252,19 @@ def read(path: str) -> dict[str, Any]:
 
 def write(report: dict[str, Any], directory: str) -> list[str]:
     """Write report.json, report.html, summary.md, junit.xml, metrics.prom and, where pyarrow is installed, findings.parquet and
-    partitions.parquet. Returns the paths.
+    partitions.parquet, and add a line to runs.jsonl. Returns the paths.
 
     Raises OSError when the directory cannot be written.
     """
     os.makedirs(directory, exist_ok=True)
+    runs = trend.append(directory, trend.run_of(report))
     texts = {
-        "report.json": json.dumps(report, indent=1) + "\n", "report.html": html(report), "summary.md": markdown(report),
+        "report.json": json.dumps(report, indent=1) + "\n", "report.html": html(report, runs), "summary.md": markdown(report),
         "junit.xml": junit(report), "metrics.prom": prometheus(report),
     }  # fmt: skip
     for name, text in texts.items():
-        _write_text(os.path.join(directory, name), text)
+        write_text(os.path.join(directory, name), text)
     return [os.path.join(directory, name) for name in texts] + _write_parquet(report, directory)
-
-
-def _write_text(path: str, text: str) -> None:
-    temporary = path + ".tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
 
 
 def _write_parquet(report: dict[str, Any], directory: str) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from minikafka.spark import trend
+
 STATES = {
     "match": ("#2e9e6b", "equal and sound"),
     "lagging": ("#e0b040", "equal, but shorter"),
@@ -22,14 +24,15 @@ FINDINGS_DRAWN_MAX = 200
 _EPOCH_COLOURS = ("#5b8def", "#48b0a3", "#e0a13c", "#b06fc9", "#7fa650", "#d97a6c", "#6c7fd9", "#a08a5b")
 
 
-def html(report: dict[str, Any]) -> str:
-    """The whole page."""
+def html(report: dict[str, Any], runs: list[dict[str, Any]] | None = None) -> str:
+    """The whole page; `runs` (see trend.py): this run and those before it."""
     outcome = report["outcome"]
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width,initial-scale=1'>",
         f"<title>Audit {escape(outcome)}: {escape(report['cluster']['id'] or 'log directories')}</title><style>{_CSS}</style></head><body>",
-        _banner(report), _numbers(report), _verdicts(report), _heat_map(report), _findings(report), _fence(report), _checks(report),
+        _banner(report), _numbers(report), _verdicts(report), _heat_map(report), _findings(report), trend.html(runs or []),
+        _fence(report), _checks(report),
         "</body></html>",
     ]  # fmt: skip
     return "\n".join(parts)

@@ -133,7 +133,7 @@ def find_log_directories(paths: Iterable[str]) -> list[str]:
     found: list[str] = []
     for path in paths:
         if not os.path.isdir(path):
-            raise SourceError(f"{path}: no such directory")
+            raise SourceError(f"{path}: {'not a directory' if os.path.exists(path) else 'no such directory'}")
         try:
             hits = [path] if _looks_like_log_directory(path) else _below(path)
         except OSError as error:

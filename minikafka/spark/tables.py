@@ -27,7 +27,8 @@ class TableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A part of a table. Parquet: row groups [begin, end); text: bytes [begin, end). `first_row` counts rows of Parquet units before."""
+    """A part of a table. Parquet: row groups [begin, end); text: bytes [begin, end). `first_row` counts rows of Parquet units before,
+    `rows` those of this one (0: text, nobody has counted)."""
 
     path: str
     format: str
@@ -37,6 +38,7 @@ class Unit:
     first_row: int = 0
     columns: tuple[str, ...] = ()
     delimiter: str = ","
+    rows: int = 0
 
 
 def list_files(path: str, format_name: str = "") -> tuple[list[str], str]:
@@ -81,7 +83,7 @@ def _parquet_units(path: str, split_bytes: int) -> tuple[list[Unit], list[str]]:
         size += metadata.row_group(group).total_byte_size
         row += metadata.row_group(group).num_rows
         if size >= split_bytes or group == metadata.num_row_groups - 1:
-            units.append(Unit(path, "parquet", begin, group + 1, size, first_row))
+            units.append(Unit(path, "parquet", begin, group + 1, size, first_row, rows=row - first_row))
             begin, size, first_row = group + 1, 0, row
     return units, list(metadata.schema.to_arrow_schema().names)
 

@@ -16,10 +16,11 @@ pa = pytest.importorskip("pyarrow")
 
 from click.testing import CliRunner  # noqa: E402
 from helpers.topic_server import TopicServer  # noqa: E402
+from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
 from pyarrow import csv, parquet  # noqa: E402
 
 from minikafka.cli.load import load  # noqa: E402
-from minikafka.spark import encode, tables  # noqa: E402
+from minikafka.spark import encode, load_progress, tables  # noqa: E402
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
 from minikafka.spark.load import COMPRESSIONS, LoadOptions, run_load  # noqa: E402
 from wire.batch import RecordBatch  # noqa: E402
@@ -200,6 +201,38 @@ def test_the_command_creates_the_topic_and_reports(tmp_path: Path) -> None:
     assert missing.exit_code == 1 and "does not exist" in missing.output
     report = json.loads(result.output)
     assert (result.exit_code, report["rows"], report["acknowledged"], report["partitions"]) == (0, 1000, 1000, 5)
+
+
+def test_progress_and_result_are_kept_for_prometheus(tmp_path: Path) -> None:
+    parquet.write_table(flights(1000), tmp_path / "t.parquet")
+    words = (str(tmp_path / "t.parquet"), "--topic", "t", "--job-id", "j", "--metrics-file", str(tmp_path / "load.prom"))
+
+    def told() -> dict[str, float]:
+        families = text_string_to_metric_families((tmp_path / "load.prom").read_text())
+        return {sample.name + sample.labels.get("state", ""): sample.value for family in families for sample in family.samples}
+
+    with TopicServer("t", 3) as server:
+        assert run(*words, "--bootstrap-server", server.bootstrap).exit_code == 0
+    done = told()
+    assert (done["minikafka_bulkload_rows"], done["minikafka_bulkload_share"], done["minikafka_bulkload_statedone"]) == (1000, 1, 1)
+    assert run(*words, "--bootstrap-server", server.bootstrap).exit_code == 1
+    assert (told()["minikafka_bulkload_exit_code"], told()["minikafka_bulkload_statefailed"]) == (1, 1)
+    refused = run(*words, "--to-files", str(tmp_path / "files"))
+    assert refused.exit_code == 2 and "--metrics-file" in refused.output
+
+
+def test_the_leaders_say_how_far_a_load_has_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_progress, "ASK_EVERY_S", 0.05)
+    parquet.write_table(flights(4000), tmp_path / "t.parquet", row_group_size=500)
+    said: list[tuple[int, float | None]] = []
+    with TopicServer("t", 3) as server:
+        options = LoadOptions(server.bootstrap, "t", split_bytes=1 << 16, batch_bytes=4096, bytes_per_second=2_000_000)
+        report = run_load(str(tmp_path / "t.parquet"), options, LocalEngine(1), lambda rows, share: said.append((rows, share)))
+    assert said[-1] == (4000, 1.0) == (report.rows, 1.0)
+    assert [rows for rows, _ in said] == sorted(rows for rows, _ in said) and any(0 < rows < 4000 for rows, _ in said[:-1])
+    assert all(share == rows / 4000 for rows, share in said)
+    assert load_progress.rate_and_rest(3000, 0.75, 10) == (300, pytest.approx(1000 / 300))
+    assert load_progress.rate_and_rest(0, 0.0, 1) == (0, None) and load_progress.rate_and_rest(5, None, 1) == (5, None)
 
 
 def test_wrong_columns_files_and_brokers_are_told_in_one_line(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
         consumer = confluent_kafka.Consumer(made.client_config(**{"group.id": "<b>billing</b>"}))
         consumer.commit(offsets=[confluent_kafka.TopicPartition("orders", 0, 100)], asynchronous=False)
         consumer.close()
-        report = {"outcome": "PASS", "summary": {"partitions": 4, "batches_compared": 12}}
-        (audits / "report.json").write_text(json.dumps(report))
+        run = {"outcome": "PASS", "exit_code": 0, "partitions": 4, "batches_compared": 12, "bytes_compared": 1, "seconds": 1.0}
+        (audits / "runs.jsonl").write_text(json.dumps({**run, "verdicts": {"MATCH": 4}, "checks": {}}) + "\n")
         yield made
 
 

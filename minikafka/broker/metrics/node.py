@@ -16,7 +16,9 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
+from minikafka.broker.last_audit import LastAudit
 from minikafka.broker.metrics import control, replicas, traffic
+from minikafka.broker.metrics.audit import audit
 from minikafka.broker.metrics.exporter import exporter_families
 from minikafka.broker.metrics.exposition import Page, head, labels
 from minikafka.broker.metrics.readings import Readings
@@ -40,6 +42,7 @@ class NodeMetrics:
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         self._labels: dict[tuple[str, int], str] = {}
+        self._last_audit = LastAudit(node.config.minikafka_audit_report_dir)
         self._readings = Readings()
         self._began_ms = node.environment.clock.now_ms()
         self._began_cpu_s = _cpu_s()
@@ -68,6 +71,7 @@ class NodeMetrics:
         yield self._page(replicas.replicas, node, partitions, led)
         yield self._page(replicas.fetchers, node, self._readings) + self._page(replicas.logs, node)
         yield self._page(replicas.cleaner, node)
+        yield self._page(audit, self._last_audit, node.audits)
         yield self._page(traffic.groups, node) + self._page(traffic.waiting, node)
         yield from self._requests()
         yield self._page(traffic.topics, node, partitions)

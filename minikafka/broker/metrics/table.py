@@ -217,6 +217,17 @@ _counter("minikafka_cleaner_rounds_total", "Rounds of compaction.")
 _counter("minikafka_cleaner_read_bytes_total", "Bytes that compaction has read.")
 _counter("minikafka_cleaner_written_bytes_total", "Bytes that compaction has written.")
 
+_section = "Audit"
+_counter("minikafka_audit_runs_total", "Scheduled audits that this node made (minikafka.audit.interval.ms).")
+_counter("minikafka_audit_runs_failed_total", "Those that found something, were incomplete or could not be started.")
+_A = "minikafka_audit"
+_gauge(f"{_A}_last_run_timestamp_seconds", "When the newest audit in minikafka.audit.report.dir ended; no sample where there is none.")
+_gauge(f"{_A}_exit_code", "Of that audit: 0 passed, 1 replicas differ or are damaged, 3 incomplete.")
+_gauge(f"{_A}_partitions", "Its partitions: match, mismatch or incomplete.", "result")
+_gauge(f"{_A}_batches_compared", "Record batches that it compared.")
+_gauge(f"{_A}_bytes_compared", "Bytes of them.")
+_gauge(f"{_A}_seconds", "How long it took.")
+
 _section = "Groups"
 _G = "kafka_coordinator_group_groupmetadatamanager"
 _gauge(f"{_G}_numgroups", "Groups coordinated here.")

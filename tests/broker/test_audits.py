@@ -1,0 +1,68 @@
+"""Audits that a broker makes on its own: which broker, what it leaves behind, what becomes of a run at the broker's end."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import confluent_kafka
+import psutil
+import pytest
+
+from minikafka.broker.config import BrokerConfig
+from minikafka.broker.last_audit import LastAudit
+from minikafka.broker.properties import ConfigurationError
+from minikafka.testing import EmbeddedCluster
+
+pytestmark = pytest.mark.timeout(60)
+RUN = {"started": "2026-11-21T10:00:00.000Z", "seconds": 2.0, "outcome": "FAIL", "exit_code": 1, "partitions": 9, "batches_compared": 7,
+       "bytes_compared": 700, "verdicts": {"DIVERGENT": 2, "SINGLE": 1, "MATCH": 5, "EMPTY": 1}, "checks": {"batch-crc": 3}}  # fmt: skip
+
+
+def test_one_broker_audits_the_cluster_and_all_tell_the_verdict(tmp_path: Path) -> None:
+    properties = {"minikafka.audit.report.dir": str(tmp_path), "minikafka.audit.interval.ms": "700"}
+    with EmbeddedCluster(2, topics={"orders": {"partitions": 2}}, config=properties) as cluster:
+        producer = confluent_kafka.Producer(cluster.client_config())
+        for number in range(20):
+            producer.produce("orders", b"x" * 100, partition=number % 2)
+        assert producer.flush(10) == 0
+
+        def made() -> bool:
+            told = cluster.metrics(1)
+            return told["minikafka_audit_runs_total"] > 0 and told['minikafka_audit_partitions{result="match"}'] >= 2
+
+        cluster.wait_until(made, "an audit of broker 1", timeout_s=30)
+        assert cluster.metrics(1)["minikafka_audit_runs_failed_total"] == 0
+        other = cluster.metrics(2)
+        assert other["minikafka_audit_runs_total"] == 0 and other["minikafka_audit_exit_code"] == 0
+        assert other["minikafka_audit_batches_compared"] > 0 and other["minikafka_audit_last_run_timestamp_seconds"] > 1.7e9
+    assert json.loads((tmp_path / "report.json").read_text())["outcome"] == "PASS"
+    assert not [one for one in psutil.process_iter(["cmdline"]) if str(tmp_path) in (one.info["cmdline"] or [])]
+
+
+def test_an_interval_needs_a_directory() -> None:
+    given = {"process.roles": "broker", "node.id": "1", "controller.quorum.voters": "2@localhost:1", "minikafka.audit.interval.ms": "60000",
+             "controller.listener.names": "CONTROLLER"}  # fmt: skip
+    with pytest.raises(ConfigurationError, match=r"minikafka\.audit\.report\.dir is missing"):
+        BrokerConfig.from_properties(given)
+
+
+def test_the_newest_run_of_the_directory_and_of_those_below_counts(tmp_path: Path) -> None:
+    last = LastAudit(str(tmp_path))
+    assert last.get() is None and LastAudit(None).get() is None
+    (tmp_path / "runs.jsonl").write_text(json.dumps({**RUN, "outcome": "PASS", "exit_code": 0}) + "\n")
+    os.utime(tmp_path / "runs.jsonl", (1, 1))
+    found = last.get()
+    assert found is not None and found["outcome"] == "PASS" and found["finished_ms"] == 1000
+    (tmp_path / "2026-11-21").mkdir()
+    (tmp_path / "2026-11-21" / "runs.jsonl").write_text("nonsense\n" + json.dumps(RUN) + "\n")
+    found = last.get()
+    assert found is not None and (found["outcome"], found["checks"]) == ("FAIL", {"batch-crc": 3})
+    assert (found["match"], found["mismatch"], found["incomplete"]) == (6, 2, 1)
+
+
+@pytest.mark.parametrize("text", ["", "x\n", "[]\n", '{"outcome": "PASS"}\n', json.dumps({**RUN, "verdicts": []}) + "\n"])
+def test_what_cannot_be_read_is_no_verdict(tmp_path: Path, text: str) -> None:
+    (tmp_path / "runs.jsonl").write_text(text)
+    assert LastAudit(str(tmp_path)).get() is None
