@@ -164,12 +164,26 @@ class _Sink:
         except ValueError as error:
             raise OptionError(f"an option cannot be read: {error}") from error
 
+    @property
+    def exactly_once(self) -> bool:
+        return self.options.get("exactlyonce", "false").lower() == "true"
+
+    def transaction(self) -> Any:
+        """What a task's rows are written in; of a stream's only."""
+        from minikafka.spark.source_ranges import OptionError
+
+        raise OptionError("exactlyOnce is for streams; minikafka load and load_dataframe write the rows of a table once")
+
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         from minikafka.spark.sink import write_batches
 
+        transaction = self.transaction() if self.exactly_once else None
+        if transaction is not None and not transaction.begin():
+            transaction.close()
+            return Written(0)
         rows = write_batches(iterator, self.options["kafka.bootstrap.servers"], self.options.get("topic", ""),
                              self.options.get("includeheaders", "false").lower() == "true",
-                             self.options.get("kafka.compression.type", "none"), self.security)  # fmt: skip
+                             self.options.get("kafka.compression.type", "none"), self.security, transaction)  # fmt: skip
         return Written(rows)
 
 
@@ -182,6 +196,29 @@ class SinkWriter(_Sink, DataSourceArrowWriter):
 
 
 class StreamSinkWriter(_Sink, DataSourceStreamArrowWriter):
+    """With `exactlyOnce=true` each task's rows of a micro-batch are a transaction that is committed once (sink_transaction.py)."""
+
+    def __init__(self, options: dict[str, str], overwrite: bool) -> None:
+        from minikafka.spark.source_ranges import OptionError
+
+        super().__init__(options, overwrite)
+        if self.exactly_once and not self.options.get("topic"):
+            raise OptionError("exactlyOnce needs the option topic: a transaction of a task writes to one topic")
+
+    def transaction(self) -> Any:
+        from pyspark import TaskContext
+
+        from minikafka.spark.sink_transaction import SinkTransaction
+        from minikafka.spark.source_ranges import OptionError
+
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
+        epoch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        if context is None or not query or epoch is None:
+            raise OptionError("exactlyOnce needs a micro-batch: Spark does not tell which one this is")
+        name = f"minikafka-sink-{query}-{context.partitionId()}"
+        return SinkTransaction(self.options["kafka.bootstrap.servers"], self.options["topic"], name, int(epoch), security=self.security)
+
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         pass
 

@@ -21,6 +21,8 @@ __all__ = ["EncodedBatch", "build_batch", "encode_rows", "frame_records", "heade
 HEADER = struct.Struct(">qiibIhiqqqhii")
 CRC_AND_AFTER = struct.Struct(">hiqqqhii")
 OVERHEAD = 61
+#: The bit of the attributes, whose lower byte is at 22.
+TRANSACTIONAL = 0x10
 RECORD_OVERHEAD = 24
 _MURMUR_SEED, _MURMUR_M = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)
 
@@ -176,7 +178,9 @@ def build_batch(records: Any, count: int, base_time: int, max_time: int, codec: 
     return batch
 
 
-def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Set the producer fields of a batch and its CRC."""
+def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False) -> None:
+    """Set the producer fields of a batch and its CRC; `transactional`: the batch is part of a transaction."""
+    if transactional:
+        batch[22] |= TRANSACTIONAL
     struct.pack_into(">qhi", batch, 43, producer_id, producer_epoch, base_sequence)
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from minikafka.security.mechanisms import SaslRefused
 from minikafka.spark.encode import EncodedBatch, stamp_producer
@@ -23,21 +23,34 @@ from wire.errors import ErrorCode, WireError
 from wire.frame import encode_request
 from wire.header import decode_response_header
 from wire.message import Request, Response
+from wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from wire.messages.end_txn import EndTxnRequest
+from wire.messages.find_coordinator import FindCoordinatorRequest
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.metadata import MetadataRequest, MetadataResponse
+from wire.messages.offset_fetch import OffsetFetchRequest
 from wire.messages.produce import ProduceRequest, ProduceResponse
 from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from wire.registry import api
+
+if TYPE_CHECKING:
+    from minikafka.spark.sink_transaction import SinkTransaction
 
 CLIENT_ID = "minikafka-load"
 FRAME_BYTES_MAX = 256 << 20
 #: The newest versions that speak of topics by name.
 VERSIONS_MAX = {ProduceRequest.API_KEY: 12, MetadataRequest.API_KEY: 12, InitProducerIdRequest.API_KEY: 4, CreateTopicsRequest.API_KEY: 7,
-                DescribeProducersRequest.API_KEY: 0}  # fmt: skip
+                DescribeProducersRequest.API_KEY: 0,
+                # Transactions as before KIP-890: partitions are added by a request of their own.
+                FindCoordinatorRequest.API_KEY: 3, AddPartitionsToTxnRequest.API_KEY: 3, AddOffsetsToTxnRequest.API_KEY: 3,
+                EndTxnRequest.API_KEY: 3, TxnOffsetCommitRequest.API_KEY: 3, OffsetFetchRequest.API_KEY: 7}  # fmt: skip
+PRODUCE_VERSION_IN_TRANSACTIONS = 11
 #: What fits the cache of a core together with the broker's copy; several requests are on their way at once.
 REQUEST_BYTES_MAX = 384 << 10
 IN_FLIGHT_MAX = 5
@@ -50,7 +63,7 @@ class ProduceFailed(Exception):
     """Records could not be written; the text names the partition, the broker's error and how long it was tried."""
 
 
-class _Link:
+class Link:
     """One blocking connection with pipelined requests, answered in order."""
 
     def __init__(self, host: str, port: int, timeout_s: float, security: Security) -> None:
@@ -194,14 +207,17 @@ class LoadProducer:
         delivery_ms: int = 120_000,
         in_flight_max: int = IN_FLIGHT_MAX,
         security: Security = PLAIN_TEXT,
+        transaction: SinkTransaction | None = None,
     ) -> None:
+        """`transaction`: one that has begun, whose producer this is then."""
         self.bootstrap, self.topic, self.security = parse_bootstrap(bootstrap), topic, security
+        self.transaction = transaction
         self.timeout_ms, self.delivery_s, self.in_flight_max = timeout_ms, delivery_ms / 1000, in_flight_max
-        self.links: dict[int, _Link] = {}
+        self.links: dict[int, Link] = {}
         self.addresses: dict[int, tuple[str, int]] = {}
         self.leaders: dict[int, int] = {}
         self.partitions: dict[int, _PartitionState] = {}
-        self.producer_id, self.producer_epoch = -1, -1
+        self.producer_id, self.producer_epoch = (transaction.producer_id, transaction.producer_epoch) if transaction else (-1, -1)
         self.queued_bytes = 0
         self.retries = 0
 
@@ -284,7 +300,7 @@ class LoadProducer:
     def _describe(self, leader: int, partitions: list[int]) -> DescribeProducersResponse:
         if leader not in self.addresses:
             raise ConnectionError("no leader is known")
-        link = _Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000, security=self.security)
+        link = Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000, security=self.security)
         try:
             topic = DescribeProducersRequest.TopicRequest(name=self.topic, partition_indexes=partitions)
             return cast(DescribeProducersResponse, link.exchange(DescribeProducersRequest(topics=[topic])))
@@ -298,7 +314,7 @@ class LoadProducer:
         failure = "no broker"
         for host, port in [*places, *self.bootstrap]:
             try:
-                link = _Link(host, port, self.timeout_ms / 1000, self.security)
+                link = Link(host, port, self.timeout_ms / 1000, self.security)
                 try:
                     return link.exchange(request)
                 finally:
@@ -326,7 +342,7 @@ class LoadProducer:
             state = self.partitions.setdefault(batch.partition, _PartitionState())
             if state.written and self._is_written(batch, state):
                 continue
-            stamp_producer(batch.data, self.producer_id, self.producer_epoch, state.next_sequence)
+            stamp_producer(batch.data, self.producer_id, self.producer_epoch, state.next_sequence, self.transaction is not None)
             state.next_sequence = (state.next_sequence + batch.records) & 0x7FFFFFFF
             state.waiting.append(batch)
             self.queued_bytes += len(batch.data)
@@ -441,18 +457,20 @@ class LoadProducer:
                     chosen = self._choose(partitions)
                     if not chosen:
                         break
-                    link.send(self._request(chosen), chosen)
+                    if self.transaction is not None:
+                        self.transaction.add(partition for partition, _ in chosen)
+                    link.send(self._request(chosen), chosen, self._version(link))
             except (OSError, WireError) as error:
                 self._lost(leader, partitions, f"broker {leader}: {error}")
                 trouble = True
         return trouble
 
-    def _link(self, leader: int) -> _Link:
+    def _link(self, leader: int) -> Link:
         link = self.links.get(leader)
         if link is None:
             if leader not in self.addresses:
                 raise ConnectionError("no leader is known")
-            link = self.links[leader] = _Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000 + 5, security=self.security)
+            link = self.links[leader] = Link(*self.addresses[leader], timeout_s=self.timeout_ms / 1000 + 5, security=self.security)
         return link
 
     def _choose(self, partitions: list[int]) -> list[tuple[int, EncodedBatch]]:
@@ -466,12 +484,17 @@ class LoadProducer:
                 total += len(batch.data)
         return chosen
 
+    def _version(self, link: Link) -> int | None:
+        newest = link.versions.get(ProduceRequest.API_KEY)
+        return None if self.transaction is None or newest is None else min(newest, PRODUCE_VERSION_IN_TRANSACTIONS)
+
     def _request(self, chosen: list[tuple[int, EncodedBatch]]) -> ProduceRequest:
         data = [ProduceRequest.PartitionProduceData(index=partition, records=batch.data) for partition, batch in chosen]
         topic = ProduceRequest.TopicProduceData(name=self.topic, partition_data=data)
-        return ProduceRequest(transactional_id=None, acks=-1, timeout_ms=self.timeout_ms, topic_data=[topic])
+        name = self.transaction.name if self.transaction is not None else None
+        return ProduceRequest(transactional_id=name, acks=-1, timeout_ms=self.timeout_ms, topic_data=[topic])
 
-    def _receive_one(self, leader: int, link: _Link) -> bool:
+    def _receive_one(self, leader: int, link: Link) -> bool:
         try:
             answer, chosen = link.receive()
         except (OSError, WireError) as error:

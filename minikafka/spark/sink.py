@@ -14,13 +14,23 @@ from minikafka.spark.encode import encode_rows, partitions_of
 from minikafka.spark.load import COMPRESSIONS
 from minikafka.spark.produce_client import LoadProducer, ProduceFailed
 from minikafka.spark.security import PLAIN_TEXT, Security
+from minikafka.spark.sink_transaction import SinkTransaction
 from minikafka.spark.tables import TableError, as_binary
 
 
 def write_batches(
-    batches: Iterator[Any], bootstrap: str, topic: str, include_headers: bool, compression: str = "none", security: Security = PLAIN_TEXT
+    batches: Iterator[Any],
+    bootstrap: str,
+    topic: str,
+    include_headers: bool,
+    compression: str = "none",
+    security: Security = PLAIN_TEXT,
+    transaction: SinkTransaction | None = None,
 ) -> int:
-    """Write all rows; returns how many. Raises ProduceFailed, TableError."""
+    """Write all rows; returns how many. With a transaction that has begun, which is committed at the end, or aborted.
+
+    Raises ProduceFailed, TableError.
+    """
     producers: dict[str, LoadProducer] = {}
     rows = 0
     try:
@@ -29,16 +39,25 @@ def write_batches(
             for name, part in _by_topic(table, topic):
                 producer = producers.get(name)
                 if producer is None:
-                    producer = producers[name] = LoadProducer(bootstrap, name, security=security)
+                    producer = producers[name] = LoadProducer(bootstrap, name, security=security, transaction=transaction)
                     if producer.partition_count() == 0:
                         raise ProduceFailed(f"topic {name} does not exist")
-                    producer.start()
+                    if transaction is None:
+                        producer.start()
                 _send(part, producer, include_headers, compression, rows)
                 rows += part.num_rows
         for producer in producers.values():
             producer.flush()
+        if transaction is not None:
+            transaction.commit()
         return rows
+    except BaseException:
+        if transaction is not None:
+            transaction.abort()
+        raise
     finally:
+        if transaction is not None:
+            transaction.close()
         for producer in producers.values():
             producer.close()
 

@@ -1,0 +1,105 @@
+"""The sink's transactions: rows of a micro-batch's task once, whatever became of earlier attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+
+from minikafka.spark.produce_client import LoadProducer, ProduceFailed  # noqa: E402
+from minikafka.spark.sink import write_batches  # noqa: E402
+from minikafka.spark.sink_transaction import SinkTransaction  # noqa: E402
+from minikafka.spark.tables import TableError  # noqa: E402
+from minikafka.testing import EmbeddedCluster  # noqa: E402
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(1, topics={name: {"partitions": 3} for name in ("again", "died", "zombie", "broken")}) as made:
+        yield made
+
+
+def rows(*names: str) -> Iterator[object]:
+    yield pa.RecordBatch.from_pydict({"key": pa.array(names), "value": pa.array(names)})
+
+
+def attempt(cluster: EmbeddedCluster, topic: str, epoch: int) -> SinkTransaction:
+    return SinkTransaction(cluster.bootstrap_servers, topic, f"q-{topic}-0", epoch)
+
+
+def write(cluster: EmbeddedCluster, topic: str, epoch: int, *names: str) -> bool:
+    """As the sink's writer does; False when the micro-batch had been committed."""
+    transaction = attempt(cluster, topic, epoch)
+    if not transaction.begin():
+        transaction.close()
+        return False
+    assert write_batches(rows(*names), cluster.bootstrap_servers, topic, False, transaction=transaction) == len(names)
+    return True
+
+
+def committed(cluster: EmbeddedCluster, topic: str) -> list[str]:
+    settings = {"group.id": "g", "isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    consumer = confluent_kafka.Consumer(cluster.client_config(**settings))
+    consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in range(3)])
+    found, ends = [], 0
+    while ends < 3:
+        message = consumer.poll(10)
+        assert message is not None, found
+        if message.error():
+            ends += 1
+        else:
+            found.append(message.value().decode())
+    consumer.close()
+    return sorted(found)
+
+
+def test_a_micro_batch_that_runs_again_is_written_once(cluster: EmbeddedCluster) -> None:
+    assert write(cluster, "again", 0, "a", "b", "c")
+    assert not write(cluster, "again", 0, "a", "b", "c")
+    assert write(cluster, "again", 1, "d") and not write(cluster, "again", 1, "d")
+    assert write(cluster, "again", 2) and not write(cluster, "again", 2), "a task without rows is remembered, too"
+    assert committed(cluster, "again") == ["a", "b", "c", "d"]
+
+
+def sent(cluster: EmbeddedCluster, topic: str, *names: str) -> SinkTransaction:
+    """A transaction with acknowledged rows that is not committed."""
+    transaction = attempt(cluster, topic, 0)
+    assert transaction.begin()
+    held = transaction.commit
+    transaction.commit = transaction.close = lambda: None  # type: ignore[method-assign]
+    write_batches(rows(*names), cluster.bootstrap_servers, topic, False, transaction=transaction)
+    transaction.commit = held  # type: ignore[method-assign]
+    return transaction
+
+
+def test_what_a_dead_attempt_wrote_is_not_read(cluster: EmbeddedCluster) -> None:
+    sent(cluster, "died", "a", "b", "c")
+    assert write(cluster, "died", 0, "a", "b", "c")
+    assert committed(cluster, "died") == ["a", "b", "c"]
+
+
+def test_an_attempt_that_was_thought_dead_is_fenced(cluster: EmbeddedCluster) -> None:
+    zombie = sent(cluster, "zombie", "a")
+    assert write(cluster, "zombie", 0, "a")
+    with pytest.raises(ProduceFailed, match=r"FENCED|INVALID_PRODUCER_EPOCH"):
+        zombie.commit()
+    late = LoadProducer(cluster.bootstrap_servers, "zombie", transaction=zombie)
+    assert late.partition_count() == 3 and committed(cluster, "zombie") == ["a"]
+
+
+def test_a_task_that_fails_takes_its_rows_back(cluster: EmbeddedCluster) -> None:
+    def breaks() -> Iterator[object]:
+        yield from rows("a", "b")
+        yield pa.RecordBatch.from_pydict({"key": pa.array(["x"])})
+
+    transaction = attempt(cluster, "broken", 0)
+    assert transaction.begin()
+    with pytest.raises(TableError, match="needs a column value"):
+        write_batches(breaks(), cluster.bootstrap_servers, "broken", False, transaction=transaction)
+    assert committed(cluster, "broken") == []
+    assert write(cluster, "broken", 0, "a", "b") and committed(cluster, "broken") == ["a", "b"]
