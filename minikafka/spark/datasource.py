@@ -77,7 +77,7 @@ class _RangeReader:
         self.options, self.schema = options, schema
 
     def read(self, partition: Any) -> Iterator[Any]:
-        if partition is not None:  # Spark makes one partition of None out of an empty list
+        if isinstance(partition, RangePartition):  # Spark makes one partition of nothing out of an empty list
             yield from source_ranges.read_range(partition.wanted, self.options.mode, arrow_schema(self.schema))
 
 

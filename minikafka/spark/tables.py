@@ -180,8 +180,11 @@ def _read_jsonl(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
 
 
 def as_binary(column: pa.ChunkedArray) -> pa.Array:
-    """A column as bytes: binary as it is, text as UTF-8, everything else as its text."""
+    """A column as bytes: binary as it is, text as UTF-8, structs, lists and maps as JSON, everything else as its text."""
     kind = column.type
+    if pa.types.is_nested(kind):
+        column = _json_values(column)
+        kind = column.type
     if pa.types.is_dictionary(kind):
         column = column.cast(kind.value_type)
         kind = column.type

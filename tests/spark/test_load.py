@@ -203,6 +203,13 @@ def test_the_command_creates_the_topic_and_reports(tmp_path: Path) -> None:
     assert (result.exit_code, report["rows"], report["acknowledged"], report["partitions"]) == (0, 1000, 1000, 5)
 
 
+def test_nested_columns_become_json() -> None:
+    rows: list[Any] = [{"a": 1, "b": ["x", None]}, None, {"a": None, "b": []}]
+    made = tables.as_binary(pa.chunked_array([pa.array(rows)])).to_pylist()
+    assert [json.loads(one) if one is not None else None for one in made] == rows
+    assert tables.as_binary(pa.chunked_array([pa.array([[1, 2], None])])).to_pylist() == [b"[1,2]", None]
+
+
 def test_progress_and_result_are_kept_for_prometheus(tmp_path: Path) -> None:
     parquet.write_table(flights(1000), tmp_path / "t.parquet")
     words = (str(tmp_path / "t.parquet"), "--topic", "t", "--job-id", "j", "--metrics-file", str(tmp_path / "load.prom"))

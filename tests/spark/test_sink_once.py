@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import confluent_kafka
 import pytest
 
 pa = pytest.importorskip("pyarrow")
 
+from helpers import apache_kafka  # noqa: E402
+
+from minikafka.spark.load import LoadOptions, prepare_topic  # noqa: E402
 from minikafka.spark.produce_client import LoadProducer, ProduceFailed  # noqa: E402
 from minikafka.spark.sink import write_batches  # noqa: E402
 from minikafka.spark.sink_transaction import SinkTransaction  # noqa: E402
@@ -18,10 +22,32 @@ from minikafka.testing import EmbeddedCluster  # noqa: E402
 pytestmark = pytest.mark.timeout(60)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(1, topics={name: {"partitions": 3} for name in ("again", "died", "zombie", "broken")}) as made:
-        yield made
+TOPICS = ("again", "died", "zombie", "broken")
+
+
+class Kafka:
+    """A broker of Apache Kafka, as far as these tests ask."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap_servers = bootstrap
+
+    def client_config(self, **settings: Any) -> dict[str, Any]:
+        return {"bootstrap.servers": self.bootstrap_servers, **settings}
+
+
+@pytest.fixture(scope="module", params=["minikafka", pytest.param("kafka", marks=[pytest.mark.java, pytest.mark.interop])])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster | Kafka]:
+    if request.param == "minikafka":
+        with EmbeddedCluster(1, topics={name: {"partitions": 3} for name in TOPICS}) as made:
+            yield made
+        return
+    settings = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+    broker = apache_kafka.KafkaBroker(tmp_path_factory.mktemp("kafka"), settings)
+    broker.format()
+    with broker.running():
+        for topic in TOPICS:
+            prepare_topic(LoadOptions(broker.bootstrap, topic, partitions=3, replication_factor=1))
+        yield Kafka(broker.bootstrap)
 
 
 def rows(*names: str) -> Iterator[object]:
