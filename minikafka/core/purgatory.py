@@ -32,6 +32,8 @@ class Purgatory:
 
     def __init__(self) -> None:
         self.watched: dict[Hashable, list[DelayedOperation]] = {}
+        #: How many operations `wake` has completed.
+        self.completions = 0
         self._timers: TimerQueue[int] = TimerQueue()
         self._operations: dict[int, DelayedOperation] = {}
         self._numbers = 0
@@ -71,6 +73,7 @@ class Purgatory:
                 completed += 1
             else:
                 left.append(operation)
+        self.completions += completed
         if left:
             since = self.watched.get(key)
             self.watched[key] = left if since is None else left + since

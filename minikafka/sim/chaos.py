@@ -13,7 +13,9 @@ from minikafka.client.admin import TOPIC as TOPIC_RESOURCE
 from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.errors import ClientError
 from minikafka.client.maintenance import Maintenance
+from minikafka.sim.isolation import STATE_TOPIC
 from minikafka.sim.rot import Rot
+from minikafka.sim.transactors import TOPIC as TRANSFERS
 from minikafka.sim.workload import TOPIC
 from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 
@@ -70,13 +72,20 @@ class Chaos:
         if fault.target == "controller":
             chosen = world.nodes.get(world.invariants.active_controller())
         elif fault.target in ("leader", "coordinator") and image is not None:
-            topic = image.topics_by_name.get(TOPIC if fault.target == "leader" else "__consumer_offsets")
+            topic = image.topics_by_name.get(self._led(fault))
             if topic is not None and topic.partitions:
                 chosen = world.nodes.get(topic.partitions[fault.pick % len(topic.partitions)].leader)
         if chosen is None:
             nodes = list(world.nodes.values())
             chosen = nodes[fault.pick % len(nodes)]
         return chosen
+
+    def _led(self, fault: Fault) -> str:
+        """The topic whose leader is meant; each second one is of transactions, if there are some."""
+        is_other = self.world.options.transactors > 0 and fault.pick & 16
+        if fault.target == "coordinator":
+            return STATE_TOPIC if is_other else "__consumer_offsets"
+        return TRANSFERS if is_other else TOPIC
 
     def _later(self, fault: Fault, undo: Callable[..., None], *arguments: Any) -> None:
         self.world.fabric.later(fault.seconds, lambda: None if self.world.is_healed else undo(*arguments))
@@ -334,12 +343,14 @@ class Chaos:
         shuffled = random.Random(fault.pick).sample(brokers, len(brokers))
         factor = self.world.options.replication_factor if fault.pick % 3 else max(self.world.options.min_isr, 1)
         replicas = shuffled[:factor]
-        index = fault.pick % self.world.options.partitions
+        index, topic = fault.pick % self.world.options.partitions, TOPIC
+        if self.world.options.transactors:
+            topic = (TOPIC, TRANSFERS, STATE_TOPIC)[(fault.pick >> 4) % 3]
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=ADMIN_TIMEOUT_MS,
             topics=[
                 AlterPartitionReassignmentsRequest.ReassignableTopic(
-                    name=TOPIC,
+                    name=topic,
                     partitions=[AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=index, replicas=replicas)],
                 )
             ],
@@ -354,7 +365,7 @@ class Chaos:
 
         self._reassigned.add(index)
         self._order(work())
-        return f"partition {index} to {replicas}"
+        return f"{topic}-{index} to {replicas}"
 
     def _grow(self, fault: Fault, node: SimNode) -> Any:
         """A topic of no load gets more partitions."""

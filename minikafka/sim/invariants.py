@@ -11,6 +11,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from minikafka.sim import probes, rest
+from minikafka.sim.isolation import STATE_TOPIC, Isolation
 from minikafka.sim.replicas import Batch, batch_at, durable_log, from_offset, is_durable, log_of
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Invariants:
         self._before_crash: dict[int, dict[str, tuple[list[Batch], list[Batch], bool]]] = {}
         self._leader_high_watermarks: dict[tuple[int, bytes, int, int], int] = {}
         self._watches = 0
+        self.isolation = Isolation(self)
 
     def installed(self) -> AbstractContextManager[None]:
         """Look into the brokers within this context."""
@@ -99,17 +101,21 @@ class Invariants:
                     self._fail("S4", f"{node} {log.name}: {batch.key} is below high watermark {high_watermark}, {known.key} is committed")
             elif batch.base == truth.end or not truth.batches:
                 self._commit(node, log, truth, batch)
+                if not is_metadata:
+                    self.isolation.committed(node, log, key, batch)
             elif batch.base > truth.end:
                 self._fail("S4", f"{node} {log.name}: {batch.base} is committed, the truth ends at {truth.end}")
         if is_metadata:
             self._metadata_committed(node, high_watermark)
         else:
+            self.isolation.check_stable(node, log, key)
             self._data_committed(node, log, key, high_watermark)
 
     def _commit(self, node: SimNode, log: Any, truth: Truth, batch: Batch) -> None:
         truth.batches.append(batch)
         truth.bases.append(batch.base)
-        if batch.producer_id >= 0 and not batch.attributes & 0x20:
+        # A group's coordinator gives every batch of a transaction the number 0, as Kafka's does.
+        if batch.producer_id >= 0 and log.topic != "__consumer_offsets" and not batch.attributes & 0x20:
             producer = (batch.producer_id, batch.producer_epoch)
             last = truth.sequences.get(producer)
             expected = 0 if last is None else (last + 1) & 0x7FFFFFFF
@@ -177,7 +183,7 @@ class Invariants:
     def is_compacted(self, topic: str) -> bool:
         """Whether the cleaner may rewrite the topic's batches, on each replica when it likes. What it keeps is the storage tests' business,
         and the group's: S22."""
-        return self.world.options.has_cleaner and topic == "__consumer_offsets"
+        return self.world.options.has_cleaner and topic in ("__consumer_offsets", STATE_TOPIC)
 
     def forget_disk(self, node: SimNode) -> None:
         """The node's disk is another one now."""
@@ -236,12 +242,12 @@ class Invariants:
                 if truth is None or truth.at(answer.base_offset) is None:
                     self._fail("S14", f"{node} acknowledges {topic.name}-{answer.index}/{answer.base_offset}, which is not committed")
 
-    def acknowledged(self, partition: int, offset: int) -> None:
+    def acknowledged(self, partition: int, offset: int, name: str = "records") -> None:
         """S14, when a producer hears of it."""
-        topic = self.image.topics_by_name.get("records")
+        topic = self.image.topics_by_name.get(name)
         truth = None if topic is None else self.truths.get((topic.topic_id, partition))
         if truth is None or truth.at(offset) is None:
-            self._fail("S14", f"records-{partition}/{offset} is acknowledged and not committed")
+            self._fail("S14", f"{name}-{partition}/{offset} is acknowledged and not committed")
 
     def ending(self, node: SimNode) -> None:
         """A process ends: remember its logs, for the next one has to find them again (S23)."""
@@ -256,6 +262,7 @@ class Invariants:
         """S23: a recovered log is a prefix of what was written, and holds all that was synced; after SIGKILL it is whole."""
         before = self._before_crash.get(node.node_id, {})
         for log in directory.logs.values():
+            self.isolation.loaded(node, log)
             if self.is_compacted(log.topic):
                 continue
             found = [batch.key for batch in log_of(node.disk, log.directory)]
@@ -411,5 +418,6 @@ class Invariants:
         return rest.unrest(self) or ("L1", "it has just become quiet")
 
     def at_rest(self) -> None:
-        """S3-S5, S19, S21, L4: everything of everybody is equal."""
+        """S3-S5, S17, S19, S21, L4: everything of everybody is equal."""
         rest.check_all(self)
+        self.isolation.at_rest()

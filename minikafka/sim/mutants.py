@@ -19,6 +19,7 @@ from typing import Any
 from minikafka.sim.mutations import MUTATIONS
 from minikafka.sim.runner import run_drawn
 from minikafka.sim.swarm import draw
+from minikafka.sim.transaction_mutations import TRANSACTION_MUTATIONS
 
 SEEDS_MAX = 200
 TESTS_TIMEOUT_S = 120
@@ -48,7 +49,7 @@ class Caught:
     text: str
 
 
-MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in MUTATIONS}
+MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in (*MUTATIONS, *TRANSACTION_MUTATIONS)}
 
 
 def _find(target: str) -> tuple[Any, str]:
@@ -79,7 +80,7 @@ def hunt_with_tests(mutant: Mutant, root: Path) -> Caught | None:
     """Run the mutant's tests with the rule broken; None if they pass."""
     environment = {**os.environ, MUTANT_VARIABLE: mutant.name, "PYTHONPATH": str(root)}
     plugins = ["-p", "minikafka.sim.mutant_plugin", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", *plugins, *mutant.tests]
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-n", "0", *plugins, *mutant.tests]
     run = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=TESTS_TIMEOUT_S)
     if run.returncode != 1:
         return None

@@ -115,6 +115,12 @@ def batch_at(disk: Disk, directory: str, offset: int) -> Batch | None:
     return None
 
 
+def inode_of(disk: Disk, directory: str, batch: Batch) -> Inode:
+    """The file that a batch of the log lies in."""
+    segments = segments_of(disk, directory)
+    return segments[bisect_right(segments, batch.base, key=_BASE) - 1][1]
+
+
 def is_durable(disk: Disk, directory: str, offset: int) -> bool:
     """Whether the batch that holds `offset` would survive a power cut."""
     for base, inode in reversed(segments_of(disk, directory)):

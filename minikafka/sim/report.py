@@ -24,7 +24,7 @@ def replace(text: str, name: str, lines: list[str]) -> str:
 
 def totals_table(totals: dict[str, Any]) -> list[str]:
     """What many seeds came to."""
-    faults = totals["faults"]
+    faults, transactions = totals["faults"], totals.get("transactions", {})
     lines = ["| | |", "|---|---|"]
     lines += [
         f"| seeds | {totals['seeds']:,} |",
@@ -32,6 +32,9 @@ def totals_table(totals: dict[str, Any]) -> list[str]:
         f"| speed, simulated seconds in a second of one core | {totals['simulated_hours'] * 3600 / max(totals['real_s'], 0.001):.0f} |",
         f"| events; frames delivered | {totals['events']:,}; {totals['frames']:,} |",
         f"| records acknowledged; read by consumers | {totals['acknowledged_records']:,}; {totals['consumed_records']:,} |",
+        f"| transactions, in {transactions.get('seeds', 0):,} of the seeds | "
+        + ("; ".join(f"{count:,} {name}" for name, count in transactions.items() if name != "seeds") or "none")
+        + " |",
         f"| faults injected | {sum(faults.values()):,} |",
         f"| violations | {len(totals['failed_seeds'])}"
         + (f" (seeds {', '.join(map(str, totals['failed_seeds']))})" if totals["failed_seeds"] else "")

@@ -90,7 +90,7 @@ def unrest(invariants: Invariants) -> tuple[str, str] | None:
             problem = _partition_unrest(invariants, topic, index, registration)
             if problem is not None:
                 return problem
-    return None
+    return invariants.isolation.unrest() if world.workload.is_over and world.options.transactors else None
 
 
 def _partition_unrest(invariants: Invariants, topic: Any, index: int, registration: Any) -> tuple[str, str] | None:

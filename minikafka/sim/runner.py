@@ -73,6 +73,8 @@ class Totals:
     frames: int = 0
     acknowledged: int = 0
     consumed: int = 0
+    #: By outcome; "seeds" are those that have some.
+    transactions: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
     profiles: Counter[str] = field(default_factory=Counter)
     states: set[int] = field(default_factory=set)
@@ -87,6 +89,8 @@ class Totals:
         self.frames += outcome.frames
         self.acknowledged += outcome.acknowledged
         self.consumed += outcome.consumed
+        self.transactions += outcome.transactions
+        self.transactions["seeds"] += bool(outcome.options.transactors)
         self.injected += outcome.injected
         self.profiles[outcome.options.profile] += 1
         self.states |= outcome.states
@@ -102,8 +106,9 @@ class Totals:
         return {
             "seeds": self.seeds, "simulated_hours": round(self.simulated_s / 3600, 3), "real_s": round(self.real_s, 1),
             "events": self.steps, "frames": self.frames, "acknowledged_records": self.acknowledged, "consumed_records": self.consumed,
-            "faults": dict(sorted(self.injected.items())), "profiles": dict(sorted(self.profiles.items())), "states": len(self.states),
-            "failed_seeds": self.failed,
+            "transactions": dict(sorted(self.transactions.items())), "faults": dict(sorted(self.injected.items())),
+            "profiles": dict(sorted(self.profiles.items())),
+            "states": len(self.states), "failed_seeds": self.failed,
         }  # fmt: skip
 
     def lines(self) -> list[str]:
@@ -114,6 +119,7 @@ class Totals:
             f"{self.seeds} seeds, {self.simulated_s / 3600:.2f} simulated hours in {self.real_s:.0f} s ({speed:.0f} times as fast)",
             f"{self.steps} events, {self.frames} frames, {self.acknowledged} acknowledged records, {self.consumed} consumed,"
             f" {len(self.states)} distinct states",
+            f"transactions: {', '.join(f'{name} {count}' for name, count in sorted(self.transactions.items())) or 'none'}",
             f"faults: {faults}",
             f"violations: {len(self.failed)}" + (f" (seeds {', '.join(map(str, self.failed))})" if self.failed else ""),
         ]

@@ -18,6 +18,8 @@ NEVER = "9223372036854775807"
 LOADS_S = {2.0: 50, 3.0: 25, 5.0: 15, 10.0: 8, 20.0: 2}
 #: Loads up to this have short timeouts.
 SHORT_LOAD_S = 5.0
+#: Of the seeds.
+TRANSACTIONS_SHARE = 0.25
 SHAPES = {
     # name: (controllers apart, brokers or combined nodes)
     "combined": (0, 3),
@@ -71,6 +73,10 @@ class Options:
     has_cleaner: bool = False
     #: Voters in the metadata log (KIP-853), not in the configuration.
     is_dynamic: bool = False
+    #: Writers with transactions, every second of which copies records with their offsets; readers of what is committed.
+    transactors: int = 0
+    committed_readers: int = 0
+    transaction_timeout_ms: int = 2000
 
     @property
     def brokers(self) -> int:
@@ -126,7 +132,23 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     )  # fmt: skip
     profile = profile or drawn
     options = _options(seed, generator, profile, duration_s)
-    return options, _faults(generator, options)
+    faults = _faults(generator, options)
+    _transactions(options)
+    return options, faults
+
+
+def _transactions(options: Options) -> None:
+    """With a generator of its own, so that seeds without transactions are what they were."""
+    generator = random.Random(f"swarm/transactions/{options.seed}")
+    if generator.random() >= TRANSACTIONS_SHARE:
+        return
+    options.transactors = generator.choice((1, 2, 2, 3))
+    options.committed_readers = generator.choice((0, 1, 1))
+    options.transaction_timeout_ms = generator.choice((400, 800, 2000))
+    # They take the place of others, so that a seed costs what it cost without them.
+    options.producers = 1
+    options.group_members = min(options.group_members, 1)
+    options.properties["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = generator.choice(("100", "500"))
 
 
 def _options(seed: int, generator: random.Random, profile: str, duration_s: float | None) -> Options:

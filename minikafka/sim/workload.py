@@ -20,6 +20,8 @@ from minikafka.sim.history import History, Write
 from minikafka.sim.loop import ProcessLoop
 from minikafka.sim.network import SimNetwork
 from minikafka.sim.node import WALL_MS
+from minikafka.sim.transactors import TOPIC as TRANSFERS
+from minikafka.sim.transactors import Transactors
 
 if TYPE_CHECKING:
     from minikafka.sim.world import World
@@ -81,6 +83,7 @@ class Workload:
     def __init__(self, world: World) -> None:
         self.world = world
         self.history = History(world)
+        self.transactors = Transactors(world, self)
         self.is_over = False
         self.clients: list[Client] = []
         self.consumed = 0
@@ -107,14 +110,15 @@ class Workload:
         """An administrator's process only lends its place on the network."""
 
     async def prepare(self) -> None:
-        """Create the topic."""
+        """Create the topics."""
         options = self.world.options
         self._admin.boot()
         configs = {"min.insync.replicas": str(min(options.min_isr, options.replication_factor)), **options.topic}
         async with self.admin() as admin:
-            await admin.create_topic(
-                TOPIC, partitions=options.partitions, replication_factor=options.replication_factor, configs=configs
-            )
+            for name in (TOPIC, TRANSFERS) if options.transactors else (TOPIC,):
+                await admin.create_topic(
+                    name, partitions=options.partitions, replication_factor=options.replication_factor, configs=configs
+                )
 
     def admin(self, timeout_ms: int = 10_000) -> Maintenance:
         """An administrator; use it on the world's own loop."""
@@ -125,7 +129,8 @@ class Workload:
         """Begin the load."""
         options = self.world.options
         mains = [("producer", self._produce, options.producers), ("reader", self._read, options.readers),
-                 ("member", self._join, options.group_members)]  # fmt: skip
+                 ("member", self._join, options.group_members), ("transactor", self.transactors.write, options.transactors),
+                 ("committed", self.transactors.read, options.committed_readers)]  # fmt: skip
         for name, main, count in mains:
             for number in range(count):
                 client = Client(self.world, f"{name}-{number}", main)
@@ -266,7 +271,7 @@ class Workload:
         """After everything healed: every pending write is settled, each partition takes a new one, everything is read again."""
         world = self.world
         self.is_over = True
-        while self.history.pending(self._living()):
+        while self.history.pending(self._living()) or self.transactors.is_pending(self._living()):
             await asyncio.sleep(0.1)
         self._last.boot()
         await asyncio.sleep(0)
@@ -324,7 +329,10 @@ class Workload:
             history.group_offsets = {key[1]: offset for key, offset in (await group.committed(keys)).items()}
             history.group_asked = (asked, history.clock)
             await group.close()
+        if self.world.options.transactors:
+            await self.transactors.finish(client)
 
     def judge(self) -> None:
         """Compare the history with the logs."""
         self.history.judge()
+        self.transactors.judge()

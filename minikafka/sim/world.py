@@ -66,6 +66,8 @@ class Outcome:
     frames: int = 0
     acknowledged: int = 0
     consumed: int = 0
+    #: How transactions came out, as their clients know it.
+    transactions: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
     states: set[int] = field(default_factory=set)
     story: str = ""
@@ -250,6 +252,7 @@ class World:
         outcome.real_s = time.process_time() - began
         outcome.steps, outcome.frames = self.scheduler.steps, self.fabric.frames
         outcome.acknowledged, outcome.consumed = self.workload.acknowledged, self.workload.consumed
+        outcome.transactions = self.workload.transactors.outcomes
         outcome.injected = self.chaos.injected
         outcome.states = self.invariants.states
         if self.violation is not None:

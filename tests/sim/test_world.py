@@ -37,7 +37,8 @@ def digests(hash_seed: str, seeds: list[str]) -> str:
 
 
 def test_the_same_seed_is_the_same_run_under_every_hash_seed() -> None:
-    seeds = ["3", "4", "8", "17"]
+    seeds = ["1", "3", "4", "8"]
+    assert [draw(int(seed))[0].transactors > 0 for seed in seeds] == [True, False, True, False]
     first = digests("1", seeds)
     assert first == digests("2", seeds)
     assert len(first.splitlines()) == len(seeds) and "None" in first

@@ -248,12 +248,16 @@ class FetchHandlers:
             if not parked.is_done:
                 parked.expire()
         fetch = _Fetch(self, context, request, fetch_context, wants)
+        completions = self.replicas.produces.completions
         gathered = fetch.read()
         if request.max_wait_ms <= 0 or gathered < 0 or gathered >= request.min_bytes or not fetch.reads:
             fetch.respond()
             return None
         if session is not None:
             session.parked = fetch
+        # What a follower's offsets let complete may have written, as a coordinator does, to a partition that had been read before.
+        if self.replicas.produces.completions != completions and fetch.try_complete():
+            return None
         self.replicas.park(self.replicas.fetches, fetch, fetch.keys, request.max_wait_ms)
         return None
 

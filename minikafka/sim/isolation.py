@@ -1,0 +1,183 @@
+"""S17, seen from the logs: what the committed batches say of transactions, against markers, last stable offsets, indexes of aborted
+transactions and the state of the coordinators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minikafka.sim.replicas import Batch, from_offset, inode_of, segments_of
+from wire.batch import iterate_batches
+from wire.records.frame import decode_transaction_key, decode_transaction_value
+
+if TYPE_CHECKING:
+    from minikafka.sim.invariants import Invariants
+    from minikafka.sim.node import SimNode
+
+Key = tuple[bytes, int]
+STATE_TOPIC = "__transaction_state"
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+#: In a marker's batch: behind the header come the record's length, attributes, two deltas and the key's length, each one byte, and the
+#: key's version.
+_MARKER_TYPE_AT = 68
+_PREPARED = {2: True, 3: False}
+
+
+class Isolation:
+    """Transactions as the committed batches tell of them. A marker has the epoch after its transaction's: all are of version 2."""
+
+    def __init__(self, invariants: Invariants) -> None:
+        self._invariants = invariants
+        self._world = invariants.world
+        #: By log: producer id -> (epoch, first offset) of its open transaction.
+        self.open: dict[Key, dict[int, tuple[int, int]]] = {}
+        #: By log: (producer id, first offset, offset of the marker) of what was aborted.
+        self.aborted: dict[Key, set[tuple[int, int, int]]] = {}
+        #: By log: (producer id, epoch of the marker) -> whether it commits.
+        self.markers: dict[Key, dict[tuple[int, int], bool]] = {}
+        self._outcomes: dict[tuple[int, int], bool] = {}
+        self._epochs: dict[tuple[Key, int], int] = {}
+        self._found_ends: dict[tuple[int, str], int] = {}
+
+    def committed(self, node: SimNode, log: Any, key: Key, batch: Batch) -> None:
+        """A batch below a high watermark: one transaction a producer and log, ended by its own marker, by the same one everywhere."""
+        if not batch.attributes & _TRANSACTIONAL:
+            return
+        fail, producer_id, epoch = self._world.violate, batch.producer_id, batch.producer_epoch
+        where = f"{node} {log.name}: producer {producer_id}"
+        opened = self.open.setdefault(key, {})
+        known = opened.get(producer_id)
+        if not batch.attributes & _CONTROL:
+            if known is None:
+                after = self._epochs.get((key, producer_id), -1)
+                if epoch < after:
+                    fail("S17", f"{where} begins in epoch {epoch} at {batch.base}, after the marker of epoch {after}")
+                opened[producer_id] = (epoch, batch.base)
+            elif known[0] != epoch:
+                fail("S17", f"{where} writes at {batch.base} in epoch {epoch}, that of epoch {known[0]} is open since {known[1]}")
+            return
+        commits = _commits(node, log.directory, batch)
+        if self._outcomes.setdefault((producer_id, epoch), commits) != commits:
+            fail("S17", f"{where} has a marker of epoch {epoch} at {batch.base} that {_word(commits)}, and another that does not")
+        self.markers.setdefault(key, {})[producer_id, epoch] = commits
+        self._epochs[key, producer_id] = epoch
+        if known is not None:
+            del opened[producer_id]
+            if known[0] != epoch - 1:
+                fail("S17", f"{where} has a marker of epoch {epoch} at {batch.base}, its transaction is of epoch {known[0]}")
+            if not commits:
+                self.aborted.setdefault(key, set()).add((producer_id, known[1], batch.base))
+
+    def loaded(self, node: SimNode, log: Any) -> None:
+        """A log as it was found at the start of its broker, which keeps no memory then of what had ended and was not replicated."""
+        self._found_ends[node.node_id, log.directory] = log.log_end_offset
+
+    def check_stable(self, node: SimNode, log: Any, key: Key) -> None:
+        """Readers of what is committed do not get beyond a transaction that is open. One that this replica knows to have ended, from a
+        snapshot of its producers, does not hold them up, in Kafka neither: a marker follows its decision, and that is never taken back."""
+        for producer_id, (_, start) in self.open.get(key, {}).items():
+            if log.last_stable_offset <= start or node.partition(log.topic, log.partition) is None:
+                continue
+            end = self._found_ends.get((node.node_id, log.directory), 0)
+            held = from_offset(node.disk, log.directory, start)
+            if not any(b.attributes & _CONTROL and b.producer_id == producer_id and b.last < end for b in held):
+                self._world.violate(
+                    "S17", f"{node} {log.name}: the last stable offset is {log.last_stable_offset}, a transaction is open since {start}"
+                )
+
+    # -- at rest ---------------------------------------------------------------------------------------------------
+
+    def unrest(self) -> tuple[str, str] | None:
+        """No transaction is left open: not in a log, and not with its coordinator."""
+        image, world = self._invariants.image, self._world
+        for topic in image.topics_by_id.values():
+            for index, registration in topic.partitions.items():
+                node = world.nodes.get(registration.leader)
+                partition = None if node is None else node.partition(topic.name, index)
+                if partition is None:
+                    continue
+                log = partition.log
+                if log.last_stable_offset < log.high_watermark:
+                    opened = log.producer_state.open_transactions()
+                    return "S17", f"{topic.name}-{index}: the last stable offset is {log.last_stable_offset}, open are {opened}"
+        for node, _, shard in self._shards():
+            for found in [] if shard is None else shard.transactions:
+                pending = shard.pending_state(found.transactional_id)
+                if not found.state.is_over or pending is not None:
+                    return "S17", f"{node}: {found.transactional_id} is {found.state.label}, {pending} is being entered"
+        return None
+
+    def _shards(self) -> list[tuple[SimNode, int, Any]]:
+        topic = self._invariants.image.topics_by_name.get(STATE_TOPIC)
+        found = []
+        for index, registration in sorted(topic.partitions.items()) if topic is not None else ():
+            node = self._world.nodes.get(registration.leader)
+            broker = None if node is None or node.node is None else node.node.broker
+            if node is not None and broker is not None:
+                found.append((node, index, broker.transactions._shards.get(index)))
+        return found
+
+    def at_rest(self) -> None:
+        """Indexes of aborted transactions on every replica, and what the coordinators decided against the markers."""
+        image, world = self._invariants.image, self._world
+        if world.options.transactors == 0:
+            return
+        marked: dict[tuple[str, int], dict[tuple[int, int], bool]] = {}
+        for topic in image.topics_by_id.values():
+            if self._invariants.is_compacted(topic.name):
+                continue
+            for index, registration in topic.partitions.items():
+                key = (topic.topic_id, index)
+                marked[topic.name, index] = self.markers.get(key, {})
+                for node_id in registration.replicas:
+                    self._check_index(world.nodes[node_id], topic.name, index, self.aborted.get(key, set()))
+        decisions = self._decisions()
+        for (producer_id, epoch), (commits, partitions) in decisions.items():
+            for name in partitions:
+                found = marked.get(name)
+                if found is not None and found.get((producer_id, epoch)) is not commits:
+                    world.violate(
+                        "S17", f"the coordinator {_word(commits)} epoch {epoch} of producer {producer_id}, and {name[0]}-{name[1]} has"
+                               f" {'no marker' if (producer_id, epoch) not in found else 'the other marker'}"
+                    )  # fmt: skip
+        if not self._invariants.is_compacted(STATE_TOPIC):
+            for name, found in marked.items():
+                for producer_id, epoch in found.keys() - decisions.keys():
+                    world.violate("S17", f"{name[0]}-{name[1]} has a marker of producer {producer_id}, epoch {epoch}, that nobody decided")
+        for node, index, shard in self._shards():
+            if shard is None:
+                world.violate("S17", f"{node} leads {STATE_TOPIC}-{index} and has not loaded it")
+
+    def _check_index(self, node: SimNode, name: str, index: int, expected: set[tuple[int, int, int]]) -> None:
+        log = node.partition(name, index).log
+        with node.disk.healthy():
+            entries = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+        found = sorted(entry[:3] for entry in entries)
+        if found != sorted(expected):
+            self._world.violate("S17", f"{node} {name}-{index}: the index of aborted transactions has {found}, the log {sorted(expected)}")
+
+    def _decisions(self) -> dict[tuple[int, int], tuple[bool, list[tuple[str, int]]]]:
+        """What the coordinators wrote: (producer id, epoch) -> whether it commits, and the partitions."""
+        decisions: dict[tuple[int, int], tuple[bool, list[tuple[str, int]]]] = {}
+        for node, index, _ in self._shards():
+            for _, inode in segments_of(node.disk, f"/data/{STATE_TOPIC}-{index}"):
+                for batch in iterate_batches(memoryview(bytes(inode.data))):
+                    for record in () if batch.is_control else batch.records():
+                        key = decode_transaction_key(bytes(record.key or b""))
+                        value = None if key is None or record.value is None else decode_transaction_value(key, bytes(record.value))
+                        commits = None if value is None else _PREPARED.get(value.transaction_status)
+                        if commits is None:
+                            continue
+                        topics = value.transaction_partitions or ()
+                        partitions = [(topic.topic, number) for topic in topics for number in topic.partition_ids]
+                        decisions[value.producer_id, value.producer_epoch] = (commits, partitions)
+        return decisions
+
+
+def _commits(node: SimNode, directory: str, batch: Batch) -> bool:
+    inode = inode_of(node.disk, directory, batch)
+    at = batch.position + _MARKER_TYPE_AT
+    return int.from_bytes(inode.data[at : at + 2], "big") == 1
+
+
+def _word(commits: bool) -> str:
+    return "commits" if commits else "aborts"
