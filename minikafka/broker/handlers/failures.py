@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from minikafka.broker.handlers.failures_data import BUILDERS
 from wire.errors import ApiError, ErrorCode
 from wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -144,4 +145,5 @@ _BUILDERS: dict[type, Any] = {
     AlterClientQuotasRequest: _alter_quotas,
     AlterUserScramCredentialsRequest: _alter_users,
     DescribeTopicPartitionsRequest: _describe_partitions,
+    **BUILDERS,
 }

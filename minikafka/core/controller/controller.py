@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from minikafka.core.controller.acls import AclControl
 from minikafka.core.controller.brokers import BrokerControl
 from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, ConfigRules, ControllerConfig, RandomSource
 from minikafka.core.controller.configs import ConfigControl
@@ -35,8 +36,10 @@ from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from wire.messages.broker_registration import BrokerRegistrationRequest
 from wire.messages.controller_registration import ControllerRegistrationRequest
+from wire.messages.create_acls import CreateAclsRequest
 from wire.messages.create_partitions import CreatePartitionsRequest
 from wire.messages.create_topics import CreateTopicsRequest
+from wire.messages.delete_acls import DeleteAclsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest
 from wire.messages.elect_leaders import ElectLeadersRequest
 from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -78,6 +81,7 @@ class Controller:
         self.features = FeatureControl(config, self.state)
         self.quotas = QuotaControl(self.state)
         self.scram = ScramControl(self.state)
+        self.acls = AclControl(self.state, random)
         self.reassignments = ReassignmentControl(self.state, self.partitions)
         self.brokers.activate(now_ms, predecessor)
         self._balance_ms: int | None = None
@@ -104,6 +108,8 @@ class Controller:
             UpdateFeaturesRequest: lambda request, version, now: self.features.update(request, version),
             AlterClientQuotasRequest: lambda request, version, now: self.quotas.alter(request),
             AlterUserScramCredentialsRequest: lambda request, version, now: self.scram.alter(request),
+            CreateAclsRequest: lambda request, version, now: self.acls.create(request),
+            DeleteAclsRequest: lambda request, version, now: self.acls.delete(request),
             AlterPartitionReassignmentsRequest: lambda request, version, now: self.reassignments.alter(request),
             ListPartitionReassignmentsRequest: lambda request, version, now: self.reassignments.list(request),
         }

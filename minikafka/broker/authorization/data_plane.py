@@ -1,0 +1,115 @@
+"""Authorization of Fetch and of the short ways of Produce and Fetch, where a question for each request would cost too much.
+
+A short way serves requests whose bytes it has seen before. With an authorizer it learns only from requests that their principal may make,
+and forgets what it has learned when an ACL changes: what is asked for next takes the ordinary way, past its guard, and is learned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.authorization.topics import topic_name
+from minikafka.broker.authorization.transactions import split_produce
+from minikafka.broker.handlers.fetch_read import FetchWants, PartitionRead, PartitionReader
+from minikafka.broker.handlers.lane import Lane
+from minikafka.core.authorizer.acl import Operation, ResourceType
+from wire.errors import ApiError, ErrorCode
+from wire.messages.fetch import FetchRequest
+from wire.messages.produce import ProduceRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.authorization.authority import Authority
+    from minikafka.broker.handlers.fetch import FetchHandlers
+    from minikafka.core.fetch_session import FetchPartition
+    from minikafka.core.metadata.image import MetadataImage
+    from minikafka.net.network import Connection
+
+Permits = Callable[["Authority", "Asker", Any], bool]
+
+
+class Asker:
+    """Who sends the requests of one connection, and which one is looked at."""
+
+    __slots__ = ("api_key", "api_version", "client_host", "principal")
+
+    def __init__(self, connection: Connection, api_key: int) -> None:
+        self.principal = connection.principal
+        self.client_host = connection.peer_host
+        self.api_key = api_key
+        self.api_version = 0
+
+
+class GuardedLane:
+    """The short way of one API on one connection, behind its guard."""
+
+    __slots__ = ("_authority", "_connection", "_generation", "_lane", "_permits", "_serve")
+
+    def __init__(self, authority: Authority, lane: Lane, permits: Permits) -> None:
+        self._authority = authority
+        self._lane = lane
+        self._serve: Callable[[Connection, memoryview], bool] = lane.serve  # type: ignore[attr-defined]
+        self._permits = permits
+        self._connection: Connection | None = None
+        self._generation = -1
+        lane.permits = self._may_learn
+
+    def serve(self, connection: Connection, frame: memoryview) -> bool:
+        """As the lane's, for what is permitted."""
+        if self._generation != self._authority.acls.generation:
+            self._lane.forget()
+            self._generation = self._authority.acls.generation
+        self._connection = connection
+        return self._serve(connection, frame)
+
+    def _may_learn(self, version: int, request: Any) -> bool:
+        assert self._connection is not None
+        asker = Asker(self._connection, request.API_KEY)
+        asker.api_version = version
+        try:
+            return self._permits(self._authority, asker, request)
+        except ApiError:
+            return False
+
+
+def may_produce(authority: Authority, asker: Asker, request: ProduceRequest) -> bool:
+    """Whether all of a Produce may be written. The lane itself lets no transactional batch through that names no transactional id."""
+    name = request.transactional_id
+    if name is not None and not authority.allows(asker, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name, log=False):
+        return False
+    return not split_produce(authority, asker, request, log=False)[1]
+
+
+def may_fetch(authority: Authority, asker: Asker, request: FetchRequest) -> bool:
+    """Whether all of a consumer's Fetch may be read."""
+    image = authority.image
+    names = {topic_name(image, topic.topic, topic.topic_id) for topic in request.topics}
+    return all(
+        name is not None and authority.allows(asker, Operation.READ, ResourceType.TOPIC, name, log=False) for name in names
+    )
+
+
+class GuardedReader(PartitionReader):
+    """Reads only what the fetch's principal may read."""
+
+    def read(
+        self, wanted: FetchPartition, wants: FetchWants, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
+    ) -> PartitionRead:
+        """Read one partition; never raises for what the peer asked."""
+        if wants.is_denied is not None and wants.is_denied(wanted.topic):
+            return PartitionRead(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return super().read(wanted, wants, bytes_max, at_least_one, now_ms, image)
+
+
+def guard_fetch(authority: Authority, handlers: FetchHandlers, reader: PartitionReader) -> None:
+    """CLUSTER_ACTION for followers (CVE-2018-1288), READ of each topic for consumers: of every partition of the session, at each fetch."""
+
+    def judge(context: Any, wants: FetchWants) -> None:
+        if not wants.is_follower:
+            # A topic without a name is one that does not exist.
+            wants.is_denied = lambda topic: bool(topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
+        elif not authority.may_on_cluster(context, Operation.CLUSTER_ACTION):
+            wants.is_denied = lambda topic: True
+
+    handlers.reader = reader
+    handlers.judge = judge

@@ -1,0 +1,200 @@
+"""ACLs and filters over them, by Kafka's names and numbers (org.apache.kafka.common.acl and .resource; KIP-11, KIP-290)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+
+from wire.records.metadata_records import AccessControlEntryRecord
+
+WILDCARD = "*"
+#: The one name of the resource type CLUSTER.
+CLUSTER_NAME = "kafka-cluster"
+WILDCARD_PRINCIPAL = "User:*"
+Kind = TypeVar("Kind", bound="_Named")
+
+
+class _Named(IntEnum):
+    """A number of the protocol whose label is written as Kafka's tools write it."""
+
+    @property
+    def label(self) -> str:
+        """TransactionalId for TRANSACTIONAL_ID."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+    @classmethod
+    def of(cls: type[Kind], number: int) -> Kind:
+        """The member; UNKNOWN for a number without one."""
+        try:
+            return cls(number)
+        except ValueError:
+            return cls(0)
+
+    @classmethod
+    def parse(cls: type[Kind], text: str) -> Kind:
+        """By name or label, whatever the case. Raises ValueError."""
+        wanted = text.strip().replace("_", "").replace("-", "").lower()
+        for member in cls:
+            if member.name.replace("_", "").lower() == wanted and member:
+                return member
+        raise ValueError(f"{text!r}: must be one of {', '.join(member.label for member in cls if member)}")
+
+
+class ResourceType(_Named):
+    """What an ACL is about."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(_Named):
+    """How an ACL's name stands for names of resources; ANY and MATCH are for filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(_Named):
+    """What is to be done."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(_Named):
+    """Whether an ACL grants or forbids."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+_O = Operation
+#: Operations that mean something for a resource, and are told when a client asks which it may do (AclEntry.supportedOperations).
+OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        _O.READ, _O.WRITE, _O.CREATE, _O.DELETE, _O.ALTER, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (_O.READ, _O.DELETE, _O.DESCRIBE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    ResourceType.CLUSTER: (
+        _O.CREATE, _O.ALTER, _O.DESCRIBE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE,
+    ),
+    ResourceType.TRANSACTIONAL_ID: (_O.WRITE, _O.DESCRIBE, _O.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (_O.DESCRIBE,),
+    ResourceType.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
+}  # fmt: skip
+
+
+def operation_bits(operations: tuple[Operation, ...] | list[Operation]) -> int:
+    """Operations as the 32 bits of the fields ...AuthorizedOperations."""
+    return sum(1 << operation for operation in operations)
+
+
+class Acl(NamedTuple):
+    """One access control entry: `principal` may, or may not, do `operation` from `host` on what the pattern stands for."""
+
+    resource_type: ResourceType
+    resource_name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    @classmethod
+    def of_record(cls, record: AccessControlEntryRecord) -> Acl:
+        """The entry of a metadata record."""
+        return cls(
+            ResourceType.of(record.resource_type),
+            record.resource_name,
+            PatternType.of(record.pattern_type),
+            record.principal,
+            record.host,
+            Operation.of(record.operation),
+            Permission.of(record.permission_type),
+        )
+
+    def to_record(self, acl_id: bytes) -> AccessControlEntryRecord:
+        """The metadata record that says this under an id of 16 bytes."""
+        return AccessControlEntryRecord(
+            id=acl_id,
+            resource_type=self.resource_type,
+            resource_name=self.resource_name,
+            pattern_type=self.pattern_type,
+            principal=self.principal,
+            host=self.host,
+            operation=self.operation,
+            permission_type=self.permission,
+        )
+
+    def __str__(self) -> str:
+        verb = "ALLOW" if self.permission is Permission.ALLOW else "DENY"
+        return (
+            f"{verb} {self.operation.label} on {self.resource_type.label} {self.pattern_type.name} {self.resource_name!r} "
+            f"for {self.principal} from {self.host}"
+        )
+
+
+class AclFilter(NamedTuple):
+    """Which ACLs are meant; None and ANY leave a part open (ResourcePatternFilter, AccessControlEntryFilter)."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource_name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether some part is a number that the protocol does not know."""
+        return not (self.resource_type and self.pattern_type and self.operation and self.permission)
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether the ACL is meant. With MATCH: whether it has a say about the resource `resource_name`."""
+        if self.resource_type not in (ResourceType.ANY, acl.resource_type):
+            return False
+        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
+            return False
+        return (
+            self._matches_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (Operation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    def _matches_name(self, acl: Acl) -> bool:
+        wanted, name = self.resource_name, acl.resource_name
+        if wanted is None:
+            return True
+        if self.pattern_type is not PatternType.MATCH:
+            return wanted == name
+        if acl.pattern_type is PatternType.PREFIXED:
+            return wanted.startswith(name)
+        return name in (wanted, WILDCARD)

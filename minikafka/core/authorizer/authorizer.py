@@ -1,0 +1,206 @@
+"""The decision whether a principal may do something, after Apache Kafka's StandardAuthorizer.
+
+Super users may do everything. Otherwise a matching DENY decides, then a matching ALLOW; a resource that some ACL is about is closed to all
+others, and about one without any ACL `allow.everyone.if.no.acl.found` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from minikafka.core.authorizer.acl import (
+    OPERATIONS,
+    WILDCARD,
+    WILDCARD_PRINCIPAL,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from wire.records.metadata_records import AccessControlEntryRecord
+
+#: What an ALLOW for another operation grants as well. A DENY forbids nothing but what it names.
+_GRANTED_BY: Mapping[Operation, frozenset[Operation]] = {
+    Operation.DESCRIBE: frozenset({Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
+    Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
+}
+DECISIONS_KEPT = 10_000
+#: A name that no resource has, to ask about a principal's standing whatever the resource (Authorizer.authorizeByResourceType).
+_NO_RESOURCE = "hardcode"
+
+
+class Decision(NamedTuple):
+    """Whether something may be done, and why: the ACL that decided, or a rule in words."""
+
+    is_allowed: bool
+    acl: Acl | None
+    rule: str
+
+
+_SUPER_USER = Decision(True, None, "a super user")
+_CLOSED = Decision(False, None, "no ACL allows it")
+_OPEN_BY_DEFAULT = Decision(True, None, "no ACL is about the resource (allow.everyone.if.no.acl.found)")
+
+
+class AclAuthorizer:
+    """Holds the ACLs, and decides. What was decided is remembered until an ACL changes; `generation` counts these changes.
+
+    Invariant: a decision is one of the ACLs that `replace` was last given.
+    """
+
+    def __init__(self, super_users: Iterable[str] = (), *, allow_everyone: bool = False) -> None:
+        self.super_users = frozenset(super_users)
+        self.generation = 0
+        self._without_acl = _OPEN_BY_DEFAULT if allow_everyone else _CLOSED
+        self._acls: dict[bytes, Acl] = {}
+        #: Type -> name of a literal pattern -> ACLs; WILDCARD is a name like any other.
+        self._literal: dict[ResourceType, dict[str, dict[bytes, Acl]]] = {}
+        self._prefixed: dict[ResourceType, dict[str, dict[bytes, Acl]]] = {}
+        self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
+        self._decided: dict[tuple[str, str, Operation, ResourceType, str], Decision] = {}
+        self._decided_by_type: dict[tuple[str, str, Operation, ResourceType], bool] = {}
+
+    @property
+    def acls(self) -> Iterator[Acl]:
+        """Every ACL, in the order in which they were created."""
+        return iter(self._acls.values())
+
+    @property
+    def count(self) -> int:
+        """How many ACLs there are."""
+        return len(self._acls)
+
+    def replace(self, records: Mapping[bytes, AccessControlEntryRecord]) -> None:
+        """Take over the ACLs of an image, by id."""
+        gone = [acl_id for acl_id in self._acls if acl_id not in records]
+        new = [record for acl_id, record in records.items() if acl_id not in self._acls]
+        if not gone and not new:
+            return
+        for acl_id in gone:
+            self._remove(acl_id)
+        for record in new:
+            self._add(record.id, Acl.of_record(record))
+        self.generation += 1
+        self._decided.clear()
+        self._decided_by_type.clear()
+
+    def _table_of(self, acl: Acl) -> dict[str, dict[bytes, Acl]]:
+        tables = self._prefixed if acl.pattern_type is PatternType.PREFIXED else self._literal
+        return tables.setdefault(acl.resource_type, {})
+
+    def _add(self, acl_id: bytes, acl: Acl) -> None:
+        self._acls[acl_id] = acl
+        table = self._table_of(acl)
+        if acl.resource_name not in table:
+            table[acl.resource_name] = {}
+            self._count_prefixes(acl)
+        table[acl.resource_name][acl_id] = acl
+
+    def _remove(self, acl_id: bytes) -> None:
+        acl = self._acls.pop(acl_id)
+        table = self._table_of(acl)
+        del table[acl.resource_name][acl_id]
+        if not table[acl.resource_name]:
+            del table[acl.resource_name]
+            self._count_prefixes(acl)
+
+    def _count_prefixes(self, acl: Acl) -> None:
+        if acl.pattern_type is PatternType.PREFIXED:
+            kind = acl.resource_type
+            self._prefix_lengths[kind] = tuple(sorted({len(prefix) for prefix in self._prefixed[kind]}))
+
+    # -- decisions -------------------------------------------------------------------------------------------------
+
+    def decide(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> Decision:
+        """Whether `principal` ("User:alice") may do it from `host` (an address as it is written)."""
+        key = (principal, host, operation, resource_type, name)
+        decision = self._decided.get(key)
+        if decision is None:
+            decision = self._decide(principal, host, operation, resource_type, name)
+            if len(self._decided) >= DECISIONS_KEPT:
+                self._decided.clear()
+            self._decided[key] = decision
+        return decision
+
+    def _decide(self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str) -> Decision:
+        if principal in self.super_users:
+            return _SUPER_USER
+        allow: Acl | None = None
+        about_it = False
+        for acl in self._about(resource_type, name):
+            about_it = True
+            if applies(acl, principal, host, operation):
+                if acl.permission is Permission.DENY:
+                    return Decision(False, acl, "")
+                allow = acl
+        if allow is not None:
+            return Decision(True, allow, "")
+        return _CLOSED if about_it else self._without_acl
+
+    def _about(self, resource_type: ResourceType, name: str) -> Iterator[Acl]:
+        """The ACLs whose pattern stands for the resource."""
+        literal = self._literal.get(resource_type)
+        if literal:
+            yield from literal.get(name, {}).values()
+            if name != WILDCARD:
+                yield from literal.get(WILDCARD, {}).values()
+        prefixed = self._prefixed.get(resource_type)
+        if prefixed:
+            for length in self._prefix_lengths[resource_type]:
+                if length > len(name):
+                    break
+                yield from prefixed.get(name[:length], {}).values()
+
+    def allows_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there is any resource of the type on which the principal may do it, existing or not (KIP-679)."""
+        key = (principal, host, operation, resource_type)
+        found = self._decided_by_type.get(key)
+        if found is None:
+            if len(self._decided_by_type) >= DECISIONS_KEPT:
+                self._decided_by_type.clear()
+            found = self._decided_by_type[key] = self._allows_some(principal, host, operation, resource_type)
+        return found
+
+    def _allows_some(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> bool:
+        if self.decide(principal, host, operation, resource_type, _NO_RESOURCE).is_allowed:
+            return True
+        denied: set[tuple[PatternType, str]] = set()
+        allowed: list[tuple[PatternType, str]] = []
+        for acl in self._acls.values():
+            if acl.resource_type is resource_type and applies(acl, principal, host, operation, by_implication=False):
+                pattern = (acl.pattern_type, acl.resource_name)
+                if acl.permission is Permission.DENY:
+                    denied.add(pattern)
+                else:
+                    allowed.append(pattern)
+        if (PatternType.LITERAL, WILDCARD) in denied:
+            return False
+        return any(
+            pattern == (PatternType.LITERAL, WILDCARD)
+            or not (pattern in denied or any((PatternType.PREFIXED, pattern[1][:end]) in denied for end in range(1, len(pattern[1]) + 1)))
+            for pattern in allowed
+        )
+
+    def operations(self, principal: str, host: str, resource_type: ResourceType, name: str) -> list[Operation]:
+        """What of the operations of its type the principal may do on a resource."""
+        return [
+            operation
+            for operation in OPERATIONS[resource_type]
+            if self.decide(principal, host, operation, resource_type, name).is_allowed
+        ]
+
+    def select(self, wanted: AclFilter) -> Iterator[Acl]:
+        """The ACLs that a filter means."""
+        return (acl for acl in self._acls.values() if wanted.matches(acl))
+
+
+def applies(acl: Acl, principal: str, host: str, operation: Operation, *, by_implication: bool = True) -> bool:
+    """Whether an ACL has something to say about who does what from where, whatever the resource."""
+    if acl.principal not in (principal, WILDCARD_PRINCIPAL) or acl.host not in (host, WILDCARD):
+        return False
+    if acl.operation in (operation, Operation.ALL):
+        return True
+    return by_implication and acl.permission is Permission.ALLOW and acl.operation in _GRANTED_BY.get(operation, ())

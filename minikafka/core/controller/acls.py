@@ -1,0 +1,132 @@
+"""ACLs as records: which may be created, which a filter takes away. Rules: Apache Kafka's AclApis and AclControlManager."""
+
+from __future__ import annotations
+
+from minikafka.core.authorizer.acl import CLUSTER_NAME, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, RandomSource
+from minikafka.core.controller.state import ControllerState, Result
+from minikafka.core.controller.topics import random_uuid
+from wire.errors import ApiError, ErrorCode
+from wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from wire.records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+
+
+class AclControl:
+    """Decides about ACLs, not about who may change them."""
+
+    def __init__(self, state: ControllerState, random: RandomSource) -> None:
+        self._state = state
+        self._random = random
+
+    def create(self, request: CreateAclsRequest) -> Result:
+        """CreateAcls: each on its own; one that there is already is a success and no record."""
+        known = {Acl.of_record(record) for record in self._state.image.acls.values()}
+        results: list[CreateAclsResponse.AclCreationResult] = []
+        records: list[AccessControlEntryRecord] = []
+        for creation in request.creations:
+            result = CreateAclsResponse.AclCreationResult()
+            results.append(result)
+            acl = _acl_of(creation)
+            fault = fault_of(acl)
+            if fault is not None:
+                result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, fault
+            elif acl not in known:
+                known.add(acl)
+                records.append(acl.to_record(self._new_id(records)))
+        if len(records) > RECORDS_PER_REQUEST_MAX:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+        return Result(CreateAclsResponse(results=results), records)
+
+    def _new_id(self, records: list[AccessControlEntryRecord]) -> bytes:
+        while True:
+            acl_id = random_uuid(self._random)
+            if acl_id not in self._state.image.acls and all(record.id != acl_id for record in records):
+                return acl_id
+
+    def delete(self, request: DeleteAclsRequest) -> Result:
+        """DeleteAcls: what each filter means is told, and removed once."""
+        acls = {acl_id: Acl.of_record(record) for acl_id, record in self._state.image.acls.items()}
+        results = []
+        doomed: dict[bytes, None] = {}
+        for wanted in request.filters:
+            result = DeleteAclsResponse.DeleteAclsFilterResult()
+            results.append(result)
+            acl_filter = filter_of(wanted)
+            fault = filter_fault_of(acl_filter)
+            if fault is not None:
+                result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, fault
+                continue
+            for acl_id, acl in acls.items():
+                if acl_filter.matches(acl):
+                    doomed[acl_id] = None
+                    result.matching_acls.append(
+                        DeleteAclsResponse.DeleteAclsMatchingAcl(
+                            resource_type=acl.resource_type,
+                            resource_name=acl.resource_name,
+                            pattern_type=acl.pattern_type,
+                            principal=acl.principal,
+                            host=acl.host,
+                            operation=acl.operation,
+                            permission_type=acl.permission,
+                        )
+                    )
+        if len(doomed) > RECORDS_PER_REQUEST_MAX:
+            text = f"Cannot remove more than {RECORDS_PER_REQUEST_MAX} acls in a single delete operation."
+            raise ApiError(ErrorCode.POLICY_VIOLATION, text)
+        return Result(DeleteAclsResponse(filter_results=results), [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in doomed])
+
+
+def _acl_of(creation: CreateAclsRequest.AclCreation) -> Acl:
+    return Acl(
+        ResourceType.of(creation.resource_type),
+        creation.resource_name,
+        PatternType.of(creation.resource_pattern_type),
+        creation.principal,
+        creation.host,
+        Operation.of(creation.operation),
+        Permission.of(creation.permission_type),
+    )
+
+
+def fault_of(acl: Acl) -> str | None:
+    """What keeps an ACL from being created, or None."""
+    if acl.resource_type is ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    if not acl.resource_name:
+        return "Invalid empty resource name"
+    if acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
+        return f"Invalid resourceType {acl.resource_type.name}"
+    if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        return f"Invalid patternType {acl.pattern_type.name}"
+    if acl.operation in (Operation.UNKNOWN, Operation.ANY):
+        return f"Invalid operation {acl.operation.name}"
+    if acl.permission not in (Permission.DENY, Permission.ALLOW):
+        return f"Invalid permissionType {acl.permission.name}"
+    if ":" not in acl.principal:
+        return (
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type from the principal name)"
+        )
+    return None
+
+
+def filter_of(wanted: DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
+    """The filter that a request's fields describe; DescribeAclsRequest has the same."""
+    return AclFilter(
+        ResourceType.of(wanted.resource_type_filter),
+        wanted.resource_name_filter,
+        PatternType.of(wanted.pattern_type_filter),
+        wanted.principal_filter,
+        wanted.host_filter,
+        Operation.of(wanted.operation),
+        Permission.of(wanted.permission_type),
+    )
+
+
+def filter_fault_of(wanted: AclFilter) -> str | None:
+    """What is wrong with a filter, or None."""
+    if not (wanted.resource_type and wanted.pattern_type):
+        return "Unknown patternFilter."
+    if not (wanted.operation and wanted.permission):
+        return "Unknown entryFilter."
+    return None
