@@ -19,7 +19,6 @@ WITHOUT_EFFECT = [
     _known("alter.config.policy.class.name", "class", None, "Java class that may veto changes of configurations.", refusal="Java classes are not loaded, and the policy would not hold"),
     _known("alter.log.dirs.replication.quota.window.num", "int", "11", "Samples kept for the quota of moves between a broker's directories.", low=1),
     _known("alter.log.dirs.replication.quota.window.size.seconds", "int", "1", "Length of one such sample.", low=1),
-    _known("authorizer.class.name", "string", "", "Java class that decides who may do what.", refusal="there is no authorizer here, and everybody would be let in"),
     _known("background.threads", "int", "10", "Threads for background work.", low=1, dynamic=True),
     _known("client.quota.callback.class", "class", None, "Java class that decides which quota a client falls under.", refusal="Java classes are not loaded, and quotas would not hold"),
     _known("config.providers", "list", "", "Names of Java classes that replace ${provider:key} in values.", dynamic=True, refusal="Java classes are not loaded, and values would stay unresolved"),

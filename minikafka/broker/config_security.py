@@ -1,4 +1,5 @@
-"""The broker properties of Apache Kafka 4.3 about TLS and SASL that have an effect here. Each may be set for one listener: listener.name.NAME.PROPERTY."""
+"""The broker properties of Apache Kafka 4.3 about TLS, SASL and ACLs that have an effect here. Those of SECURITY may be set for one listener:
+listener.name.NAME.PROPERTY."""
 
 from __future__ import annotations
 
@@ -8,6 +9,16 @@ from minikafka.broker.properties import Property
 def _p(name: str, kind: str, default: str | None, doc: str, **options: object) -> Property:
     return Property(name, kind, default, doc, **options)  # type: ignore[arg-type]
 
+
+#: The authorizer that there is: Kafka's own, by its name.
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+#: Who may do what; for all listeners alike.
+AUTHORIZATION = [
+    _p("allow.everyone.if.no.acl.found", "boolean", "false", "Whether everybody may do everything with a resource that no ACL is about; only with an authorizer."),
+    _p("authorizer.class.name", "string", "", "Who decides who may do what; empty = nobody, everything is allowed. Otherwise org.apache.kafka.metadata.authorizer.StandardAuthorizer, of which minikafka has its own: the ACLs of the cluster's metadata."),
+    _p("super.users", "string", "", "Principals who may do everything, separated by semicolons (User:admin;User:CN=broker); nodes of the cluster belong here. Only with an authorizer."),
+]
 
 SECURITY = [
     _p("connection.failed.authentication.delay.ms", "int", "100", "How long the answer to a failed authentication is held back; then the connection ends.", low=0),

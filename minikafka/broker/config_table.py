@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.broker.config_known import WITHOUT_EFFECT
-from minikafka.broker.config_security import SECURITY
+from minikafka.broker.config_security import AUTHORIZATION, SECURITY
 from minikafka.broker.properties import INT32_MAX, INT64_MAX, Property, PropertyTable
 
 CODECS = ("uncompressed", "none", "gzip", "snappy", "lz4", "zstd", "producer")
@@ -151,8 +151,6 @@ BROKER_PROPERTIES = PropertyTable(
         _p("metadata.max.retention.bytes", "long", "104857600", "Size of metadata log and snapshots beyond which old ones are deleted."),
         _p("metadata.max.retention.ms", "long", "604800000", "Age at which metadata segments and snapshots are deleted."),
         _p("metadata.max.idle.interval.ms", "int", "500", "How often an idle controller writes a no-op record; 0 = never.", low=0, effect="accepted"),
-        _accepted("super.users", "string", ""),
-        _accepted("allow.everyone.if.no.acl.found", "boolean", "false"),
         _p("minikafka.http.port", "int", "-1", "Port of /metrics, /healthz, /readyz and of the page /ui; 0 = any free port, -1 = none.", low=-1, high=65535),
         _p("minikafka.http.host", "string", "", "Address of that port; empty = every address."),
         _p("minikafka.audit.report.dir", "string", None, "Directory of audit reports (minikafka audit --report); the page /ui and /metrics show the newest verdict."),
@@ -161,6 +159,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("minikafka.metrics.dialects", "list", "s", "Names of metrics: s as Strimzi's rules make them, c as Confluent's, r as Strimzi's reporter; several may be written at once.", choices=("s", "c", "r")),
         _p("minikafka.log.format", "string", "console", "Lines of the log: for people, or a JSON object each.", choices=("console", "json")),
         _p("minikafka.tcp.congestion", "string", "reno", "TCP congestion control, where the kernel allows the choice; empty = the kernel's."),
+        *AUTHORIZATION,
         *SECURITY,
         *WITHOUT_EFFECT,
     ]

@@ -84,10 +84,18 @@ class RequestContext:
         self.sample: Sample | None = None
         self._ticket = connection.begin()
 
+    #: Whether a broker forwards it for somebody else.
+    is_forwarded = False
+
     @property
     def header(self) -> RequestContext:
         """api_key, api_version, correlation_id, client_id."""
         return self
+
+    @property
+    def client_host(self) -> str:
+        """The address that the request comes from."""
+        return self.connection.peer_host
 
     def respond(self, response: Response) -> None:
         """Answer the request; a second answer is dropped. An answer that cannot be encoded closes the connection."""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.handlers.failures import failure_response
 from minikafka.net.channel import UnsupportedVersion
-from wire.errors import ApiError, ErrorCode
+from wire.errors import ApiError, ErrorCode, WireError
 from wire.frame import encode_request
 from wire.header import decode_response_header
 from wire.messages.envelope import EnvelopeRequest
 from wire.registry import api
-from wire.varint import append_unsigned_varint
+from wire.varint import append_unsigned_varint, read_unsigned_varint
 
 if TYPE_CHECKING:
     from minikafka.broker.controller_channel import ControllerChannel
@@ -77,6 +77,31 @@ def principal_bytes(principal: str) -> bytes:
         data += raw
     data += b"\0\0"
     return bytes(data)
+
+
+def principal_of(data: bytes | None) -> str:
+    """The principal that an envelope names ("User:alice"). Raises ValueError for what is not a DefaultPrincipalData of version 0."""
+    if data is None:
+        raise ValueError("there is no principal")
+    try:
+        if bytes(data[:2]) != b"\0\0":
+            raise ValueError(f"principal data of version {int.from_bytes(data[:2], 'big')}")
+        texts, position = [], 2
+        for _ in range(2):
+            length, position = read_unsigned_varint(data, position)
+            end = position + length - 1
+            if length < 1 or end > len(data):
+                raise ValueError("the principal is cut short")
+            texts.append(bytes(data[position:end]).decode())
+            position = end
+    except (IndexError, UnicodeDecodeError, WireError) as error:
+        raise ValueError(f"the principal cannot be read: {error}") from error
+    return ":".join(texts)
+
+
+def host_of(address: bytes) -> str:
+    """What `address_bytes` was made of. Raises ValueError."""
+    return str(ipaddress.ip_address(bytes(address)))
 
 
 def address_bytes(host: str) -> bytes:

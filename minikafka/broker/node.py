@@ -11,12 +11,16 @@ from functools import partial
 from typing import cast
 
 from minikafka.broker.audits import AuditSchedule
+from minikafka.broker.authorization.authority import Authority
+from minikafka.broker.authorization.data_plane import guard_data_plane
+from minikafka.broker.authorization.table import ON_BROKERS, install, on_controllers
 from minikafka.broker.config import BrokerConfig, Endpoint
 from minikafka.broker.controller_channel import ControllerChannel
 from minikafka.broker.dispatch import Dispatcher
 from minikafka.broker.environment import Environment
 from minikafka.broker.format import KRAFT_VERSION, read_bootstrap
 from minikafka.broker.forwarding import Forwarder
+from minikafka.broker.handlers.acls import AclHandlers, ControllerAclHandlers
 from minikafka.broker.handlers.cluster import ClusterHandlers, ControllerClusterHandlers
 from minikafka.broker.handlers.configs import ConfigHandlers
 from minikafka.broker.handlers.controller import ControllerHandlers
@@ -48,7 +52,7 @@ from minikafka.broker.hosts.transaction import TransactionHost
 from minikafka.broker.hosts.transaction_markers import MarkerSender, MarkerWriter
 from minikafka.broker.hosts.transaction_verification import TransactionVerifier
 from minikafka.broker.local_configs import LocalConfigs
-from minikafka.broker.node_security import NodeSecurity
+from minikafka.broker.node_security import NodeSecurity, super_users
 from minikafka.broker.sasl_session import secured_session
 from minikafka.broker.timeline import Timeline
 from minikafka.broker.topic_config import log_config
@@ -137,8 +141,12 @@ class BrokerParts:
             ),
             LateSaslHandlers(),
             ScramHandlers(metadata),
+            AclHandlers(node.authority, self.forwarder),
         ):
             handlers.register(self.dispatcher)  # type: ignore[attr-defined]
+        if node.authority is not None:
+            guard_data_plane(node.authority, self.dispatcher, self.fetch)
+            install(node.authority, self.dispatcher, ON_BROKERS)
 
 
 class Node:
@@ -161,6 +169,8 @@ class Node:
         self.audits = AuditSchedule(self)
         self.controller: ControllerHost | None = None
         self.timeline = Timeline(environment.clock.wall_ms)
+        #: Who may do what; None where authorizer.class.name is not set, and everybody may do everything.
+        self.authority: Authority | None = None
         self._metadata_directory: LogDirectory | None = None
         self._controller_dispatcher: Dispatcher | None = None
         self._stopping = False
@@ -262,6 +272,14 @@ class Node:
         )
         self.metadata.subscribe(self.timeline.on_metadata)
         self.metadata.subscribe(self.security.on_metadata)
+        if config.authorizer_class_name:
+            self.authority = Authority(
+                super_users(config),
+                allow_everyone=config.allow_everyone_if_no_acl_found,
+                creates_topics=config.auto_create_topics_enable,
+                now_ms=environment.clock.now_ms,
+            )
+            self.metadata.subscribe(self.authority.on_metadata)
         if not config.is_controller:
             return
         self.controller = ControllerHost(
@@ -279,8 +297,12 @@ class Node:
         clock = environment.clock
         LateSaslHandlers().register(dispatcher)
         RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(dispatcher)
-        ControllerHandlers(self.controller).register(dispatcher)
+        handlers = ControllerHandlers(self.controller)
+        handlers.register(dispatcher)
+        ControllerAclHandlers(self.authority, handlers.handle).register(dispatcher)
         ControllerClusterHandlers(self.metadata, self.raft, self.cluster_id).register(dispatcher)
+        if self.authority is not None:
+            install(self.authority, dispatcher, on_controllers(self.controller.newest_image))
         self._controller_dispatcher = dispatcher
 
     def _bootstrap_features(self) -> Mapping[str, int] | None:

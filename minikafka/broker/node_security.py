@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.config_security import SECURITY
+from minikafka.broker.config_security import SECURITY, STANDARD_AUTHORIZER
 from minikafka.core.metadata.image import RESOURCE_BROKER
 from minikafka.net.tls import ServerTls
 from minikafka.security.client import MECHANISMS, ClientSecurity
@@ -75,7 +75,22 @@ def security_problems(config: BrokerConfig) -> list[str]:
             problems += _problems(endpoint.name, lambda rules=rules: principal_mapper(rules))  # type: ignore[misc]
     for listener, mechanism in outgoing_logins(config):
         problems += _problems(listener, lambda: login_properties(config, listener, mechanism))  # noqa: B023 - called at once
+    if config.authorizer_class_name not in ("", STANDARD_AUTHORIZER):
+        problems.append(
+            f"authorizer.class.name={config.authorizer_class_name}: Java classes are not loaded, and everybody would be let in; there is "
+            f"{STANDARD_AUTHORIZER}"
+        )
+    problems += [
+        f"super.users={principal}: a principal is a type and a name, such as User:admin; several are separated by semicolons"
+        for principal in super_users(config)
+        if not all(principal.partition(":"))
+    ]
     return problems
+
+
+def super_users(config: BrokerConfig) -> list[str]:
+    """The principals of super.users."""
+    return [principal.strip() for principal in config.super_users.split(";") if principal.strip()]
 
 
 def _problems(listener: str, attempt: Callable[[], object]) -> list[str]:

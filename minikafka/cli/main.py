@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: name -> (module, attribute, one line of help). The help is here so that `--help` imports no subcommand.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "acls": ("minikafka.cli.acls", "acls", "Add, remove and list ACLs."),
     "audit": ("minikafka.cli.audit", "audit", "Prove that the replicas in log directories agree."),
     "bench": ("minikafka.cli.bench", "bench", "Measure a running cluster."),
     "broker-api-versions": ("minikafka.cli.api_versions", "broker_api_versions", "APIs and versions that brokers serve."),

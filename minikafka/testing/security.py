@@ -22,13 +22,15 @@ class Security:
     """What a cluster's listeners speak, that of the controllers included.
 
     `protocol` is PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; `mutual`: clients must show certificates as well; `users`: name -> password,
-    among them `admin`, whom the brokers themselves log in as.
+    among them `admin`, whom the brokers themselves log in as. With `acls` there is an authorizer: `admin`, or with mutual TLS the brokers'
+    certificate, may do everything, others what ACLs allow them.
     """
 
     protocol: str = "SASL_SSL"
     mechanism: str = "PLAIN"
     mutual: bool = False
     users: Mapping[str, str] = field(default_factory=lambda: dict(USERS))
+    acls: bool = False
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -37,6 +39,8 @@ class Security:
             raise ValueError(f"mechanism={self.mechanism}: must be one of {', '.join(MECHANISMS)}")
         if self.has_sasl and ADMIN not in self.users:
             raise ValueError(f"users: there must be one called {ADMIN}, whom the brokers log in as")
+        if self.acls and not (self.has_sasl or self.mutual):
+            raise ValueError(f"acls: with {self.protocol} nobody is known; that takes SASL or mutual TLS")
 
     @classmethod
     def of(cls, given: Security | str | None) -> Security | None:
@@ -47,6 +51,11 @@ class Security:
         if name in ("MTLS", "SSL"):
             return cls("SSL", mutual=name == "MTLS")
         return cls.of(cls(name))
+
+    @property
+    def super_user(self) -> str:
+        """The name that brokers are known by."""
+        return ADMIN if self.has_sasl else "broker"
 
     @property
     def has_tls(self) -> bool:
@@ -117,6 +126,12 @@ class SecuredCluster:
                 "sasl.enabled.mechanisms": security.mechanism,
                 "sasl.mechanism.inter.broker.protocol": security.mechanism,
                 "sasl.mechanism.controller.protocol": security.mechanism,
+            }
+        if security.acls:
+            properties |= {
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "super.users": f"User:{security.super_user}",
+                "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT",
             }
         return properties
 

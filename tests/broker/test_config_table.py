@@ -56,9 +56,13 @@ def test_it_is_as_in_kafka(row: dict[str, str]) -> None:
 
 def test_what_would_be_a_false_promise_is_refused() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        BrokerConfig.from_properties({**NODE, "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"})
+        BrokerConfig.from_properties({**NODE, "authorizer.class.name": "com.example.Authorizer"})
     assert "everybody would be let in" in str(caught.value)
-    BrokerConfig.from_properties({**NODE, "authorizer.class.name": ""})
+    standard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    for name in ("", standard):
+        BrokerConfig.from_properties({**NODE, "authorizer.class.name": name, "super.users": "User:admin;User:CN=a,O=b"})
+    with pytest.raises(ConfigurationError, match=r"super\.users=admin: a principal is a type and a name"):
+        BrokerConfig.from_properties({**NODE, "authorizer.class.name": standard, "super.users": "User:admin; admin"})
 
 
 def test_what_has_no_effect_is_said() -> None:

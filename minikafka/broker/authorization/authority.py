@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType, operation_bits
 from minikafka.core.authorizer.authorizer import AclAuthorizer, Decision
+from minikafka.core.metadata.image import MetadataImage, empty_image
 from wire.errors import ApiError, ErrorCode
 from wire.registry import api
 
 if TYPE_CHECKING:
     from minikafka.core.metadata.delta import MetadataDelta
-    from minikafka.core.metadata.image import MetadataImage
 
 #: What was denied is said at INFO, what was allowed at DEBUG, as Kafka's kafka.authorizer.logger does.
 audit = logging.getLogger("minikafka.authorizer")
@@ -27,9 +27,11 @@ Denial = tuple[str, str, Operation, ResourceType, str, int]
 class Authority:
     """Says who may do what, by what the newest metadata image says. Before the first image there are only super users."""
 
-    def __init__(self, super_users: Iterable[str], *, allow_everyone: bool, now_ms: Callable[[], int]) -> None:
-        """`now_ms` is a monotonic clock."""
+    def __init__(self, super_users: Iterable[str], *, allow_everyone: bool, creates_topics: bool, now_ms: Callable[[], int]) -> None:
+        """`creates_topics`: auto.create.topics.enable; `now_ms` is a monotonic clock."""
         self.acls = AclAuthorizer(super_users, allow_everyone=allow_everyone)
+        self.creates_topics = creates_topics
+        self.image: MetadataImage = empty_image()
         self.is_loaded = False
         self.allowed = 0
         self.denied = 0
@@ -44,6 +46,7 @@ class Authority:
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A step of the metadata log."""
+        self.image = image
         if delta.acls_changed or delta.is_snapshot or not self.is_loaded:
             self.acls.replace(image.acls)
             self.is_loaded = True
@@ -117,11 +120,11 @@ class Authority:
 def _line(context: Any, operation: Operation, resource_type: ResourceType, name: str, decision: Decision) -> str:
     """One line; names from the wire are quoted, so that none can begin a line of its own."""
     known = api(context.api_key)
-    what = f"{operation.label} on {resource_type.label} {name!r}" if resource_type is not ResourceType.CLUSTER else f"{operation.label} on the cluster"
+    resource = "the cluster" if resource_type is ResourceType.CLUSTER else f"{resource_type.label} {name!r}"
     why = decision.rule if decision.acl is None else str(decision.acl)
     verdict = "is allowed" if decision.is_allowed else "is denied"
     request = str(context.api_key) if known is None else known.name
-    return f"{_plain(context.principal)} from {context.client_host} {verdict} {what} ({request}): {_plain(why)}"
+    return f"{_plain(context.principal)} from {context.client_host} {verdict} {operation.label} on {resource} ({request}): {_plain(why)}"
 
 
 def _plain(text: str) -> str:

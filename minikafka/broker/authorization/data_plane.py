@@ -7,6 +7,7 @@ and forgets what it has learned when an ACL changes: what is asked for next take
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.authorization.topics import topic_name
@@ -20,6 +21,7 @@ from wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from minikafka.broker.authorization.authority import Authority
+    from minikafka.broker.dispatch import Dispatcher
     from minikafka.broker.handlers.fetch import FetchHandlers
     from minikafka.core.fetch_session import FetchPartition
     from minikafka.core.metadata.image import MetadataImage
@@ -101,15 +103,23 @@ class GuardedReader(PartitionReader):
         return super().read(wanted, wants, bytes_max, at_least_one, now_ms, image)
 
 
-def guard_fetch(authority: Authority, handlers: FetchHandlers, reader: PartitionReader) -> None:
+def guard_data_plane(authority: Authority, dispatcher: Dispatcher, fetch: FetchHandlers) -> None:
+    """Guard Fetch, and the short ways that the dispatcher gives to new connections."""
+    permits: dict[int, Permits] = {ProduceRequest.API_KEY: may_produce, FetchRequest.API_KEY: may_fetch}
+    for api_key, lane in list(dispatcher.lanes.items()):
+        dispatcher.lanes[api_key] = partial(_guarded_lane, authority, lane, permits[api_key])
+    fetch.reader = GuardedReader(fetch.replicas, fetch.reader.is_rack_aware)
+    fetch.judge = partial(_judge, authority)
+
+
+def _guarded_lane(authority: Authority, lane: Callable[[], Any], permits: Permits) -> GuardedLane:
+    return GuardedLane(authority, lane(), permits)
+
+
+def _judge(authority: Authority, context: Any, wants: FetchWants) -> None:
     """CLUSTER_ACTION for followers (CVE-2018-1288), READ of each topic for consumers: of every partition of the session, at each fetch."""
-
-    def judge(context: Any, wants: FetchWants) -> None:
-        if not wants.is_follower:
-            # A topic without a name is one that does not exist.
-            wants.is_denied = lambda topic: bool(topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
-        elif not authority.may_on_cluster(context, Operation.CLUSTER_ACTION):
-            wants.is_denied = lambda topic: True
-
-    handlers.reader = reader
-    handlers.judge = judge
+    if not wants.is_follower:
+        # A topic without a name is one that does not exist.
+        wants.is_denied = lambda topic: bool(topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
+    elif not authority.may_on_cluster(context, Operation.CLUSTER_ACTION):
+        wants.is_denied = lambda topic: True

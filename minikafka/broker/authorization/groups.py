@@ -77,7 +77,9 @@ def offset_commit(authority: Authority, context: Any, request: OffsetCommitReque
     """READ of the group, and of each topic."""
     require_group(authority, context, Operation.READ, request.group_id)
     image = authority.image
-    request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic_name(image, topic.name, topic.topic_id))
+    request.topics, bad = split(
+        authority, context, Operation.READ, request.topics, lambda topic: topic_name(image, topic.name, topic.topic_id)
+    )
     if not bad:
         return None
     errors = [refused_commit(topic, TOPIC_DENIED) for topic in bad]

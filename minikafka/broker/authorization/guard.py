@@ -1,8 +1,8 @@
 """How a guard stands before a handler.
 
-A guard is a plain function `(authority, context, request) -> None | Response | merge`. None lets the request through as it is. A response is
-the answer, and the handler is not asked. Otherwise the guard has taken out of the request what the principal may not do, and `merge`, called
-with the handler's response, adds what is to be said of it. A guard may raise ApiError: then everything in the request fails with it.
+A guard is a plain function `(authority, context, request) -> None | Response | merge`. None lets the request through as it is. A response
+is the answer, and the handler is not asked. Otherwise the guard has taken out of the request what the principal may not do, and `merge`,
+called with the handler's response, adds what is to be said of it. A guard may raise ApiError: then everything in the request fails with it.
 Without an authorizer there are no guards.
 """
 
@@ -24,12 +24,11 @@ Guard = Callable[[Any, Any, Any], Verdict]
 class MergedContext:
     """A request's context whose answer is completed on its way out."""
 
-    __slots__ = ("_context", "_has_refusals", "_merge")
+    __slots__ = ("_context", "_merge")
 
     def __init__(self, context: Any, merge: Merge) -> None:
         self._context = context
         self._merge = merge
-        self._has_refusals = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)

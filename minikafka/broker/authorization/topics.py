@@ -42,12 +42,18 @@ Item = TypeVar("Item")
 
 
 def split(
-    authority: Authority, context: Any, operation: Operation, items: Iterable[Item], name_of: Callable[[Item], str | None]
+    authority: Authority,
+    context: Any,
+    operation: Operation,
+    items: Iterable[Item],
+    name_of: Callable[[Item], str | None],
+    *,
+    log: bool = True,
 ) -> tuple[list[Item], list[Item]]:
     """(those whose topic the principal may do it to, the others). A name of None is let through: it is found not to exist."""
     items = list(items)
     names = {name for name in map(name_of, items) if name is not None}
-    allowed = authority.allowed_among(context, operation, ResourceType.TOPIC, names)
+    allowed = authority.allowed_among(context, operation, ResourceType.TOPIC, names, log=log)
     good: list[Item] = []
     bad: list[Item] = []
     for item in items:

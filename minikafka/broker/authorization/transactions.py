@@ -9,6 +9,7 @@ from minikafka.broker.authorization.guard import Verdict
 from minikafka.broker.authorization.topics import split, topic_name
 from minikafka.broker.handlers.failures_data import TRANSACTIONS_VERSION_MIN, refused_produce, refused_txn_commit
 from minikafka.broker.handlers.produce_answer import TOPIC_ID_VERSION_MIN
+from minikafka.broker.handlers.produce_lane import ATTRIBUTES_BYTE
 from minikafka.broker.hosts.partition import INTERNAL_TOPICS
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from wire.batch import HEADER, TRANSACTIONAL_BIT
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-#: Where a batch says of itself that it is part of a transaction.
-ATTRIBUTES_BYTE = 22
 
 
 def require_transactional_id(authority: Authority, context: Any, operation: Operation, transactional_id: str) -> None:
@@ -64,7 +63,7 @@ def produce(authority: Authority, context: Any, request: ProduceRequest) -> Verd
     return merge
 
 
-def split_produce(authority: Authority, context: Any, request: ProduceRequest) -> tuple[list[Any], list[Any]]:
+def split_produce(authority: Authority, context: Any, request: ProduceRequest, *, log: bool = True) -> tuple[list[Any], list[Any]]:
     """The topics that may be written to, and the others."""
     image = authority.image
     by_id = context.api_version >= TOPIC_ID_VERSION_MIN
@@ -74,6 +73,7 @@ def split_produce(authority: Authority, context: Any, request: ProduceRequest) -
         Operation.WRITE,
         request.topic_data,
         (lambda topic: topic_name(image, None, topic.topic_id)) if by_id else (lambda topic: topic.name),
+        log=log,
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.forwarding import host_of, principal_of
 from minikafka.broker.handlers.failures import failure_response
 from wire.errors import ApiError, ErrorCode, WireError
 from wire.frame import encode_response
@@ -21,8 +22,10 @@ from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from wire.messages.broker_registration import BrokerRegistrationRequest
 from wire.messages.controller_registration import ControllerRegistrationRequest
+from wire.messages.create_acls import CreateAclsRequest
 from wire.messages.create_partitions import CreatePartitionsRequest
 from wire.messages.create_topics import CreateTopicsRequest
+from wire.messages.delete_acls import DeleteAclsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest
 from wire.messages.elect_leaders import ElectLeadersRequest
 from wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
@@ -51,6 +54,8 @@ FORWARDABLE: tuple[Any, ...] = (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
     UnregisterBrokerRequest,
+    CreateAclsRequest,
+    DeleteAclsRequest,
 )
 
 _OWN: tuple[Any, ...] = (
@@ -62,8 +67,8 @@ _OWN: tuple[Any, ...] = (
     ControllerRegistrationRequest,
 )
 
-#: APIs whose forwarding is decided by other handlers of the controller listener (DescribeQuorum, Add/RemoveRaftVoter, ACLs, tokens).
-FORWARDABLE_KEYS = frozenset({request.API_KEY for request in FORWARDABLE} | {30, 31, 38, 39, 40, 51, 55, 80, 81})
+#: APIs whose forwarding is decided by other handlers of the controller listener (DescribeQuorum, Add/RemoveRaftVoter, tokens).
+FORWARDABLE_KEYS = frozenset({request.API_KEY for request in FORWARDABLE} | {38, 39, 40, 51, 55, 80, 81})
 
 
 class EnvelopeContext:
@@ -73,6 +78,7 @@ class EnvelopeContext:
         "_outer",
         "api_key",
         "api_version",
+        "client_host",
         "client_id",
         "connection",
         "correlation_id",
@@ -82,7 +88,8 @@ class EnvelopeContext:
         "received_ms",
     )
 
-    def __init__(self, outer: RequestContext, header: RequestHeader, entry: Any) -> None:
+    def __init__(self, outer: RequestContext, header: RequestHeader, entry: Any, principal: str, client_host: str) -> None:
+        """`principal` and `client_host`: whose request the broker forwards, and from where it came."""
         self._outer = outer
         self.api_key = header.api_key
         self.api_version = header.api_version
@@ -91,8 +98,11 @@ class EnvelopeContext:
         self.connection = outer.connection
         self.entry = entry
         self.listener = outer.listener
-        self.principal = outer.principal
+        self.principal = principal
+        self.client_host = client_host
         self.received_ms = outer.received_ms
+
+    is_forwarded = True
 
     @property
     def header(self) -> EnvelopeContext:
@@ -140,7 +150,7 @@ class ControllerHandlers:
         def respond(response: Any, error: ApiError | None) -> None:
             if error is None:
                 context.respond(response)
-            elif error.code is ErrorCode.NOT_CONTROLLER and isinstance(context, EnvelopeContext):
+            elif error.code is ErrorCode.NOT_CONTROLLER and context.is_forwarded:
                 context.not_controller()
             else:
                 context.respond(failure_response(request, version, error))
@@ -163,7 +173,12 @@ class ControllerHandlers:
         except WireError as error:
             log.warning("an envelope holds a request that cannot be read: %s", error)
             return EnvelopeResponse(response_data=None, error_code=ErrorCode.INVALID_REQUEST)
-        inner_context = EnvelopeContext(context, header, entry)
+        try:
+            principal, host = principal_of(request.request_principal), host_of(request.client_host_address)
+        except ValueError as error:
+            log.warning("an envelope does not say whose request it holds: %s", error)
+            return EnvelopeResponse(response_data=None, error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+        inner_context = EnvelopeContext(context, header, entry, principal, host)
         if entry.is_async:
             task = asyncio.ensure_future(self._run(entry, inner_context, inner))
             self._tasks.add(task)

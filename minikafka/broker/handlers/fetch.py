@@ -12,7 +12,7 @@ from wire.errors import ApiError, ErrorCode
 from wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from minikafka.broker.config import BrokerConfig
     from minikafka.broker.dispatch import Dispatcher, RequestContext
@@ -192,6 +192,8 @@ class FetchHandlers:
         self.now_ms = environment.clock.now_ms
         self.fetch_bytes_max: int = config.fetch_max_bytes
         self.reader = PartitionReader(replicas, config.is_rack_aware)
+        #: With an authorizer: says which topics a request must not read.
+        self.judge: Callable[[RequestContext, FetchWants], None] | None = None
         self.entry: Any = None
         #: How many of the requests were followers', by version.
         self.follower_counts: list[int] = []
@@ -240,6 +242,8 @@ class FetchHandlers:
             may_read_follower=version >= FOLLOWER_READ_VERSION_MIN,
             listener=context.listener,
         )
+        if self.judge is not None:
+            self.judge(context, wants)
         session = fetch_context.session
         if session is not None and session.parked is not None:
             # The client has news for its session: what it parked before is answered now, or its news would wait behind it.

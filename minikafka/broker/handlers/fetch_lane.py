@@ -187,6 +187,12 @@ class FetchLane(Lane):
         pieces[0] = _FRAME.pack(size + len(run), correlation_id) + pieces[0]  # type: ignore[operator]
         return pieces
 
+    def forget(self) -> None:
+        """Forget every shape."""
+        self._layouts.clear()
+        self._shapes.clear()
+        self._misses = 0
+
     def _learn(self, frame: memoryview) -> None:
         """Remember the shape of a request that may come again."""
         if self._misses < MISSES_MAX and _has_session(frame):

@@ -5,6 +5,7 @@ Rules: kafka.cluster.Partition.readRecords and kafka.server.ReplicaManager.readF
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.fetch_session import FetchPartition
@@ -34,7 +35,7 @@ EXPECTED_FAILURES = frozenset(
 class FetchWants:
     """What all partitions of one fetch have in common."""
 
-    __slots__ = ("broker_epoch", "by_id", "client_host", "isolation", "listener", "may_read_follower", "rack", "replica_id")
+    __slots__ = ("broker_epoch", "by_id", "client_host", "is_denied", "isolation", "listener", "may_read_follower", "rack", "replica_id")
 
     def __init__(
         self, replica_id: int, broker_epoch: int, isolation: int, rack: str, *, by_id: bool, may_read_follower: bool, listener: str
@@ -46,6 +47,8 @@ class FetchWants:
         self.by_id = by_id
         self.may_read_follower = may_read_follower
         self.listener = listener
+        #: With an authorizer: whether a topic must not be read.
+        self.is_denied: Callable[[str], bool] | None = None
 
     @property
     def is_follower(self) -> bool:

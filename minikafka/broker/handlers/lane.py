@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -27,13 +28,19 @@ class Counted(Protocol):
 class Lane:
     """The short way of one API on one connection. `_misses` is to become 0 when a shape has been learned."""
 
-    __slots__ = ("_counts", "_misses", "_replicas")
+    __slots__ = ("_counts", "_misses", "_replicas", "permits")
 
     def __init__(self, replicas: ReplicaManager, entry: Counted) -> None:
         """`entry` counts the requests that are served."""
         self._replicas = replicas
         self._counts = entry.counts
         self._misses = 0
+        #: Asked with version and request before a shape is learned; None: everything may be.
+        self.permits: Callable[[int, Any], bool] | None = None
+
+    def forget(self) -> None:
+        """Forget what was learned; the lane may learn again."""
+        raise NotImplementedError
 
     def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, Any, int] | None:
         """Version, header, request and its end; None for a frame that has no shape, and once so many of the connection had none that
@@ -48,6 +55,8 @@ class Lane:
             header, position = decode_request_header(frame)
             request, end = request_class.decode_from(version, frame, position)
         except WireError:
+            return None
+        if self.permits is not None and not self.permits(version, request):
             return None
         return version, header, request, end
 

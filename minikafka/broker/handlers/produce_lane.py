@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from minikafka.broker.handlers.lane import HEAD, Counted, Lane, remember
 from minikafka.broker.handlers.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, PartitionAnswer, fail
+from wire.batch import TRANSACTIONAL_BIT
 from wire.errors import ApiError, ErrorCode
 from wire.frame import encode_response
 from wire.messages.produce import ProduceRequest, ProduceResponse
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from storage.types import AppendInfo
 
 FLEXIBLE_VERSION_MIN = 9
+#: Where a batch says of itself that it is part of a transaction.
+ATTRIBUTES_BYTE = 22
 SHAPES_MAX = 512
 LENGTHS_MAX = 4
 _MARKS = Struct(">qqq")
@@ -37,10 +40,14 @@ _NO_TAGS = b"\0\0\0"
 class _Shape:
     """What a request and its answer have in common with the others of their kind."""
 
-    __slots__ = ("acks", "answer", "by_id", "head", "index", "key", "size", "tail", "timeout_ms", "topic", "topic_id", "version")
+    __slots__ = (
+        "acks", "answer", "by_id", "head", "index", "is_watched", "key", "size", "tail", "timeout_ms", "topic", "topic_id", "version",
+    )  # fmt: skip
 
-    def __init__(self, request: ProduceRequest, version: int) -> None:
+    def __init__(self, request: ProduceRequest, version: int, *, is_watched: bool) -> None:
+        """`is_watched`: batches of transactions must not go this way, because nobody has said whose transaction it is."""
         topic = request.topic_data[0]
+        self.is_watched = is_watched
         self.version = version
         self.topic = topic.name
         self.topic_id = topic.topic_id
@@ -147,6 +154,8 @@ class ProduceLane(Lane):
         end = start + size
         if end + 3 != len(frame) or frame[end:] != _NO_TAGS:
             return False
+        if shape.is_watched and (size <= ATTRIBUTES_BYTE or frame[start + ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT):
+            return False
         replicas = self._replicas
         partition = replicas.partitions_by_id.get(shape.key) if shape.by_id else replicas.partitions.get(shape.key)
         if partition is None or partition.is_internal:
@@ -171,6 +180,12 @@ class ProduceLane(Lane):
         connection.finish(connection.begin(), [answer])
         return True
 
+    def forget(self) -> None:
+        """Forget every shape."""
+        self._shapes.clear()
+        self._lengths.clear()
+        self._misses = 0
+
     def _learn(self, frame: memoryview) -> None:
         """Remember the shape of a request that may come again."""
         decoded = self._decode(frame, ProduceRequest, FLEXIBLE_VERSION_MIN)
@@ -189,7 +204,8 @@ class ProduceLane(Lane):
         length = start - len(written_length)
         if frame[length:start] != written_length or frame[start : start + len(records)] != records:
             return
-        remember(self._shapes, bytes(frame[8:length]), _Shape(request, version), SHAPES_MAX)
+        is_watched = self.permits is not None and request.transactional_id is None
+        remember(self._shapes, bytes(frame[8:length]), _Shape(request, version, is_watched=is_watched), SHAPES_MAX)
         if length in self._lengths:
             self._lengths.remove(length)
         self._lengths.insert(0, length)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.raft import RaftHost
+    from minikafka.core.metadata.image import MetadataImage
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,10 @@ class ControllerHost:
     def core(self) -> Controller | None:
         """The core while this node is active; for tests and metrics."""
         return self._core
+
+    def newest_image(self) -> MetadataImage:
+        """What the active controller decides by, appended records included; on other nodes what is committed."""
+        return self._metadata.image if self._core is None else self._core.image
 
     # -- requests --------------------------------------------------------------------------------------------------
 

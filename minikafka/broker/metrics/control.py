@@ -44,6 +44,14 @@ def quorum(page: Page, node: Node) -> None:
     page.one(f"{prefix}_metadata_apply_error_count", node.metadata.apply_errors)
 
 
+def authorization(page: Page, node: Node) -> None:
+    """What the authorizer has decided; nothing where there is none."""
+    authority = node.authority
+    page.one("minikafka_acls", 0 if authority is None else authority.acls.count)
+    page.one("minikafka_authorizations_allowed_total", 0 if authority is None else authority.allowed)
+    page.one("minikafka_authorizations_denied_total", 0 if authority is None else authority.denied)
+
+
 def controller(page: Page, node: Node) -> None:
     """What a controller knows; brokers without one tell that they are not active."""
     prefix, host = "kafka_controller_kafkacontroller", node.controller

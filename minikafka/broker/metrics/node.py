@@ -61,7 +61,7 @@ class NodeMetrics:
             return
         yield self._page(self._state, SHUTTING_DOWN if node.stopping else RUNNING)
         yield self._page(control.quorum, node) + self._page(control.controller, node)
-        yield self._page(traffic.connections, node, self._readings)
+        yield self._page(traffic.connections, node, self._readings) + self._page(control.authorization, node)
         broker = node.broker
         if broker is None:
             yield from self._requests()

@@ -193,6 +193,11 @@ _socket(
 _percent("kafka_network_acceptor_acceptorblocked", "Always 0: accepting waits for nobody.", "listener")
 _counter("minikafka_connections_refused_total", "Connections refused by max.connections or max.connections.per.ip.", "listener")
 
+_section = "Authorization"
+_gauge("minikafka_acls", "ACLs that the node decides by.")
+_counter("minikafka_authorizations_allowed_total", "Questions whether a principal may do something that were answered with yes.")
+_counter("minikafka_authorizations_denied_total", "Those answered with no, and something was refused for it; 0 without an authorizer.")
+
 _section = "Logs"
 _L = "kafka_log_log"
 _gauge(f"{_L}_size", "Bytes of a replica's log.", "topic", "partition")

@@ -1,0 +1,80 @@
+"""A node with an authorizer, its users, and channels of theirs; ACLs are put straight into its authorizer or written by the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+from helpers.live_node import broker_port, live_node
+
+from minikafka.broker.node import Node
+from minikafka.core.authorizer.acl import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from minikafka.net.channel import Channel
+from minikafka.net.server import SocketNetwork
+from minikafka.security.client import ClientSecurity
+
+USERS = ("admin", "alice", "bob")
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="admin" ' + " ".join(
+    f'user_{name}="{name}"' for name in USERS
+)
+STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+@contextlib.asynccontextmanager
+async def acl_node(directory: Path, **more: str) -> AsyncIterator[Node]:
+    """Clients log in with PLAIN, the password is the name; `admin` and the controller's listener may do everything."""
+    properties = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": f"{JAAS};",
+        "authorizer.class.name": STANDARD,
+        "super.users": "User:admin;User:ANONYMOUS",
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+    async with live_node(directory, properties) as node:
+        yield node
+
+
+async def channel_of(node: Node, user: str) -> Channel:
+    """A connection on which `user` has logged in."""
+    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{user}" password="{user}";'
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": login}
+    network = SocketNetwork(asyncio.get_running_loop())
+    security = ClientSecurity.from_properties(properties)
+    return await Channel.open(network, "127.0.0.1", broker_port(node), client_id="test", security=security)
+
+
+def allow(
+    kind: ResourceType, name: str, operation: Operation, user: str = "alice", permission: Permission = Permission.ALLOW, host: str = "*"
+) -> Acl:
+    """An ACL of a literal name."""
+    return Acl(kind, name, PatternType.LITERAL, f"User:{user}", host, operation, permission)
+
+
+def on_cluster(operation: Operation, user: str = "alice") -> Acl:
+    """An ACL of the cluster."""
+    return allow(ResourceType.CLUSTER, CLUSTER_NAME, operation, user)
+
+
+def set_acls(node: Node, acls: Iterable[Acl]) -> None:
+    """These are the ACLs from now on, as if the metadata log said so."""
+    assert node.authority is not None
+    node.authority.acls.replace({repr(acl).encode(): acl.to_record(repr(acl).encode()) for acl in acls})
+
+
+def error_codes(value: Any) -> list[int]:
+    """Every error code of a response, in order."""
+    found: list[int] = []
+    for declared in value.FIELDS:
+        held = getattr(value, declared.name)
+        if declared.name.endswith("error_code"):
+            found.append(int(held))
+        for item in held if isinstance(held, list) else [held]:
+            if hasattr(item, "FIELDS"):
+                found += error_codes(item)
+    return found
