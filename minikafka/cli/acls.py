@@ -140,7 +140,7 @@ def _operation(text: str, kind: ResourceType) -> Operation:
     try:
         operation = Operation.parse(text)
     except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--operation") from error
+        raise click.BadParameter(f"{text!r} must be one of {_OPERATION_NAMES}", param_hint="--operation") from error
     fitting = (Operation.ALL, *OPERATIONS[kind])
     if operation not in fitting:
         names = ", ".join(entry.label for entry in fitting)

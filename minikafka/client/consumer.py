@@ -128,6 +128,7 @@ class Consumer:
                 assignors=partition_assignors,
                 on_assigned=self._assigned,
                 on_lost=self._lost,
+                on_failed=lambda: self._arrived.set(),
             )
         self._subscribed = False
 
@@ -397,6 +398,7 @@ class Consumer:
                     wanted.add(source)
                 except BrokerError as error:
                     self._failure, is_sure = error, False
+                    self._arrived.set()
                 except (ClientError, *TRANSPORT_ERRORS):
                     is_sure = False
             for node_id in wanted:

@@ -56,7 +56,8 @@ class GroupMetadata:
 
 
 class GroupMember:
-    """One member. `on_assigned` is awaited with each new assignment, `on_lost` before a rebalance."""
+    """One member. `on_assigned` is awaited with each new assignment, `on_lost` before a rebalance; `on_failed` is called when
+    there will be none any more, for which `failure` is the reason."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class GroupMember:
         assignors: tuple[str, ...],
         on_assigned: Callable[[Assignment], Awaitable[None]],
         on_lost: Callable[[], Awaitable[None]],
+        on_failed: Callable[[], None] = lambda: None,
     ) -> None:
         self.group_id = group_id
         self.member_id = ""
@@ -82,6 +84,7 @@ class GroupMember:
         self._assignors = assignors
         self._on_assigned = on_assigned
         self._on_lost = on_lost
+        self._on_failed = on_failed
         self._topics: list[str] = []
         self._coordinator: BrokerInfo | None = None
         self._task: asyncio.Task[None] | None = None
@@ -136,6 +139,7 @@ class GroupMember:
                 if not error.code.retriable and error.code not in _REJOIN:
                     self.failure = error
                     self.joined.set()
+                    self._on_failed()
                     return
                 if error.code in _LOST_COORDINATOR:
                     self._coordinator = None

@@ -15,7 +15,9 @@ GROUPS: dict[str, list[str]] = {
     "Run": ["start", "storage", "cluster", "demo"],
     "Look": ["health", "doctor", "top", "metadata-quorum", "log-dirs", "features", "broker-api-versions", "dump-log"],
     "Records": ["produce", "consume", "console-producer", "console-consumer", "get-offsets", "delete-records"],
-    "Topics, groups, configurations": ["topics", "configs", "consumer-groups", "transactions", "leader-election", "reassign-partitions"],
+    "Topics, groups, configurations": [
+        "topics", "configs", "consumer-groups", "transactions", "leader-election", "reassign-partitions", "acls",
+    ],
     "Prove, load, measure": [
         "audit", "load", "verify-files", "verifiable-producer", "verifiable-consumer", "producer-perf-test", "consumer-perf-test", "bench",
         "sim",
@@ -153,7 +155,7 @@ def compatibility_page() -> str:
         lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
     lines += [
         "",
-        "Not implemented: KIP-848 consumer groups, share groups, streams groups, ACLs, delegation tokens, client telemetry.",
+        "Not implemented: KIP-848 consumer groups, share groups, streams groups, delegation tokens, client telemetry.",
     ]
     return "\n".join(lines) + "\n"
 

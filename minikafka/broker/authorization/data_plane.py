@@ -35,24 +35,24 @@ class Asker:
 
     __slots__ = ("api_key", "api_version", "client_host", "principal")
 
-    def __init__(self, connection: Connection, api_key: int) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.principal = connection.principal
         self.client_host = connection.peer_host
-        self.api_key = api_key
-        self.api_version = 0
+        self.api_key = -1
+        self.api_version = -1
 
 
 class GuardedLane:
     """The short way of one API on one connection, behind its guard."""
 
-    __slots__ = ("_authority", "_connection", "_generation", "_lane", "_permits", "_serve")
+    __slots__ = ("_asker", "_authority", "_generation", "_lane", "_permits", "_serve")
 
     def __init__(self, authority: Authority, lane: Lane, permits: Permits) -> None:
         self._authority = authority
         self._lane = lane
         self._serve: Callable[[Connection, memoryview], bool] = lane.serve  # type: ignore[attr-defined]
         self._permits = permits
-        self._connection: Connection | None = None
+        self._asker: Asker | None = None
         self._generation = -1
         lane.permits = self._may_learn
 
@@ -61,13 +61,14 @@ class GuardedLane:
         if self._generation != self._authority.acls.generation:
             self._lane.forget()
             self._generation = self._authority.acls.generation
-        self._connection = connection
+            # A connection that logs in again does so as the same user.
+            self._asker = Asker(connection)
         return self._serve(connection, frame)
 
     def _may_learn(self, version: int, request: Any) -> bool:
-        assert self._connection is not None
-        asker = Asker(self._connection, request.API_KEY)
-        asker.api_version = version
+        asker = self._asker
+        assert asker is not None
+        asker.api_key, asker.api_version = request.API_KEY, version
         try:
             return self._permits(self._authority, asker, request)
         except ApiError:
