@@ -128,7 +128,7 @@ class Consumer:
                 assignors=partition_assignors,
                 on_assigned=self._assigned,
                 on_lost=self._lost,
-                on_failed=lambda: self._arrived.set(),
+                on_failed=self._arrived.set,
             )
         self._subscribed = False
 

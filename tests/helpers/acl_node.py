@@ -21,32 +21,41 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required usernam
     f'user_{name}="{name}"' for name in USERS
 )
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+#: Clients log in with PLAIN; the controller's listener is plain.
+PROPERTIES = {
+    "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.plaintext.plain.sasl.jaas.config": f"{JAAS};",
+    "authorizer.class.name": STANDARD,
+    "super.users": "User:admin;User:ANONYMOUS",
+}
 
 
 @contextlib.asynccontextmanager
 async def acl_node(directory: Path, **more: str) -> AsyncIterator[Node]:
     """Clients log in with PLAIN, the password is the name; `admin` and the controller's listener may do everything."""
-    properties = {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.plaintext.plain.sasl.jaas.config": f"{JAAS};",
-        "authorizer.class.name": STANDARD,
-        "super.users": "User:admin;User:ANONYMOUS",
-        **{name.replace("_", "."): value for name, value in more.items()},
-    }
-    async with live_node(directory, properties) as node:
+    async with live_node(directory, PROPERTIES | {name.replace("_", "."): value for name, value in more.items()}) as node:
         yield node
+
+
+def login_of(user: str) -> dict[str, str]:
+    """A user's client properties."""
+    jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{user}" password="{user}";'
+    return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas}
 
 
 async def channel_of(node: Node, user: str) -> Channel:
     """A connection on which `user` has logged in."""
-    login = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{user}" password="{user}";'
-    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": login}
+    return await channel_to(broker_port(node), user)
+
+
+async def channel_to(port: int, user: str) -> Channel:
+    """The same, by port."""
     network = SocketNetwork(asyncio.get_running_loop())
-    security = ClientSecurity.from_properties(properties)
-    return await Channel.open(network, "127.0.0.1", broker_port(node), client_id="test", security=security)
+    security = ClientSecurity.from_properties(login_of(user))
+    return await Channel.open(network, "127.0.0.1", port, client_id="test", security=security)
 
 
 def allow(

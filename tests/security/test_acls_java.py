@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.apache_kafka import run_tool
+from helpers.acl_node import PROPERTIES, acl_node, channel_to, error_codes, login_of
+from helpers.acl_rows import prepare, rows
+from helpers.apache_kafka import KafkaBroker, run_tool
+from helpers.live_node import broker_port
 from helpers.mixed_cluster import BOTH, KAFKA, MINI, MixedCluster
 from test_java import fails, secured, written
 
@@ -80,6 +83,40 @@ def test_what_java_clients_see(broker: EmbeddedBroker, tmp_path: Path) -> None:
     said = fails("org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", broker.bootstrap_servers, "--command-config", config,
                  "--topic", "orders", "--num-records", "1", "--group", "mine", "--timeout", "8000")  # fmt: skip
     assert "AuthorizationException" in said
+
+
+async def test_apache_kafka_refuses_the_same_in_the_same_places(tmp_path: Path) -> None:
+    """Every row of the matrix, with each ACL missing in turn and with all: the codes of the whole answer, in order."""
+    single = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+    kafka = KafkaBroker(tmp_path / "kafka", PROPERTIES | single)
+    kafka.format()
+    found: list[dict[str, list[int]]] = []
+
+    async def answers(port: int) -> dict[str, list[int]]:
+        admin, alice = await channel_to(port, "admin"), await channel_to(port, "alice")
+        acls = AclAdmin(f"127.0.0.1:{port}", security=login_of("admin"))
+        topic_id = await prepare(admin)
+        told = {}
+        async with acls:
+            for name, row in rows().items():
+                takes = [acl for acl, _ in row.takes]
+                for missing in (*takes, None):
+                    granted = [acl for acl in takes if acl != missing]
+                    if granted:
+                        await acls.create_acls(granted)
+                    response = await alice.request(row.make(topic_id), row.version)
+                    told[f"{name} without {missing}"] = error_codes(response)
+                    await acls.delete_acls([AclFilter()])
+        admin.close()
+        alice.close()
+        return told
+
+    with kafka.running():
+        found.append(await answers(int(kafka.bootstrap.rpartition(":")[2])))
+    async with acl_node(tmp_path / "ours") as node:
+        found.append(await answers(broker_port(node)))
+    theirs, ours = found
+    assert {name: (codes, ours[name]) for name, codes in theirs.items() if codes != ours[name]} == {}
 
 
 async def test_nodes_of_both_kinds_hold_the_same_acls(tmp_path: Path) -> None:
