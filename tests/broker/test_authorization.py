@@ -26,7 +26,9 @@ from wire.batch import build_batch
 from wire.errors import ErrorCode
 from wire.frame import encode_request
 from wire.messages.alter_configs import AlterConfigsRequest
+from wire.messages.create_acls import CreateAclsRequest
 from wire.messages.create_topics import CreateTopicsRequest
+from wire.messages.delete_acls import DeleteAclsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest
 from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
@@ -439,3 +441,19 @@ async def test_a_denial_is_one_readable_line(tmp_path: Path, caplog: pytest.LogC
             "User:alice from 127.0.0.1 is denied Describe on Topic 'no\\nwhere' (Metadata): no ACL allows it",
         ]
         assert node.authority is not None and node.authority.denied == 6
+
+
+async def test_acls_that_come_and_go_are_lines_of_the_controller(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with node_with_topics(tmp_path) as (_, admin, _):
+        caplog.set_level(logging.INFO)
+        creation = CreateAclsRequest.AclCreation(
+            resource_type=2, resource_name="t", principal="User:a\nb", host="*", operation=3, permission_type=3
+        )
+        assert error_codes(await admin.request(CreateAclsRequest(creations=[creation, creation]))) == [0, 0]
+        wanted = DeleteAclsRequest.DeleteAclsFilter(
+            resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None, host_filter=None,
+            operation=1, permission_type=1,
+        )  # fmt: skip
+        await admin.request(DeleteAclsRequest(filters=[wanted]))
+        lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("ACL ")]
+        assert lines == [f"ACL {word}: ALLOW Read on Topic LITERAL 't' for User:a\\nb from *" for word in ("created", "removed")]

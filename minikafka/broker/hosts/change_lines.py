@@ -1,4 +1,5 @@
-"""What the active controller has decided, one readable line for each election, change of an in-sync set and fencing, with the reason."""
+"""What the active controller has decided, one readable line for each election, change of an in-sync set and fencing, with the reason,
+and for each ACL."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from minikafka.core.authorizer.acl import Acl
 from minikafka.core.metadata.image import PartitionRegistration
 from wire.messages.alter_partition import AlterPartitionRequest
 from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -43,8 +45,20 @@ def reason_of(request: Any) -> str:
     return ""
 
 
+def _acl_lines(delta: MetadataDelta) -> Iterator[tuple[int, str]]:
+    before, now = delta.base.acls, delta.image().acls
+    for acl_id, record in now.items():
+        if acl_id not in before:
+            yield logging.INFO, f"ACL created: {Acl.of_record(record)}"
+    for acl_id, record in before.items():
+        if acl_id not in now:
+            yield logging.INFO, f"ACL removed: {Acl.of_record(record)}"
+
+
 def change_lines(delta: MetadataDelta, why: str, why_fenced: Callable[[int], str] | None) -> Iterator[tuple[int, str]]:
     """(level, line) of each change. `why_fenced` gives the reason for a broker whose session has ended."""
+    if delta.acls_changed:
+        yield from _acl_lines(delta)
     partitions = sum(len(topic.changed) for topic in delta.changed_topics.values())
     for broker_id, broker in delta.changed_brokers.items():
         before = delta.base.brokers.get(broker_id)

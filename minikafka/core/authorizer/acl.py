@@ -153,10 +153,10 @@ class Acl(NamedTuple):
 
     def __str__(self) -> str:
         verb = "ALLOW" if self.permission is Permission.ALLOW else "DENY"
-        return (
-            f"{verb} {self.operation.label} on {self.resource_type.label} {self.pattern_type.name} {self.resource_name!r} "
-            f"for {self.principal} from {self.host}"
-        )
+        resource = f"{self.resource_type.label} {self.pattern_type.name} {self.resource_name!r}"
+        text = f"{verb} {self.operation.label} on {resource} for {self.principal} from {self.host}"
+        # It is said in logs, and must stay one line there.
+        return text if text.isprintable() else text.encode("unicode_escape").decode()
 
 
 class AclFilter(NamedTuple):
