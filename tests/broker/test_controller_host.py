@@ -9,6 +9,7 @@ import pytest
 from helpers import metadata_logs
 from helpers.control_plane import CLUSTER_ID, ControlPlane, FakeConnection, ask, codes
 
+from minikafka.broker.forwarding import principal_bytes
 from minikafka.broker.handlers.metadata import FENCED_NAMED_MS
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.core.metadata.versions import NEWEST, versioned
@@ -126,7 +127,7 @@ async def test_an_envelope_whose_controller_lost_office_sends_the_broker_to_the_
     await join(plane)
     plane.raft.is_holding = True
     inner = b"".join(encode_request(creation("t"), 7, 3, "client"))[4:]
-    envelope = EnvelopeRequest(request_data=inner, request_principal=b"", client_host_address=b"\x7f\0\0\1")
+    envelope = EnvelopeRequest(request_data=inner, request_principal=principal_bytes("User:x"), client_host_address=b"\x7f\0\0\1")
     asked = asyncio.ensure_future(plane.to_controller(envelope))
     await asyncio.sleep(0)
     plane.raft.resign(leader_id=2)

@@ -10,9 +10,9 @@ import pytest
 from helpers.acl_node import PROPERTIES, acl_node, channel_to, error_codes, login_of
 from helpers.acl_rows import prepare, rows
 from helpers.apache_kafka import KafkaBroker, run_tool
+from helpers.java_clients import fails, secured, written
 from helpers.live_node import broker_port
 from helpers.mixed_cluster import BOTH, KAFKA, MINI, MixedCluster
-from test_java import fails, secured, written
 
 from minikafka.client.acls import AclAdmin
 from minikafka.client.errors import BrokerError

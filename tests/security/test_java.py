@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.apache_kafka import class_path, run_tool
+from helpers.apache_kafka import run_tool
+from helpers.java_clients import fails, secured, written
 from helpers.mixed_cluster import BOTH, KAFKA, MINI, MixedCluster
 
 from minikafka.client.admin import Admin
@@ -25,24 +25,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
     security = Security("SASL_SSL", mechanism="SCRAM-SHA-256", users=USERS)
     with EmbeddedCluster(brokers=3, security=security, config={"sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512"}) as made:
         yield made
-
-
-def written(path: Path, properties: Mapping[str, str]) -> str:
-    """A properties file as Java reads it."""
-    path.write_text("".join(f"{name}={value.replace(chr(10), chr(92) + 'n')}\n" for name, value in properties.items()))
-    return str(path)
-
-
-def secured(made: EmbeddedCluster) -> SecuredCluster:
-    assert made.secured is not None
-    return made.secured
-
-
-def fails(main_class: str, *arguments: str) -> str:
-    command = ["java", "-Xmx256m", "-cp", class_path(), main_class, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode != 0
-    return done.stdout + done.stderr
 
 
 @pytest.mark.security
