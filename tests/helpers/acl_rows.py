@@ -206,7 +206,10 @@ def rows() -> dict[str, Row]:
             Op.ALTER_CONFIGS,
         ),
         "DescribeUserScramCredentials": (
-            describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=None), Op.DESCRIBE,
+            describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+                users=[describe_user_scram_credentials.DescribeUserScramCredentialsRequest.UserName(name="u")]
+            ),
+            Op.DESCRIBE,
         ),
         "AlterUserScramCredentials": (
             alter_user_scram_credentials.AlterUserScramCredentialsRequest(

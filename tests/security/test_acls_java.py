@@ -122,7 +122,11 @@ async def test_apache_kafka_refuses_the_same_in_the_same_places(tmp_path: Path) 
 async def test_nodes_of_both_kinds_hold_the_same_acls(tmp_path: Path) -> None:
     """Whichever kind the active controller is: ACLs that one kind writes hold on brokers of the other, and after a change of office."""
     made = SecuredCluster(Security("SASL_PLAINTEXT", users=USERS, acls=True), tmp_path)
-    properties = made.broker_properties("PLAINTEXT", "CONTROLLER")
+    # Controllers in plain text, so that the helper can ask them who leads.
+    properties = made.broker_properties("PLAINTEXT", "CONTROLLER") | {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "super.users": "User:admin;User:ANONYMOUS",
+    }
     admin_login, alice_login = made.client_properties(), made.client_properties("alice")
     nodes = [(1, KAFKA, BOTH), (2, MINI, BOTH), (3, MINI, BOTH)]
     with MixedCluster(tmp_path / "cluster", nodes, properties=properties, security=admin_login) as cluster:

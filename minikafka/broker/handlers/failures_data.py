@@ -10,6 +10,10 @@ from wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, Alt
 from wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from wire.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -168,6 +172,16 @@ def _describe_quotas(
     return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
 
 
+def _describe_users(
+    request: DescribeUserScramCredentialsRequest, version: int, code: ErrorCode, message: str | None
+) -> DescribeUserScramCredentialsResponse:
+    kind = DescribeUserScramCredentialsResponse
+    results = [
+        kind.DescribeUserScramCredentialsResult(user=user.name, error_code=code, error_message=message) for user in request.users or []
+    ]
+    return kind(error_code=code, error_message=message, results=results)
+
+
 def _create_acls(request: CreateAclsRequest, version: int, code: ErrorCode, message: str | None) -> CreateAclsResponse:
     return CreateAclsResponse(
         results=[CreateAclsResponse.AclCreationResult(error_code=code, error_message=message) for _ in request.creations]
@@ -192,6 +206,7 @@ BUILDERS: dict[type, Any] = {
     FindCoordinatorRequest: _find_coordinator,
     AlterReplicaLogDirsRequest: _alter_log_dirs,
     DescribeClientQuotasRequest: _describe_quotas,
+    DescribeUserScramCredentialsRequest: _describe_users,
     CreateAclsRequest: _create_acls,
     DeleteAclsRequest: _delete_acls,
 }
