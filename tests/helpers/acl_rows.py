@@ -424,7 +424,7 @@ def rows() -> dict[str, Row]:
         ),
         "AddPartitionsToTxn": Row(
             lambda _: _A(
-                v3_and_below_transactional_id="x", v3_and_below_producer_id=1, v3_and_below_producer_epoch=0,
+                v3_and_below_transactional_id="x", v3_and_below_producer_id=4242, v3_and_below_producer_epoch=0,
                 v3_and_below_topics=[_A.AddPartitionsToTxnTopic(name="t", partitions=[0])],
             ),
             ((txn(Op.WRITE), TXN_DENIED), (topic(Op.WRITE), TOPIC_DENIED)),
@@ -434,7 +434,7 @@ def rows() -> dict[str, Row]:
             lambda _: _A(
                 transactions=[
                     _A.AddPartitionsToTxnTransaction(
-                        transactional_id="x", producer_id=1, producer_epoch=0, verify_only=True,
+                        transactional_id="x", producer_id=4242, producer_epoch=0, verify_only=True,
                         topics=[_A.AddPartitionsToTxnTopic(name="t", partitions=[0])],
                     )
                 ]
@@ -442,12 +442,12 @@ def rows() -> dict[str, Row]:
             needs(CLUSTER_DENIED, on_cluster(Op.CLUSTER_ACTION)),
         ),
         "AddOffsetsToTxn": Row(
-            lambda _: add_offsets_to_txn.AddOffsetsToTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, group_id="g"),
+            lambda _: add_offsets_to_txn.AddOffsetsToTxnRequest(transactional_id="x", producer_id=4242, producer_epoch=0, group_id="g"),
             ((txn(Op.WRITE), TXN_DENIED), (group(Op.READ), GROUP_DENIED)),
         ),
         "TxnOffsetCommit": Row(
             lambda _: _TC(
-                transactional_id="x", group_id="g", producer_id=1, producer_epoch=0,
+                transactional_id="x", group_id="g", producer_id=4242, producer_epoch=0,
                 topics=[
                     _TC.TxnOffsetCommitRequestTopic(
                         name="t",
@@ -458,7 +458,7 @@ def rows() -> dict[str, Row]:
             ((txn(Op.WRITE), TXN_DENIED), (group(Op.READ), GROUP_DENIED), (topic(Op.READ), TOPIC_DENIED)),
         ),
         "EndTxn": Row(
-            lambda _: end_txn.EndTxnRequest(transactional_id="x", producer_id=1, producer_epoch=0, committed=True),
+            lambda _: end_txn.EndTxnRequest(transactional_id="x", producer_id=4242, producer_epoch=0, committed=True),
             needs(TXN_DENIED, txn(Op.WRITE)),
         ),
         **{
@@ -466,7 +466,7 @@ def rows() -> dict[str, Row]:
                 lambda _: _W(
                     markers=[
                         _W.WritableTxnMarker(
-                            producer_id=1, producer_epoch=0, transaction_result=False, coordinator_epoch=0,
+                            producer_id=4242, producer_epoch=0, transaction_result=False, coordinator_epoch=0,
                             topics=[_W.WritableTxnMarkerTopic(name="t", partition_indexes=[5])],
                         )
                     ]
