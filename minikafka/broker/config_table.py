@@ -152,7 +152,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("metadata.max.retention.ms", "long", "604800000", "Age at which metadata segments and snapshots are deleted."),
         _p("metadata.max.idle.interval.ms", "int", "500", "How often an idle controller writes a no-op record; 0 = never.", low=0, effect="accepted"),
         _p("minikafka.http.port", "int", "-1", "Port of /metrics, /healthz, /readyz and of the page /ui; 0 = any free port, -1 = none.", low=-1, high=65535),
-        _p("minikafka.http.host", "string", "", "Address of that port; empty = every address."),
+        _p("minikafka.http.host", "string", "", "Address of that port, which is plain HTTP without a login; empty = every address."),
         _p("minikafka.audit.report.dir", "string", None, "Directory of audit reports (minikafka audit --report); the page /ui and /metrics show the newest verdict."),
         _p("minikafka.audit.interval.ms", "long", "0", "How often the broker with the smallest id of those in service audits the cluster, into that directory; 0 = never.", low=0),
         _p("minikafka.audit.command.config", "string", None, "Properties file with the security settings of that audit's client, when the listener between brokers needs some."),
