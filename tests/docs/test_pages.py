@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 from helpers.pages import Reader, blocks, normal
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.timeout(60)
+def test_the_test_of_the_top_readme_passes(tmp_path: Path) -> None:
+    text = (DOCS.parent / "README.md").read_text()
+    code = textwrap.dedent(text[text.index("    import confluent_kafka\n") : text.index("Brokers as pytest fixtures")])
+    (tmp_path / "test_orders.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(DOCS.parent)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, "1 passed" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 @pytest.mark.timeout(180)
