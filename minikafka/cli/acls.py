@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import EXIT_REFUSED, emit, run
+from minikafka.cli.common import EXIT_REFUSED, bootstrap_controller_option, emit, run
 from minikafka.cli.session import operator_command
 from minikafka.core.authorizer.acl import (
     CLUSTER_NAME,
@@ -46,6 +46,7 @@ _OPERATION_NAMES = ", ".join(operation.label for operation in Operation if opera
 
 
 @operator_command("acls")
+@bootstrap_controller_option
 @click.option("--add", "action", flag_value="add", help="Add ACLs.")
 @click.option("--remove", "action", flag_value="remove", help="Remove ACLs; all of the resource's when none is described.")
 @click.option("--list", "action", flag_value="list", help="List ACLs; all when no resource is named.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import command_config_option
+from minikafka.cli.common import BOOTSTRAP_VARIABLES, command_config_option
 
 if TYPE_CHECKING:
     from minikafka.spark.audit import AuditResult
@@ -19,7 +20,7 @@ FINDINGS_SHOWN_MAX = 20
 
 @click.command("audit")
 @click.argument("log_dirs", nargs=-1, type=click.Path())
-@click.option("--bootstrap-server", "bootstrap", default="", help="Audit this running cluster: raw batches are fetched from every replica.")
+@click.option("--bootstrap-server", "-b", "bootstrap", default="", help="Audit this running cluster, over the wire.")
 @command_config_option
 @click.option("--rerun", default=None, type=click.Path(), help="A report: audit again only the partitions that it has findings on.")
 @click.option("--topic", "topics", multiple=True, help="Audit only this topic (repeatable).")
@@ -106,6 +107,8 @@ def audit(
     partitions: tuple[tuple[str, int], ...] = ()
     if rerun is not None:
         log_dirs, bootstrap, partitions = _from_report(rerun, log_dirs, bootstrap)
+    if not log_dirs and not bootstrap:
+        bootstrap = next((os.environ[name] for name in BOOTSTRAP_VARIABLES if os.environ.get(name)), "")
     if not log_dirs and not bootstrap:
         _fail("give log directories, or --bootstrap-server of a running cluster")
     options = AuditOptions(

@@ -10,13 +10,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, parse_pairs, traceback_option
+from minikafka.cli.common import (
+    bootstrap_controller_option,
+    bootstrap_option,
+    command_config_option,
+    emit,
+    older_config_option,
+    output_option,
+    parse_pairs,
+    traceback_option,
+)
 from minikafka.cli.session import with_admin
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
     from minikafka.testing.embedded import EmbeddedCluster
+    from minikafka.testing.security import Security
 
+#: As minikafka.testing.security has them; here so that `--help` imports nothing.
+SECURITIES = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PORT, HTTP_PORT = 9092, 9404
 ENDPOINT_TYPES = {1: "broker", 2: "controller"}
 COLUMNS = ["id", "host", "port", "rack", "state", "endpoint_type"]
@@ -28,12 +41,13 @@ def cluster() -> None:
 
 
 @cluster.command("cluster-id")
+@bootstrap_controller_option
 @bootstrap_option
 @command_config_option
-@click.option("--config", hidden=True, help="Older name of --command-config.")
+@older_config_option
 @output_option
 @traceback_option
-def cluster_id(bootstrap: str, config: str | None, output: str, traceback: bool) -> None:
+def cluster_id(bootstrap: str, output: str, traceback: bool) -> None:
     """Show the cluster's id."""
 
     async def work(admin: Maintenance) -> None:
@@ -47,8 +61,10 @@ def cluster_id(bootstrap: str, config: str | None, output: str, traceback: bool)
 
 
 @cluster.command("list-endpoints")
+@bootstrap_controller_option
 @bootstrap_option
 @command_config_option
+@older_config_option
 @click.option("--include-fenced-brokers", is_flag=True, help="Brokers too that are registered but not in service.")
 @output_option
 @traceback_option
@@ -80,8 +96,10 @@ def list_endpoints(bootstrap: str, include_fenced_brokers: bool, output: str, tr
 
 
 @cluster.command("unregister")
+@bootstrap_controller_option
 @bootstrap_option
 @command_config_option
+@older_config_option
 @click.option("--id", "-i", "broker_id", type=int, required=True, help="Broker that has gone for good.")
 @traceback_option
 def unregister(bootstrap: str, broker_id: int, traceback: bool) -> None:
@@ -101,6 +119,11 @@ def unregister(bootstrap: str, broker_id: int, traceback: bool) -> None:
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Broker property; may be repeated.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Of the first broker, counting up; 0 = free ones.  [default: 9092 if free]")
 @click.option("--http-port", type=click.IntRange(0, 65535), help="Of /ui and /metrics, likewise.  [default: 9404 if free]")
+@click.option(
+    "--security", type=click.Choice(SECURITIES, case_sensitive=False), help="What all listeners speak; MTLS: clients show certificates."
+)
+@click.option("--mechanism", type=click.Choice(MECHANISMS), default="PLAIN", show_default=True, help="Of SASL.")
+@click.option("--user", "users", multiple=True, metavar="NAME=PASSWORD", help="Of SASL, beside admin=admin; may be repeated.")
 @click.option("--log-level", default="INFO", show_default=True, help="Of the brokers' logs.")
 def up(
     brokers: int,
@@ -109,6 +132,9 @@ def up(
     configs: tuple[str, ...],
     port: int | None,
     http_port: int | None,
+    security: str | None,
+    mechanism: str,
+    users: tuple[str, ...],
     log_level: str,
 ) -> None:
     """Start a cluster on this machine; it ends with this command (Ctrl-C). From another terminal `minikafka cluster kill 2`, `start 2`,
@@ -117,6 +143,7 @@ def up(
     from minikafka.testing.embedded import EmbeddedCluster
     from minikafka.testing.errors import ClusterError
 
+    secured = _security(security, mechanism, parse_pairs(users, "--user"))
     specs = dict(_topic(text) for text in topics)
     properties = parse_pairs(configs, "--config")
     made = EmbeddedCluster(
@@ -127,6 +154,7 @@ def up(
         directory=_absolute(directory),
         cluster_id=_stored_cluster_id(directory),
         log_level=log_level,
+        security=secured,
         first_port=_usual_if_free(PORT, brokers) if port is None else port,
         first_http_port=_usual_if_free(HTTP_PORT, brokers) if http_port is None else http_port,
     )
@@ -142,6 +170,34 @@ def up(
     except (ClusterError, OSError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
+
+
+def _security(name: str | None, mechanism: str, users: dict[str, str]) -> Security | None:
+    from minikafka.testing.security import USERS, Security
+
+    if name is None or not name.upper().startswith("SASL"):
+        if users or mechanism != MECHANISMS[0]:
+            raise click.UsageError("--user and --mechanism need --security SASL_SSL or SASL_PLAINTEXT")
+        return Security.of(name)
+    return Security(name.upper(), mechanism, users={**USERS, **users})
+
+
+def _write_client_files(made: EmbeddedCluster) -> tuple[Path, Path] | None:
+    """What connects clients of a secured cluster: for Java's clients and these commands, and for librdkafka's."""
+    if made.secured is None:
+        return None
+    files = {
+        "client.properties": made.secured.client_properties(),
+        "librdkafka.properties": made.secured.client_config("confluent"),
+    }
+    paths = []
+    for name, properties in files.items():
+        path = made.directory / name
+        path.touch(mode=0o600)
+        # A certificate of several lines is one line of a properties file.
+        path.write_text("".join(f"{key}={value}\n".replace("\n", "\\n", value.count("\n")) for key, value in properties.items()))
+        paths.append(path)
+    return paths[0], paths[1]
 
 
 def _usual_if_free(first: int, count: int) -> int:
@@ -212,9 +268,14 @@ def _announce(made: Any) -> None:
     console.print(f"cluster {made.cluster_id} is up after {made.started_seconds:.2f} s. To try:")
     # All of them: the first may be the one that is killed.
     console.print(f"  export MINIKAFKA_BOOTSTRAP={made.bootstrap_servers}", soft_wrap=True)
+    client_files = _write_client_files(made)
+    if client_files is not None:
+        console.print(f"  export MINIKAFKA_COMMAND_CONFIG={client_files[0]}", soft_wrap=True)
     console.print("  echo hello | minikafka produce greetings")
     console.print("  minikafka consume greetings --from-beginning -n 1")
     console.print("  minikafka cluster kill 2; minikafka cluster status; minikafka cluster start 2")
+    if client_files is not None:
+        console.print(f"How clients connect is in {client_files[0]} (Java), {client_files[1]} (librdkafka, kcat -F).", soft_wrap=True)
     click.echo(made.bootstrap_servers)
     sys.stdout.flush()
 

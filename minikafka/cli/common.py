@@ -20,7 +20,10 @@ from minikafka.client.errors import ClientError, NoBrokers
 
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 3
+#: A cluster that is not there is said to be so after this long; `health -e` waits for one that is to come.
+FIRST_ANSWER_MS = 3000
 COMMAND_CONFIG_VARIABLE = "MINIKAFKA_COMMAND_CONFIG"
+CONTROLLERS = "minikafka.bootstrap-controller"
 BOOTSTRAP_VARIABLES = ("MINIKAFKA_BOOTSTRAP", "KAFKA_BOOTSTRAP_SERVERS")
 Command = Callable[..., Any]
 
@@ -34,19 +37,58 @@ def bootstrap_option(command: Command) -> Command:
         envvar=list(BOOTSTRAP_VARIABLES),
         default="localhost:9092",
         show_default=True,
+        callback=_address,
         help="host:port of one or more brokers.",
     )(command)
+
+
+def bootstrap_controller_option(command: Command) -> Command:
+    """`--bootstrap-controller` (KIP-919): the command asks the active controller itself."""
+    return click.option(
+        "--bootstrap-controller",
+        "-C",
+        expose_value=False,
+        is_eager=True,
+        callback=_ask_controllers,
+        help="host:port of one or more controllers, to be asked instead of brokers.",
+    )(command)
+
+
+def _ask_controllers(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value:
+        context.meta[CONTROLLERS] = value
+
+
+def _address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The controllers' address in place of the brokers'."""
+    controllers = context.meta.get(CONTROLLERS)
+    if controllers is None:
+        return value
+    if context.get_parameter_source(str(parameter.name)) is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError("give --bootstrap-server or --bootstrap-controller, not both")
+    from minikafka.client.cluster import ask_controllers
+
+    token = ask_controllers.set(True)
+    context.call_on_close(lambda: ask_controllers.reset(token))
+    return str(controllers)
+
+
+def _use_properties(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        from minikafka.cli.connection import use_properties
+
+        use_properties(context, value)
+
+
+def older_config_option(command: Command) -> Command:
+    """`--config FILE`, as kafka-cluster.sh once called `--command-config`."""
+    about = "Older name of --command-config."
+    return click.option("--config", hidden=True, expose_value=False, callback=_use_properties, help=about)(command)
 
 
 def command_config_option(command: Command) -> Command:
     """Kafka's `--command-config FILE` and librdkafka's `-X NAME=VALUE`: how the clients of the command connect (security.protocol, ssl.*,
     sasl.*). Properties that do not say how to connect are passed over."""
-
-    def take(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-        if value:
-            from minikafka.cli.connection import use_properties
-
-            use_properties(context, value)
 
     command = click.option(
         "-X",
@@ -54,14 +96,24 @@ def command_config_option(command: Command) -> Command:
         multiple=True,
         metavar="NAME=VALUE",
         expose_value=False,
-        callback=take,
+        callback=_use_properties,
         help="A client property: security.protocol, ssl.truststore.location, sasl.jaas.config .. May be given again.",
+    )(command)
+    command = click.option(
+        "--consumer.config",
+        "--producer.config",
+        "--admin.config",
+        "older_config",
+        hidden=True,
+        expose_value=False,
+        callback=_use_properties,
+        help="Kafka's older names of --command-config.",
     )(command)
     return click.option(
         "--command-config",
         envvar=COMMAND_CONFIG_VARIABLE,
         expose_value=False,
-        callback=take,
+        callback=_use_properties,
         help=f"Properties file of the client (TLS, SASL); or {COMMAND_CONFIG_VARIABLE}.",
     )(command)
 
@@ -84,6 +136,9 @@ def output_option(command: Command) -> Command:
 
 def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False) -> Any:
     """Run a coroutine function; errors become one line on stderr and an exit code."""
+    from minikafka.client.cluster import first_answer_ms
+
+    first_answer_ms.set(FIRST_ANSWER_MS)
     try:
         return _runner()(work())
     except NoBrokers as error:

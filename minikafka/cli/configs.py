@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, parse_pairs, run, traceback_option
+from minikafka.cli.common import (
+    bootstrap_controller_option,
+    bootstrap_option,
+    command_config_option,
+    emit,
+    output_option,
+    parse_pairs,
+    run,
+    traceback_option,
+)
 from minikafka.cli.quotas import KINDS, in_order
 
 if TYPE_CHECKING:
@@ -33,6 +42,7 @@ CLUSTER_OWN = 3
 
 
 @click.command("configs")
+@bootstrap_controller_option
 @bootstrap_option
 @command_config_option
 @click.option("--reference", "action", flag_value="reference", help="Print the page of all properties, as Markdown; asks no broker.")

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import re
+import struct
 import sys
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, command_settings, run, traceback_option
+from minikafka.cli.session import matching_topics
 from minikafka.client.errors import ClientError
 
 if TYPE_CHECKING:
     from minikafka.client.consumer import ConsumedRecord
 
 POLL_MS = 200
+LINE_READER = "org.apache.kafka.tools.LineMessageReader"
+FORMATTERS = ("org.apache.kafka.tools.consumer.DefaultMessageFormatter", "org.apache.kafka.tools.consumer.NoOpMessageFormatter")
+SERIALIZATION = "org.apache.kafka.common.serialization."
+#: Deserializers of Kafka that make numbers, and their layout; None: a UUID as text.
+NUMBERS: dict[str, str | None] = {
+    "Short": ">h", "Integer": ">i", "Long": ">q", "Float": ">f", "Double": ">d", "Boolean": ">?", "UUID": None,
+}  # fmt: skip
 FLUSH_EVERY = 1000
 READER_PROPERTIES = {
     "parse.key": "false", "key.separator": "\t", "parse.headers": "false", "headers.delimiter": "\t", "headers.separator": ",",
@@ -29,8 +38,16 @@ FORMATTER_PROPERTIES = {
 }  # fmt: skip
 
 
-def _properties(given: tuple[str, ...], known: dict[str, str | None], option: str) -> dict[str, str | None]:
+def _properties(given: tuple[str, ...], known: dict[str, str | None], option: str, file: str | None = None) -> dict[str, str | None]:
+    """What a properties file and options (which count more) say. Raises click.BadParameter."""
     found = dict(known)
+    if file is not None:
+        from minikafka.broker.config import ConfigurationError, load_properties
+
+        try:
+            found |= {name: value for name, value in load_properties(file).items() if name in known}
+        except ConfigurationError as error:
+            raise click.BadParameter(str(error), param_hint=option.replace("property", "config")) from error
     for text in given:
         # A separator may be a comma or a bracket: one property an option.
         name, separator, value = text.partition("=")
@@ -40,17 +57,33 @@ def _properties(given: tuple[str, ...], known: dict[str, str | None], option: st
     return found
 
 
+def _only(*known: str) -> Callable[[click.Context, click.Parameter, str], str]:
+    """A callback that takes the names of classes that there are here, with or without their package. Raises click.BadParameter."""
+
+    def check(context: click.Context, parameter: click.Parameter, value: str) -> str:
+        found = next((name for name in known if name.rpartition(".")[2] == value.rpartition(".")[2]), None)
+        if found is None:
+            hint = "; what internal topics hold: minikafka dump-log --offsets-decoder" if "Formatter" in value else ""
+            raise click.BadParameter(f"{value}: classes of Java cannot be loaded here; known: {', '.join(known)}{hint}")
+        return found
+
+    return check
+
+
 @click.command("console-producer")
 @bootstrap_option
 @command_config_option
 @click.option("--topic", required=True, help="Topic to write to.")
 @click.option("--sync", is_flag=True, help="Wait for each record.")
 @click.option("--compression-codec", is_flag=False, flag_value="gzip", default="none", help="none, gzip, snappy, lz4 or zstd.")
-@click.option("--batch-size", type=int, default=16384, help="Bytes of a batch.")
+@click.option("--batch-size", "--max-partition-memory-bytes", type=int, default=16384, help="Bytes of a batch.")
+@click.option("--max-memory-bytes", type=int, default=32 << 20, help="Bytes that may wait to be sent.")
 @click.option("--timeout", "linger_ms", type=float, default=1000, help="Milliseconds that a batch gathers records.")
 @click.option("--request-required-acks", "acks", default="-1", help="all, -1, 0 or 1.")
 @click.option("--request-timeout-ms", type=int, default=30000, help="Milliseconds for a request.")
 @click.option("--message-send-max-retries", type=int, default=3, hidden=True)
+@click.option("--line-reader", default=LINE_READER, hidden=True, callback=_only(LINE_READER), help="Accepted; there is one reader.")
+@click.option("--reader-config", help="Properties file for the reader; --reader-property counts more.")
 @click.option("--reader-property", "--property", "reader", multiple=True, metavar="NAME=VALUE", help=", ".join(READER_PROPERTIES))
 @click.option(
     "--command-property", "--producer-property", "command", multiple=True, metavar="NAME=VALUE", help="acks, linger.ms, batch.size .."
@@ -60,7 +93,7 @@ def console_producer(
     bootstrap: str, topic: str, reader: tuple[str, ...], command: tuple[str, ...], traceback: bool, **options: Any
 ) -> None:
     """Write a record for each line of the standard input."""
-    properties = _properties(reader, READER_PROPERTIES, "--reader-property")
+    properties = _properties(reader, READER_PROPERTIES, "--reader-property", options["reader_config"])
     settings = command_settings(command)
 
     async def go() -> None:
@@ -72,6 +105,7 @@ def console_producer(
             acks=acks,
             linger_ms=0 if options["sync"] else float(settings.get("linger.ms", min(options["linger_ms"], 100.0))),
             batch_size=int(settings.get("batch.size", options["batch_size"])),
+            buffer_memory=int(settings.get("buffer.memory", options["max_memory_bytes"])),
             compression=settings.get("compression.type", options["compression_codec"]),
             enable_idempotence=acks in ("all", "-1"),
             request_timeout_ms=options["request_timeout_ms"],
@@ -157,12 +191,13 @@ def _null_or_bytes(text: str, properties: dict[str, str | None]) -> bytes | None
 @click.option(
     "--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_uncommitted", help="Transactions."
 )
-@click.option("--formatter", hidden=True)
+@click.option("--formatter", default=FORMATTERS[0], callback=_only(*FORMATTERS), help="Class of a formatter: Default.. or NoOp..")
+@click.option("--formatter-config", help="Properties file for the formatter; --formatter-property counts more.")
 @click.option(
     "--formatter-property", "--property", "formatter_properties", multiple=True, metavar="NAME=VALUE", help=", ".join(FORMATTER_PROPERTIES)
 )
-@click.option("--key-deserializer", hidden=True)
-@click.option("--value-deserializer", hidden=True)
+@click.option("--key-deserializer", help="Class that reads keys: String.., ByteArray.., Integer.., Long.., Double.., UUIDDeserializer ..")
+@click.option("--value-deserializer", help="Class that reads values.")
 @click.option(
     "--command-property", "--consumer-property", "command", multiple=True, metavar="NAME=VALUE", help="group.id, auto.offset.reset .."
 )
@@ -178,7 +213,12 @@ def console_consumer(
         raise click.UsageError("The topic is required when partition is specified.")
     if options["offset"] != "latest" and options["partition"] is None:
         raise click.UsageError("The partition is required when offset is specified.")
-    show = formatter_of(_properties(formatter_properties, FORMATTER_PROPERTIES, "--formatter-property"))
+    properties = _properties(formatter_properties, FORMATTER_PROPERTIES, "--formatter-property", options["formatter_config"])
+    for name in ("key.deserializer", "value.deserializer"):
+        properties[name] = options[name.replace(".", "_")] or properties[name]
+    show = formatter_of(properties)
+    if options["formatter"].endswith("NoOpMessageFormatter"):
+        show = _show_nothing
     settings = command_settings(command)
     count = run(lambda: _read(bootstrap, show, settings, options), traceback=traceback)
     click.echo(f"Processed a total of {count} messages", err=True)
@@ -210,14 +250,7 @@ async def _read(bootstrap: str, show: Callable[[ConsumedRecord], bytes], setting
 
 async def _choose(consumer: Any, group: str | None, options: dict[str, Any]) -> None:
     if options["include"]:
-        try:
-            pattern = re.compile(options["include"])
-        except re.error as error:
-            raise ClientError(f"--include {options['include']}: {error}") from error
-        await consumer.cluster.refresh(None)
-        topics = [name for name, topic in consumer.cluster.topics.items() if pattern.fullmatch(name) and not topic.is_internal]
-        if not topics:
-            raise ClientError(f"no topic matches {options['include']}")
+        topics = await matching_topics(consumer, options["include"])
     else:
         topics = [options["topic"]]
     if group and options["partition"] is None:
@@ -243,12 +276,38 @@ async def _choose(consumer: Any, group: str | None, options: dict[str, Any]) -> 
     await consumer.assign(keys, offsets)
 
 
+def deserializer(name: str | None, of_what: str) -> Callable[[bytes], bytes]:
+    """What the class of Kafka with this name makes of bytes, as text; bytes as they are for none. Raises click.BadParameter."""
+    word = (name or "").removeprefix(SERIALIZATION).removesuffix("Deserializer")
+    if word in ("", "String", "ByteArray", "Bytes", "ByteBuffer"):
+        return bytes
+    if name is None or not name.endswith("Deserializer") or word not in NUMBERS:
+        known = ", ".join([*NUMBERS, "String", "ByteArray"])
+        raise click.BadParameter(f"{name}: known are the Deserializers of {known}", param_hint=f"{of_what}.deserializer")
+    layout = NUMBERS[word]
+
+    def read(data: bytes) -> bytes:
+        if layout is None:
+            return str(uuid.UUID(data.decode())).encode()
+        if len(data) != struct.calcsize(layout):
+            raise ClientError(f"{of_what} {data!r} is not {struct.calcsize(layout)} bytes long, as {word}Deserializer wants it")
+        return str(struct.unpack(layout, data)[0]).lower().encode()
+
+    return read
+
+
+def _show_nothing(_: ConsumedRecord) -> bytes:
+    return b""
+
+
 def formatter_of(properties: dict[str, str | None]) -> Callable[[ConsumedRecord], bytes]:
     """The line of a record, as Kafka's DefaultMessageFormatter writes it (the epoch is shown, where Kafka's tool says NOT_PRESENT)."""
     on = {name: value == "true" for name, value in properties.items() if name.startswith("print.")}
     key_separator = (properties["key.separator"] or "").encode()
     end = (properties["line.separator"] or "").encode()
     null = (properties["null.literal"] or "").encode()
+    read_key, read_value = (deserializer(properties[f"{part}.deserializer"], part) for part in ("key", "value"))
+    read_header = deserializer(properties["headers.deserializer"], "headers")
     between = properties["headers.separator"] or ","
 
     def line(record: ConsumedRecord) -> bytes:
@@ -265,12 +324,12 @@ def formatter_of(properties: dict[str, str | None]) -> Callable[[ConsumedRecord]
         if on["print.epoch"]:
             parts.append(b"Epoch:%d" % record.leader_epoch if record.leader_epoch >= 0 else b"Epoch:NOT_PRESENT")
         if on["print.headers"]:
-            shown = between.encode().join(name.encode() + b":" + (null if value is None else value) for name, value in record.headers)
-            parts.append(shown or b"NO_HEADERS")
+            pairs = (name.encode() + b":" + (null if value is None else read_header(value)) for name, value in record.headers)
+            parts.append(between.encode().join(pairs) or b"NO_HEADERS")
         if on["print.key"]:
-            parts.append(null if record.key is None else bytes(record.key))
+            parts.append(null if record.key is None else read_key(bytes(record.key)))
         if on["print.value"]:
-            parts.append(null if record.value is None else bytes(record.value))
+            parts.append(null if record.value is None else read_value(bytes(record.value)))
         return key_separator.join(parts) + end
 
     return line

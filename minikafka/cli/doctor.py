@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from minikafka.cli.common import EXIT_REFUSED, emit, run
+from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, emit, run
 from minikafka.cli.session import operator_command
 
 if TYPE_CHECKING:
@@ -33,13 +33,16 @@ class Finding:
 
 @operator_command("doctor")
 def doctor(bootstrap: str, output: str, traceback: bool) -> None:
-    """Resolve and dial every advertised listener, compare what the brokers say, and explain. Exit status 1 when something is wrong."""
+    """Resolve and dial every advertised listener, compare what the brokers say, and explain. Exit status 1 when something is wrong, 3
+    when nothing answers."""
     findings: list[Finding] = run(lambda: _examine(bootstrap), traceback=traceback)
     if output != "table":
         rows = [{"check": f.check, "state": f.state, "text": f.text, "advice": f.advice} for f in findings]
         emit(rows, output, ["check", "state", "text", "advice"])
     else:
         _show(findings)
+    if all(f.check == "bootstrap" for f in findings):
+        sys.exit(EXIT_UNREACHABLE)
     sys.exit(EXIT_REFUSED if any(f.state == "error" for f in findings) else 0)
 
 

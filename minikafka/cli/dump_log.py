@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from minikafka.cli.dump_files import DumpOptions, Problems
 
 
+#: What Kafka's tool shows keys and values with by default, under its present and its former name.
+DECODERS = ("org.apache.kafka.tools.api.StringDecoder", "kafka.serializer.StringDecoder", "kafka.serializer.DefaultDecoder")
+
+
+def _only_strings(context: click.Context, parameter: click.Parameter, value: str) -> None:
+    if value not in DECODERS:
+        raise click.BadParameter(f"{value}: classes of Java cannot be loaded here; known: {DECODERS[0]}; or -o json, which has the bytes")
+
+
 @click.command("dump-log")
 @click.option("--files", required=True, help="Comma-separated .log, .index, .timeindex, .txnindex, .snapshot and checkpoint files.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and values too (implies --deep-iteration).")
@@ -24,6 +33,10 @@ if TYPE_CHECKING:
 @click.option("--offsets-decoder", "decoder", flag_value="offsets", help="Decode records of __consumer_offsets.")
 @click.option("--transaction-log-decoder", "decoder", flag_value="transaction", help="Decode records of __transaction_state.")
 @click.option("--share-group-state-decoder", "decoder", flag_value="share", help="Decode records of __share_group_state.")
+@click.option("--key-decoder-class", is_flag=False, flag_value=DECODERS[0], default=DECODERS[0], hidden=True, callback=_only_strings,
+              expose_value=False, help="Accepted; keys are shown as strings.")
+@click.option("--value-decoder-class", is_flag=False, flag_value=DECODERS[0], default=DECODERS[0], hidden=True, callback=_only_strings,
+              expose_value=False, help="Accepted; values are shown as strings.")
 @click.option("--skip-record-metadata", is_flag=True, help="Print only keys and values of records.")
 @click.option("--max-bytes", type=click.IntRange(1), default=None, help="Read at most this many bytes of each .log file.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "jsonl", "yaml"]), default="text", show_default=True)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.broker.format import RELEASES, feature_levels, release_name
-from minikafka.cli.common import EXIT_REFUSED, bootstrap_option, command_config_option, emit, output_option, traceback_option
+from minikafka.cli.common import (
+    EXIT_REFUSED,
+    bootstrap_controller_option,
+    bootstrap_option,
+    command_config_option,
+    emit,
+    output_option,
+    traceback_option,
+)
 from minikafka.cli.session import with_admin
 
 if TYPE_CHECKING:
@@ -23,6 +31,7 @@ DEPENDENCIES = {("eligible.leader.replicas.version", 1): ((METADATA_VERSION, 23)
 
 
 @click.group("features")
+@bootstrap_controller_option
 @bootstrap_option
 @command_config_option
 @click.pass_context
@@ -98,32 +107,45 @@ def _update(bootstrap: str, levels: dict[str, int], verb: str, kind: int, *, dry
     sys.exit(with_admin(bootstrap, work, traceback=traceback))
 
 
-_feature_option = click.option("--feature", "pairs", multiple=True, metavar="NAME=LEVEL", help="Feature and level; may be repeated.")
+_feature_option = click.option("--feature", "-f", "pairs", multiple=True, metavar="NAME=LEVEL", help="Feature and level; may be repeated.")
+_metadata_option = click.option("--metadata", metavar="RELEASE", help="Older way to say --feature metadata.version=LEVEL.")
 _dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it would be done.")
 
 
 @features.command("upgrade")
 @_feature_option
+@_metadata_option
 @click.option("--release-version", help="The levels of this release.")
 @_dry_run_option
 @traceback_option
 @click.pass_obj
-def upgrade(bootstrap: str, pairs: tuple[str, ...], release_version: str | None, dry_run: bool, traceback: bool) -> None:
+def upgrade(
+    bootstrap: str, pairs: tuple[str, ...], metadata: str | None, release_version: str | None, dry_run: bool, traceback: bool
+) -> None:
     """Raise levels."""
-    _update(bootstrap, _checked(pairs, release_version), "upgrade", UPGRADE, dry_run=dry_run, traceback=traceback)
+    _update(bootstrap, _checked(_with_metadata(pairs, metadata), release_version), "upgrade", UPGRADE, dry_run=dry_run, traceback=traceback)
 
 
 @features.command("downgrade")
 @_feature_option
+@_metadata_option
 @click.option("--release-version", help="The levels of this release.")
 @click.option("--unsafe", is_flag=True, help="Even if metadata are lost.")
 @_dry_run_option
 @traceback_option
 @click.pass_obj
-def downgrade(bootstrap: str, pairs: tuple[str, ...], release_version: str | None, unsafe: bool, dry_run: bool, traceback: bool) -> None:
+def downgrade(
+    bootstrap: str,
+    pairs: tuple[str, ...],
+    metadata: str | None,
+    release_version: str | None,
+    unsafe: bool,
+    dry_run: bool,
+    traceback: bool,
+) -> None:
     """Lower levels."""
     kind = UNSAFE_DOWNGRADE if unsafe else SAFE_DOWNGRADE
-    _update(bootstrap, _checked(pairs, release_version), "downgrade", kind, dry_run=dry_run, traceback=traceback)
+    _update(bootstrap, _checked(_with_metadata(pairs, metadata), release_version), "downgrade", kind, dry_run=dry_run, traceback=traceback)
 
 
 @features.command("disable")
@@ -138,6 +160,10 @@ def disable(bootstrap: str, names: tuple[str, ...], unsafe: bool, dry_run: bool,
     _update(bootstrap, dict.fromkeys(names, 0), "disable", kind, dry_run=dry_run, traceback=traceback)
 
 
+def _with_metadata(pairs: tuple[str, ...], release: str | None) -> tuple[str, ...]:
+    return pairs if release is None else (*pairs, f"{METADATA_VERSION}={_checked((), release)[METADATA_VERSION]}")
+
+
 def _checked(pairs: tuple[str, ...], release: str | None) -> dict[str, int]:
     try:
         return _levels(pairs, release)
@@ -148,7 +174,7 @@ def _checked(pairs: tuple[str, ...], release: str | None) -> dict[str, int]:
 
 
 @features.command("version-mapping")
-@click.option("--release-version", default=None, help="Release, such as 4.3; the newest when left out.")
+@click.option("--release-version", "-r", default=None, help="Release, such as 4.3; the newest when left out.")
 @output_option
 def version_mapping(release_version: str | None, output: str) -> None:
     """The levels of every feature in a release."""

@@ -41,6 +41,7 @@ RESETS = ("to_earliest", "to_latest", "to_offset", "to_datetime", "by_duration",
 @click.option("--members", "view", flag_value="members", help="Describe the members.")
 @click.option("--state", "view", flag_value="state", help="Describe the state; with --list, show it.")
 @click.option("--offsets", "view", flag_value="offsets", help="Describe the offsets.")
+@click.option("--type", "types", is_flag=False, flag_value="", metavar="[TYPE,..]", help="With --list: show types, or only these types.")
 @click.option("--verbose", is_flag=True, help="With --members: what each is assigned.")
 @click.option("--to-earliest", is_flag=True, help="To the first offset.")
 @click.option("--to-latest", is_flag=True, help="To the end.")
@@ -72,17 +73,34 @@ def consumer_groups(bootstrap: str, action: str | None, output: str, traceback: 
     async def work(admin: Maintenance) -> int:
         listed = await admin.list_groups() if action == "list" or options["all_groups"] else []
         if action == "list":
-            return _list(listed, options["view"], output)
+            return _list(listed, options["view"], options["types"], output)
         chosen = [name for name, _, _ in listed] if options["all_groups"] else list(dict.fromkeys(options["groups"]))
         return await _ACTIONS[action](admin, chosen, output, options)
 
     sys.exit(with_admin(bootstrap, work, traceback=traceback))
 
 
-def _list(listed: list[tuple[str, str, str]], view: str | None, output: str) -> int:
-    rows = [{"group": name, "state": state, "protocol_type": kind} for name, kind, state in listed]
+#: What Kafka's tool calls the groups that there are here; KIP-848 has others.
+CLASSIC = "Classic"
+TYPES = ("Classic", "Consumer", "Share", "Streams", "Unknown")
+
+
+def _list(listed: list[tuple[str, str, str]], view: str | None, types: str | None, output: str) -> int:
+    wanted = [name.strip().capitalize() for name in (types or "").split(",") if name.strip()]
+    strange = [name for name in wanted if name not in TYPES]
+    if strange:
+        raise click.BadParameter(f"{strange[0].lower()}: known are {', '.join(TYPES).lower()}", param_hint="--type")
+    rows = [
+        {"group": name, "state": state, "protocol_type": kind, "type": CLASSIC}
+        for name, kind, state in listed
+        if not wanted or CLASSIC in wanted
+    ]
     if output != "table":
-        emit(rows, output, ["group", "state", "protocol_type"])
+        emit(rows, output, ["group", "state", "protocol_type", "type"])
+    elif types is not None:
+        columns = {"group": 25, "type": 20, **({"state": 20} if view == "state" else {})}
+        for row in [{name: name.upper() for name in columns}, *rows]:
+            click.echo(" ".join(f"{row[name]:<{width}}" for name, width in columns.items()))
     elif view == "state":
         width = max([15, *(len(name) for name, _, _ in listed)])
         click.echo(f"{'GROUP':<{width}} {'STATE':<20}")
@@ -92,6 +110,38 @@ def _list(listed: list[tuple[str, str, str]], view: str | None, output: str) -> 
         for row in rows:
             click.echo(row["group"])
     return 0
+
+
+@operator_command("groups")
+@click.option("--list", "action", flag_value="list", help="List groups of all types.")
+@click.option("--group-type", "kind", type=click.Choice([name.lower() for name in TYPES], case_sensitive=False), help="Only this type.")
+@click.option("--protocol", help="Only this protocol type.")
+@click.option("--consumer", "chosen", flag_value="consumer", help="Only groups of consumers, those that only store offsets included.")
+@click.option("--share", "chosen", flag_value="share", help="Only share groups: none here.")
+@click.option("--streams", "chosen", flag_value="streams", help="Only streams groups: none here.")
+def groups(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
+    """List groups of all types, as kafka-groups.sh."""
+    if action is None:
+        raise click.UsageError("say what to do: --list")
+    chosen, kind, protocol = options["chosen"], options["kind"], options["protocol"]
+    if chosen and (kind or protocol):
+        raise click.UsageError(f"--{chosen} does not go with --group-type and --protocol")
+
+    async def work(admin: Maintenance) -> int:
+        rows = [
+            {"group": name, "type": CLASSIC, "protocol": protocol_type}
+            for name, protocol_type, _ in await admin.list_groups()
+            if kind in (None, CLASSIC.lower()) and protocol in (None, protocol_type) and chosen in (None, "consumer")
+            and (chosen is None or protocol_type in ("consumer", ""))
+        ]  # fmt: skip
+        if output != "table":
+            emit(rows, output, ["group", "type", "protocol"])
+            return 0
+        for row in [{name: name.upper() for name in ("group", "type", "protocol")}, *rows]:
+            click.echo(" ".join(f"{row[name]:<20}" for name in row))
+        return 0
+
+    sys.exit(with_admin(bootstrap, work, traceback=traceback))
 
 
 # -- describe ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import command_config_option
+from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, bootstrap_option, command_config_option
 from minikafka.cli.load_files import OWN_FORMATS, FilesWanted, files_options
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COUNT = click.IntRange(0)
 #: Names of the parameters are those of LoadOptions.
 _OPTIONS = (
-    click.option("--bootstrap-server", "bootstrap", default="localhost:9092", show_default=True, help="host:port[,host:port]"),
+    bootstrap_option,
     click.option("--topic", required=True),
     click.option("--key", default="", help="Column of the key; rows without a key go round the partitions."),
     click.option("--value", default="", help="Column of the value [default: the row as JSON]."),
@@ -124,14 +124,14 @@ def _load_options(chosen: dict[str, Any]) -> LoadOptions:
 def _run(table: str, options: LoadOptions, start_engine: Callable[[], Any], listeners: list[Any]) -> LoadReport:
     """Load; leaves with one line and status 1 or 2 when that fails."""
     from minikafka.spark.load import LoadFailed, run_load
-    from minikafka.spark.produce_client import ProduceFailed
+    from minikafka.spark.produce_client import ProduceFailed, Unreachable
     from minikafka.spark.tables import TableError
 
     def progress(rows: int, share: float | None) -> None:
         for listener in listeners:
             listener.progress(rows, share)
 
-    report, status, driver = None, 1, start_engine()
+    report, status, driver = None, EXIT_REFUSED, start_engine()
     try:
         told = progress if listeners else None
         if options.format not in OWN_FORMATS and driver.name != "spark":
@@ -143,7 +143,8 @@ def _run(table: str, options: LoadOptions, start_engine: Callable[[], Any], list
         status = 2
         return _fail(str(error), 2)  # type: ignore[no-any-return]
     except (LoadFailed, ProduceFailed) as error:
-        return _fail(str(error), 1)  # type: ignore[no-any-return]
+        status = EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_REFUSED
+        return _fail(str(error), status)  # type: ignore[no-any-return]
     except OSError as error:
         status = 2
         return _fail(f"{error.filename or table}: {error.strerror or error}", 2)  # type: ignore[no-any-return]

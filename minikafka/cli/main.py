@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "dump-log": ("minikafka.cli.dump_log", "dump_log", "Show what is in log, index and snapshot files."),
     "features": ("minikafka.cli.features", "features", "Features of the cluster and their levels."),
     "get-offsets": ("minikafka.cli.offsets", "get_offsets", "Offsets of partitions at a time."),
+    "groups": ("minikafka.cli.groups", "groups", "List groups of all types."),
     "health": ("minikafka.cli.health", "health", "Is the cluster well; waits until it is (-e)."),
     "install-shims": ("minikafka.cli.shims", "install_shims", "Write kafka-topics.sh and its siblings."),
     "leader-election": ("minikafka.cli.elections", "leader_election", "Elect preferred or unclean leaders."),
@@ -66,7 +67,10 @@ class LazyGroup(click.Group):
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
+        from minikafka.cli.kafka_flags import answer_for
+
         command: click.Command = getattr(importlib.import_module(entry[0]), entry[1])
+        answer_for(cmd_name, command)
         _complete_names(command)
         return command
 
@@ -87,13 +91,18 @@ class LazyGroup(click.Group):
         import difflib
 
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from minikafka.cli.kafka_flags import TOOLS_NOT_OFFERED
+
+            if args[0] in TOOLS_NOT_OFFERED:
+                ctx.fail(f"kafka-{args[0]}.sh is not offered: {TOOLS_NOT_OFFERED[args[0]]}.")
             close = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.5)
             hint = f" Did you mean {close[0]}?" if close else " See minikafka --help."
             ctx.fail(f"There is no command {args[0]}.{hint}")
         return super().resolve_command(ctx, args)
 
 
-def _version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+def show_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """The callback of `--version`."""
     if not value:
         return
     from importlib import metadata
@@ -125,7 +134,7 @@ def _complete_names(command: click.Command) -> None:
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version and exit.")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=show_version, help="Show the version and exit.")
 def cli() -> None:
     """A networked, replicated log server that speaks Apache Kafka's protocol and writes its files."""
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import uuid
 from datetime import datetime
 from typing import Any
 
 import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, command_settings, run, traceback_option
+from minikafka.cli.session import matching_topics
 from minikafka.client.errors import ClientError
 
-REPORT_EVERY_S = 5.0
 MB = 1024 * 1024
+TRANSACTION_MS_DEFAULT = 3000
 POLL_MS = 100
 CONSUMER_COLUMNS = (
     "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, fetch.time.ms, fetch.MB.sec,"
@@ -25,7 +27,8 @@ CONSUMER_COLUMNS = (
 class Latencies:
     """Latencies in milliseconds; the line that Kafka's Stats prints."""
 
-    def __init__(self) -> None:
+    def __init__(self, report_every_s: float = 5.0) -> None:
+        self._report_every_s = report_every_s
         self._started = self._window_started = time.monotonic()
         self._all: list[float] = []
         self._bytes = 0
@@ -38,7 +41,7 @@ class Latencies:
         self._bytes += size
         self._window_bytes += size
         now = time.monotonic()
-        if now - self._window_started < REPORT_EVERY_S:
+        if now - self._window_started < self._report_every_s:
             return None
         rows = self._all[self._window_from :]
         seconds = now - self._window_started
@@ -84,7 +87,10 @@ class Latencies:
     metavar="NAME=VALUE",
     help="acks, linger.ms, batch.size, compression.type ..",
 )
+@click.option("--transactional-id", help="Write in transactions of this id.  [default with a duration: a random one]")
+@click.option("--transaction-duration-ms", type=click.IntRange(1), help="Commit after so long.  [default with an id: 3000]")
 @click.option("--warmup-records", type=click.IntRange(0), default=0, help="First records that do not count.")
+@click.option("--reporting-interval", type=click.IntRange(1), default=5000, show_default=True, help="Milliseconds between two lines.")
 @click.option("--print-metrics", is_flag=True, help="Accepted; the bundled client has none.")
 @click.argument("more_properties", nargs=-1)
 @traceback_option
@@ -126,28 +132,38 @@ def _payloads(options: dict[str, Any]) -> Any:
 
 async def _produce(bootstrap: str, topic: str, count: int, settings: dict[str, str], options: dict[str, Any]) -> None:
     from minikafka.client.producer import Producer
+    from minikafka.client.transactional import TransactionalProducer
 
     payload = _payloads(options)
     acks = settings.get("acks", "all")
     warm, rate = min(options["warmup_records"], count - 1), options["throughput"]
+    duration_ms = options["transaction_duration_ms"]
+    transactional_id = options["transactional_id"] or settings.get("transactional.id")
+    if duration_ms is not None and transactional_id is None:
+        transactional_id = f"performance-producer-{uuid.uuid4()}"
     idempotent = acks in ("all", "-1") and settings.get("enable.idempotence", "true") == "true"
-    async with Producer(
-        bootstrap,
-        acks=acks,
-        linger_ms=float(settings.get("linger.ms", 5)),
-        batch_size=int(settings.get("batch.size", 16384)),
-        compression=settings.get("compression.type", "none"),
-        buffer_memory=int(settings.get("buffer.memory", 32 << 20)),
-        enable_idempotence=idempotent,
-    ) as producer:
+    how: dict[str, Any] = {
+        "linger_ms": float(settings.get("linger.ms", 5)),
+        "batch_size": int(settings.get("batch.size", 16384)),
+        "compression": settings.get("compression.type", "none"),
+        "buffer_memory": int(settings.get("buffer.memory", 32 << 20)),
+    }
+    if transactional_id is None:
+        made = Producer(bootstrap, acks=acks, enable_idempotence=idempotent, **how)
+    else:
+        made = TransactionalProducer(bootstrap, transactional_id, **how)
+    transaction = _Transactions(made, (duration_ms or TRANSACTION_MS_DEFAULT) / 1000)
+    async with made as producer:
         await producer.cluster.topic(topic, create=True)
-        latencies = Latencies()
+        latencies = Latencies(options["reporting_interval"] / 1000)
         failed: list[BaseException] = []
         started = time.monotonic()
+        await transaction.init()
+        await transaction.begin()
         for number in range(count):
             if number == warm and warm:
                 await producer.flush()
-                latencies = Latencies()
+                latencies = Latencies(options["reporting_interval"] / 1000)
             value = payload(number)
             sent = time.monotonic()
             future = await producer.send(topic, value)
@@ -156,11 +172,40 @@ async def _produce(bootstrap: str, topic: str, count: int, settings: dict[str, s
                 await asyncio.sleep(ahead)
             elif number % 64 == 63:
                 await asyncio.sleep(0)
+            await transaction.go_on()
         await producer.flush()
+        await transaction.commit()
         await asyncio.sleep(0)
     click.echo(latencies.total())
     if failed:
         raise ClientError(f"{len(failed)} records failed, the first with: {failed[0]}")
+
+
+class _Transactions:
+    """One after the other, each of some length, when the producer is transactional; else nothing."""
+
+    def __init__(self, producer: Any, seconds: float) -> None:
+        self._producer = producer if hasattr(producer, "begin") else None
+        self._seconds = seconds
+        self._end = 0.0
+
+    async def init(self) -> None:
+        if self._producer is not None:
+            await self._producer.init_transactions()
+
+    async def begin(self) -> None:
+        if self._producer is not None:
+            self._producer.begin()
+            self._end = time.monotonic() + self._seconds
+
+    async def go_on(self) -> None:
+        if self._producer is not None and time.monotonic() >= self._end:
+            await self.commit()
+            await self.begin()
+
+    async def commit(self) -> None:
+        if self._producer is not None:
+            await self._producer.commit()
 
 
 def _noter(latencies: Latencies, failed: list[BaseException], sent: float, size: int) -> Any:
@@ -179,7 +224,8 @@ def _noter(latencies: Latencies, failed: list[BaseException], sent: float, size:
 @click.command("consumer-perf-test")
 @bootstrap_option
 @command_config_option
-@click.option("--topic", required=True, help="Topic to read.")
+@click.option("--topic", help="Topic to read.")
+@click.option("--include", help="Pattern of topics to read.")
 @click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True, help="Records to read.")
 @click.option("--group", default=None, help="Group; one of its own when left out.")
 @click.option("--timeout", "timeout_ms", type=int, default=10000, show_default=True, help="Milliseconds between two records.")
@@ -192,8 +238,10 @@ def _noter(latencies: Latencies, failed: list[BaseException], sent: float, size:
 @click.option("--command-property", "command", multiple=True, metavar="NAME=VALUE", help="isolation.level ..")
 @click.option("--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", hidden=True)
 @traceback_option
-def consumer_perf_test(bootstrap: str, topic: str, count: int, command: tuple[str, ...], traceback: bool, **options: Any) -> None:
+def consumer_perf_test(bootstrap: str, topic: str | None, count: int, command: tuple[str, ...], traceback: bool, **options: Any) -> None:
     """Read records as fast as it goes and tell the rate."""
+    if (topic is None) == (options["include"] is None):
+        raise click.UsageError("Exactly one of --include/--topic is required.")
     settings = command_settings(command)
     run(lambda: _consume(bootstrap, topic, count, settings, options), traceback=traceback)
 
@@ -202,7 +250,7 @@ def _when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S:%f")[:-3]
 
 
-async def _consume(bootstrap: str, topic: str, count: int, settings: dict[str, str], options: dict[str, Any]) -> None:
+async def _consume(bootstrap: str, topic: str | None, count: int, settings: dict[str, str], options: dict[str, Any]) -> None:
     from minikafka.client.consumer import Consumer
 
     group = options["group"] or f"perf-consumer-{random.SystemRandom().randrange(100_000)}"
@@ -217,7 +265,7 @@ async def _consume(bootstrap: str, topic: str, count: int, settings: dict[str, s
         partition_fetch_bytes_max=options["fetch_size"],
         isolation_level=settings.get("isolation.level", "read_uncommitted"),
     ) as consumer:
-        await consumer.subscribe([topic])
+        await consumer.subscribe([topic] if topic is not None else await matching_topics(consumer, options["include"]))
         started_wall, started = time.time(), time.monotonic()
         joined: float | None = None
         read = size = last_read = last_size = 0

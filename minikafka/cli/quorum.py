@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, traceback_option
+from minikafka.cli.common import bootstrap_controller_option, bootstrap_option, command_config_option, emit, output_option, traceback_option
 from minikafka.cli.session import with_admin
 from wire.uuid import uuid_from_text, uuid_to_text
 
@@ -19,6 +19,7 @@ NO_DIRECTORY = bytes(16)
 
 
 @click.group("metadata-quorum")
+@bootstrap_controller_option
 @bootstrap_option
 @command_config_option
 @click.pass_context
@@ -129,14 +130,48 @@ def _status(response: Any, cluster_id: str, output: str) -> None:
         click.echo(f"{name + ':':<24}{shown}")
 
 
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+
+
+def _controller_here() -> tuple[int, str, tuple[str, ...]]:
+    """(node id, directory id, listeners) of the controller whose properties --command-config names. Raises click.UsageError."""
+    from minikafka.broker.config import BrokerConfig, ConfigurationError
+    from minikafka.cli.connection import properties_in_use
+    from storage.errors import StorageError
+    from storage.filesystem import OsFileSystem
+    from storage.log_dir import read_meta_properties
+
+    needed = "say --controller-id, --directory-id and --listener, or --command-config with the properties of the controller"
+    given = dict(properties_in_use())
+    if "node.id" not in given:
+        raise click.UsageError(needed)
+    try:
+        config = BrokerConfig.from_properties(given)
+        found = read_meta_properties(OsFileSystem(), config.metadata_directory)
+    except (ConfigurationError, StorageError, OSError) as error:
+        raise click.UsageError(f"the controller of --command-config: {error}") from error
+    if found is None:
+        raise click.UsageError(f"{config.metadata_directory} is not formatted: is this the machine of the controller?")
+    own = [config.advertised[listener.name] for listener in config.controller_listeners]
+    return found.node_id, uuid_to_text(found.directory_id), tuple(map(str, own))
+
+
 @metadata_quorum.command("add-controller")
-@click.option("--controller-id", type=int, required=True, help="Node id of the new voter.")
-@click.option("--directory-id", required=True, help="Its directory.id, of meta.properties.")
-@click.option("--listener", "listeners", multiple=True, required=True, metavar="NAME://host:port", help="Its listeners.")
+@click.option("--controller-id", type=int, help="Node id of the new voter.")
+@click.option("--directory-id", help="Its directory.id, of meta.properties.")
+@click.option("--listener", "listeners", multiple=True, metavar="NAME://host:port", help="Its listeners.")
+@_dry_run_option
 @traceback_option
 @click.pass_obj
-def add_controller(bootstrap: str, controller_id: int, directory_id: str, listeners: tuple[str, ...], traceback: bool) -> None:
-    """Make a running controller a voter (KIP-853)."""
+def add_controller(
+    bootstrap: str, controller_id: int | None, directory_id: str | None, listeners: tuple[str, ...], dry_run: bool, traceback: bool
+) -> None:
+    """Make a running controller a voter (KIP-853). Run beside it with its own properties as --command-config, as Kafka's tool wants it,
+    this finds out who it is; the options say it from elsewhere."""
+    if controller_id is None or directory_id is None or not listeners:
+        found = _controller_here()
+        controller_id = found[0] if controller_id is None else controller_id
+        directory_id, listeners = directory_id or found[1], listeners or found[2]
     endpoints = []
     for text in listeners:
         name, separator, address = text.partition("://")
@@ -148,9 +183,11 @@ def add_controller(bootstrap: str, controller_id: int, directory_id: str, listen
 
     async def work(admin: Maintenance) -> None:
         await admin.cluster.refresh([])
-        await admin.add_controller(admin.cluster.cluster_id or "", controller_id, directory, endpoints)
+        if not dry_run:
+            await admin.add_controller(admin.cluster.cluster_id or "", controller_id, directory, endpoints)
         where = " and ".join(f"{name}://{host}:{port}" for name, host, port in endpoints)
-        click.echo(f"Added controller {controller_id} with directory id {directory_id} and endpoints: {where}")
+        did = "DRY RUN of adding" if dry_run else "Added"
+        click.echo(f"{did} controller {controller_id} with directory id {directory_id} and endpoints: {where}")
 
     with_admin(bootstrap, work, traceback=traceback)
 
@@ -158,16 +195,19 @@ def add_controller(bootstrap: str, controller_id: int, directory_id: str, listen
 @metadata_quorum.command("remove-controller")
 @click.option("--controller-id", "-i", type=int, required=True, help="Node id of the voter.")
 @click.option("--controller-directory-id", "-d", required=True, help="Its directory.id.")
+@_dry_run_option
 @traceback_option
 @click.pass_obj
-def remove_controller(bootstrap: str, controller_id: int, controller_directory_id: str, traceback: bool) -> None:
+def remove_controller(bootstrap: str, controller_id: int, controller_directory_id: str, dry_run: bool, traceback: bool) -> None:
     """Take a voter out of the quorum (KIP-853)."""
     directory = _directory(controller_directory_id)
 
     async def work(admin: Maintenance) -> None:
         await admin.cluster.refresh([])
-        await admin.remove_controller(admin.cluster.cluster_id or "", controller_id, directory)
-        click.echo(f"Removed KRaft controller {controller_id} with directory id {controller_directory_id}")
+        if not dry_run:
+            await admin.remove_controller(admin.cluster.cluster_id or "", controller_id, directory)
+        did = "DRY RUN of removing" if dry_run else "Removed"
+        click.echo(f"{did} KRaft controller {controller_id} with directory id {controller_directory_id}")
 
     with_admin(bootstrap, work, traceback=traceback)
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.cli.common import emit, run
 from minikafka.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from minikafka.client.quotas import QuotaAdmin
 
 #: kafka-configs.sh's plural -> the protocol's type, what the tool calls one.
 KINDS = {"users": ("user", "user-principal"), "clients": ("client-id", "client-id"), "ips": ("ip", "ip")}
@@ -22,10 +25,12 @@ def quotas(
     """Describe the quotas of entities (and the passwords of users), or change the quotas of one."""
     if action == "alter" and any(every for _, _, every in asked):
         raise click.UsageError("whose? Give --entity-name or --entity-default for each --entity-type")
-    try:
-        changes: dict[str, float | None] = {key: float(text) for key, text in added.items()}
-    except ValueError as error:
-        raise click.BadParameter(f"{error}: quotas are numbers", param_hint="--add-config") from error
+    changes: dict[str, float | None] = {}
+    for key, text in added.items():
+        try:
+            changes[key] = float(text)
+        except ValueError as error:
+            raise click.BadParameter(f"Cannot parse quota configuration value for {key}: {text}", param_hint="--add-config") from error
     changes |= dict.fromkeys(deleted)
 
     async def go() -> None:
@@ -33,6 +38,8 @@ def quotas(
 
         async with QuotaAdmin(bootstrap) as admin:
             if action == "alter":
+                if deleted:
+                    await _check_deleted(admin, asked, deleted)
                 await admin.alter_quotas(tuple((KINDS[plural][0], name) for plural, name, _ in asked), changes)
                 plural, name, _ = asked[0]
                 click.echo(
@@ -45,7 +52,8 @@ def quotas(
             passwords = await admin.describe_scram_credentials() if [plural for plural, _, _ in asked] == ["users"] else {}
             mine = {user: keys for user, keys in passwords.items() if asked[0][2] or asked[0][1] == user}
             if len(asked) == 1 and asked[0][0] == "users" and asked[0][1] is not None and not found and not mine:
-                raise ClientError(f"user {asked[0][1]} does not exist: there is neither a password nor a quota")
+                # Kafka's tool says nothing at all, and succeeds.
+                click.echo(f"user {asked[0][1]} has neither a password nor a quota", err=True)
             if output != "table":
                 rows: list[dict[str, Any]] = [
                     {"user": user, "mechanism": key, "iterations": count} for user, keys in mine.items() for key, count in keys.items()
@@ -61,6 +69,15 @@ def quotas(
                 click.echo(f"Quota configs for {_words(dict(quota.entity))} are {values}")
 
     run(go, traceback=traceback)
+
+
+async def _check_deleted(admin: QuotaAdmin, asked: Sequence[Asked], deleted: Sequence[str]) -> None:
+    """As Kafka's tool: what is to be deleted is there. Raises ClientError."""
+    found = await admin.describe_quotas([(KINDS[plural][0], name, every) for plural, name, every in asked])
+    there = {key for quota in found for key in quota.values}
+    missing = [key for key in deleted if key not in there]
+    if missing:
+        raise ClientError(f"Invalid config(s): {','.join(missing)}")
 
 
 def _words(entity: Mapping[str, str | None]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.cli.common import EXIT_REFUSED, emit
+from minikafka.cli.common import EXIT_REFUSED, bootstrap_controller_option, emit
 from minikafka.cli.session import named, numbers, operator_command, partitions_from_json, read_json_file, with_admin
 from minikafka.client.errors import BrokerError, ClientError
 from wire.errors import ErrorCode
@@ -28,6 +28,7 @@ TOPIC_THROTTLES = ("leader.replication.throttled.replicas", "follower.replicatio
 
 
 @operator_command("reassign-partitions")
+@bootstrap_controller_option
 @click.option("--generate", "action", flag_value="generate", help="Propose a plan for --topics-to-move-json-file over --broker-list.")
 @click.option("--execute", "action", flag_value="execute", help="Start the plan of --reassignment-json-file.")
 @click.option("--verify", "action", flag_value="verify", help="Say whether the plan is done; take the throttles away when it is.")

@@ -106,3 +106,18 @@ def partition_filter(text: str, option: str) -> list[tuple[re.Pattern[str], rang
             raise click.BadParameter(f"{part!r} is not TOPIC:FROM-TO: {error}", param_hint=option) from error
         rules.append((pattern, range(first, last)))
     return rules
+
+
+async def matching_topics(consumer: Any, include: str) -> list[str]:
+    """Topics whose whole name a pattern matches, internal ones apart. Raises ClientError."""
+    from minikafka.client.errors import ClientError
+
+    try:
+        pattern = re.compile(include)
+    except re.error as error:
+        raise ClientError(f"--include {include}: {error}") from error
+    await consumer.cluster.refresh(None)
+    topics = [name for name, topic in consumer.cluster.topics.items() if pattern.fullmatch(name) and not topic.is_internal]
+    if not topics:
+        raise ClientError(f"no topic matches {include}")
+    return topics

@@ -20,7 +20,7 @@ SHIMS = {
     "kafka-console-consumer.sh": "console-consumer", "kafka-verifiable-producer.sh": "verifiable-producer",
     "kafka-verifiable-consumer.sh": "verifiable-consumer", "kafka-producer-perf-test.sh": "producer-perf-test",
     "kafka-consumer-perf-test.sh": "consumer-perf-test", "kafka-server-start.sh": "start",
-    "kafka-transactions.sh": "transactions", "kafka-acls.sh": "acls",
+    "kafka-transactions.sh": "transactions", "kafka-groups.sh": "groups", "kafka-acls.sh": "acls",
 }  # fmt: skip
 SHELLS = ("bash", "zsh", "fish")
 

@@ -118,3 +118,13 @@ def info(context: click.Context, config: str | None, overrides: tuple[str, ...])
         for problem in problems:
             click.echo(f"  {problem}")
         context.exit(1)
+
+
+def _add_feature_tables() -> None:
+    from minikafka.cli.features import feature_dependencies, version_mapping
+
+    for command in (version_mapping, feature_dependencies):
+        storage.add_command(command)
+
+
+_add_feature_tables()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, parse_pairs, run, traceback_option
-from wire.uuid import uuid_to_text
+from wire.uuid import uuid_from_text, uuid_to_text
 
 if TYPE_CHECKING:
     from minikafka.client.admin import Admin, PartitionDescription, TopicDescription
@@ -25,6 +25,7 @@ TOPIC_SOURCE = 1
 @click.option("--delete", "action", flag_value="delete", help="Delete a topic.")
 @click.option("--alter", "action", flag_value="alter", help="Add partitions (--partitions).")
 @click.option("--topic", "names", multiple=True, help="Topic; may be repeated.")
+@click.option("--topic-id", help="With --describe: the topic with this id.")
 @click.option("--partitions", type=click.IntRange(1), help="Number of partitions.")
 @click.option("--replication-factor", type=click.IntRange(1), help="Replicas of each partition.")
 @click.option("--replica-assignment", help="Brokers of each partition: 1:2,2:3,3:1.")
@@ -43,6 +44,8 @@ def topics(bootstrap: str, action: str | None, names: tuple[str, ...], output: s
     """Create, list, describe, alter and delete topics."""
     if action is None:
         raise click.UsageError("say what to do: --create, --list, --describe, --alter or --delete")
+    if options["topic_id"] and (names or action != "describe"):
+        raise click.UsageError("--topic-id goes with --describe, in place of --topic")
     if action in ("create", "alter", "delete") and not names:
         raise click.UsageError(f"--{action} needs --topic")
     work = _ACTIONS[action]
@@ -97,6 +100,8 @@ async def _describe(admin: Admin, names: tuple[str, ...], output: str, options: 
     from minikafka.client.errors import BrokerError
 
     try:
+        if options["topic_id"]:
+            names = (await _name_of(admin, options["topic_id"]),)
         described = await admin.describe_topics(names or None)
     except BrokerError:
         if options["if_exists"]:
@@ -123,6 +128,21 @@ async def _describe(admin: Admin, names: tuple[str, ...], output: str, options: 
         emit(await _with_offsets(admin, rows), "table", WIDE_COLUMNS)
     elif output != "table":
         emit(rows, output, [])
+
+
+async def _name_of(admin: Admin, topic_id: str) -> str:
+    from minikafka.client.errors import refusal
+    from wire.errors import ErrorCode
+
+    try:
+        wanted = uuid_from_text(topic_id)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--topic-id") from error
+    await admin.cluster.refresh(None)
+    found = [topic.name for topic in admin.cluster.topics.values() if topic.topic_id == wanted]
+    if not found:
+        raise refusal(ErrorCode.UNKNOWN_TOPIC_ID, f"topic id {topic_id}")
+    return found[0]
 
 
 async def _with_offsets(admin: Admin, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,7 +12,13 @@ import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, traceback_option
 from minikafka.cli.session import with_admin
-from minikafka.client.transactions import abort_transaction, describe_producers, describe_transaction, list_transactions
+from minikafka.client.transactions import (
+    abort_transaction,
+    describe_producers,
+    describe_transaction,
+    force_terminate,
+    list_transactions,
+)
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
@@ -152,6 +158,19 @@ def abort(
                 return 1
             ids = (open_[0].producer_id, open_[0].producer_epoch, max(open_[0].coordinator_epoch, 0))
         await abort_transaction(admin, topic, partition, *ids)  # type: ignore[arg-type]
+        return 0
+
+    _run(ctx, work)
+
+
+@transactions.command("forceTerminateTransaction")
+@click.option("--transactionalId", "--transactional-id", "transactional_id", required=True, help="The id.")
+@click.pass_context
+def force_terminate_transaction(ctx: click.Context, transactional_id: str) -> None:
+    """Abort the transaction of an id, whatever its producer does, and fence the producer."""
+
+    async def work(admin: Maintenance) -> int:
+        await force_terminate(admin, transactional_id)
         return 0
 
     _run(ctx, work)

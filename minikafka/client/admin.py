@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.client.assignors import decode_assignment
-from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, PartitionInfo
+from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, PartitionInfo, ask_controllers
+from minikafka.client.controllers import ControllerCluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.client.group import find_coordinator
 from minikafka.core.scram import SCRAM_MECHANISMS
@@ -123,7 +124,8 @@ class Admin:
         security: Mapping[str, str] | ClientSecurity | None = None,
     ) -> None:
         """`security`: Kafka's client properties (security.protocol, ssl.*, sasl.*). Raises ClientError."""
-        self.cluster = Cluster(bootstrap, client_id=client_id, request_timeout_ms=timeout_ms, network=network, security=security)
+        make = ControllerCluster if ask_controllers.get() else Cluster
+        self.cluster = make(bootstrap, client_id=client_id, request_timeout_ms=timeout_ms, network=network, security=security)
         self._timeout_ms = timeout_ms
 
     async def __aenter__(self) -> Self:
@@ -304,7 +306,7 @@ class Admin:
     async def describe_configs(self, resource_type: int, name: str, keys: list[str] | None = None) -> list[ConfigEntry]:
         """Properties of a topic (2), broker (4), client-metrics subscription (16) or group (32). Raises BrokerError."""
         resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
-        node_id = int(name) if resource_type == BROKER and name.isdigit() else None
+        node_id = int(name) if resource_type == BROKER and name.isdigit() and not isinstance(self.cluster, ControllerCluster) else None
         response = await self._ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), node_id=node_id)
         answer = response.results[0]
         if answer.error_code:

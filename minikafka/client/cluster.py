@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 #: Kafka's client properties of clients that were not told any; the command line sets them once for all that a command does.
 default_security: ContextVar[Mapping[str, str] | None] = ContextVar("default_security", default=None)
+#: Whether administrators' clients connect to controllers, not to brokers (KIP-919); set as `default_security` is.
+ask_controllers: ContextVar[bool] = ContextVar("ask_controllers", default=False)
+#: How long a client that has never been answered tries; None: as long as its requests may take. A command's user wants to know soon.
+first_answer_ms: ContextVar[int | None] = ContextVar("first_answer_ms", default=None)
 BACKOFF_S_MIN = 0.02
 BACKOFF_S_MAX = 1.0
 CONNECT_TIMEOUT_MS = 5000
@@ -180,7 +184,8 @@ class Cluster:
                 return await self.channel_at(host, port)
             except TRANSPORT_ERRORS as error:
                 failures[f"{host}:{port}: {_reason(error)}"] = None
-        raise NoBrokers("no broker answers (" + "; ".join(failures) + "). Is the cluster running, and is this the right address?")
+        hint = ", and does it speak TLS (--command-config)" if self._security is None and any("closed" in text for text in failures) else ""
+        raise NoBrokers(f"no broker answers ({'; '.join(failures)}). Is the cluster running, and is this the right address{hint}?")
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -200,7 +205,9 @@ class Cluster:
         Raises NoBrokers when no broker ever answered, TimeoutError when the time is up.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (timeout_ms or self.request_timeout_ms) / 1000
+        started = loop.time()
+        deadline = started + (timeout_ms or self.request_timeout_ms) / 1000
+        patience_ms = first_answer_ms.get()
         backoff = BACKOFF_S_MIN
         last: BaseException | None = None
         while True:
@@ -210,6 +217,8 @@ class Cluster:
                     return result
             except NoBrokers as error:
                 last = error
+                if patience_ms is not None and self.cluster_id is None and loop.time() - started > patience_ms / 1000:
+                    raise
             except TRANSPORT_ERRORS as error:
                 last = error
             if loop.time() + backoff > deadline:
@@ -230,6 +239,8 @@ class Cluster:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
         try:
             response = cast(MetadataResponse, await channel.request(request, None, min(self.request_timeout_ms, METADATA_TIMEOUT_MS)))
+        except UnsupportedVersion as error:
+            raise ClientError(f"{error}: is this the port of a controller? A broker's is needed") from error
         except TimeoutError:
             # Silent, as a broker behind a broken network is: the next attempt must not choose it again.
             channel.close("no answer to a metadata request in time")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minikafka.client.admin import Admin
+from minikafka.client.controllers import ENDPOINT_CONTROLLER, ControllerCluster
 from minikafka.client.errors import refusal
 from minikafka.client.group import find_coordinator
 from wire.errors import ErrorCode
@@ -229,6 +230,8 @@ class Maintenance(Admin):
         """DescribeClusterResponse. Raises BrokerError."""
         channel = await self.cluster.any_channel()
         request = DescribeClusterRequest()
+        if isinstance(self.cluster, ControllerCluster):
+            request.endpoint_type = ENDPOINT_CONTROLLER
         if include_fenced and channel.version_for(request) >= 2:
             request.include_fenced_brokers = True
         response = await self._ask(request)

@@ -10,6 +10,7 @@ from minikafka.client.group import TRANSACTION, find_coordinator
 from wire.errors import ErrorCode
 from wire.messages.describe_producers import DescribeProducersRequest
 from wire.messages.describe_transactions import DescribeTransactionsRequest
+from wire.messages.init_producer_id import InitProducerIdRequest
 from wire.messages.list_transactions import ListTransactionsRequest
 from wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
@@ -47,6 +48,24 @@ async def describe_producers(admin: Admin, topic: str, index: int, node_id: int 
     if answer.error_code:
         raise refusal(answer.error_code, f"describing the producers of {topic}-{index}", answer.error_message)
     return list(answer.active_producers)
+
+
+async def force_terminate(admin: Admin, transactional_id: str, timeout_ms: int = 60_000) -> None:
+    """End the transaction of an id, and fence its producer, as its next incarnation would (InitProducerId). Raises BrokerError."""
+    coordinator = (await find_coordinator(admin.cluster, transactional_id, kind=TRANSACTION)).node_id
+
+    async def ask() -> Any:
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+        response: Any = await admin.cluster.request(request, coordinator)
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.NONE:
+            return True
+        # The transaction that was open is being aborted first.
+        if code is ErrorCode.CONCURRENT_TRANSACTIONS or code.retriable:
+            return None
+        raise refusal(code, f"ending the transaction of {transactional_id}")
+
+    await admin.cluster.retry(ask)
 
 
 async def abort_transaction(admin: Admin, topic: str, index: int, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:

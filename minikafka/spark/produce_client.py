@@ -63,6 +63,10 @@ class ProduceFailed(Exception):
     """Records could not be written; the text names the partition, the broker's error and how long it was tried."""
 
 
+class Unreachable(ProduceFailed):
+    """No broker answers."""
+
+
 class Link:
     """One blocking connection with pipelined requests, answered in order."""
 
@@ -308,7 +312,7 @@ class LoadProducer:
             link.close()
 
     def _anyone(self, request: Request) -> Response:
-        """Ask any broker that answers. Raises ProduceFailed when none does."""
+        """Ask any broker that answers. Raises Unreachable when none does."""
         places = list(self.addresses.values())
         random.shuffle(places)
         failure = "no broker"
@@ -321,7 +325,7 @@ class LoadProducer:
                     link.close()
             except (OSError, WireError) as error:
                 failure = f"{host}:{port}: {getattr(error, 'strerror', None) or error}"
-        raise ProduceFailed(f"no broker answers ({failure})")
+        raise Unreachable(f"no broker answers ({failure})")
 
     def _refresh(self) -> bool:
         """Leaders and addresses of the topic's partitions; False when the topic is not known."""

@@ -146,11 +146,11 @@ async def test_a_live_node_times_its_requests(tmp_path: Path) -> None:
         async with Admin(bootstrap) as admin:
             await admin.create_topic("t", partitions=1, replication_factor=1)
         async with Producer(bootstrap) as producer:
-            for _ in range(5):
-                await (await producer.send("t", b"x", partition=0))
-                await asyncio.sleep(times.interval_s)
+            async with asyncio.timeout(30):
+                while "Produce" not in times.samples:
+                    await (await producer.send("t", b"x", partition=0))
         found = medians(times, "Produce")
         assert 0 < found["local"] < found["total"] < 1000
         assert found["total"] >= found["local"] + found["remote"] + found["responsesend"] > 0
-        assert 0 < len(times.samples["Produce"]) <= 5
+        assert len(times.samples["Produce"]) > 0
     assert times.connections == 0, "each connection has left"

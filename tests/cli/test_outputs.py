@@ -52,7 +52,8 @@ def test_every_command_has_the_formats() -> None:
     silent = {name for name in without if name.startswith("cluster ")}
     assert silent == {f"cluster {word}" for word in ("unregister", "up", "kill", "stop", "start", "pause", "resume", "cut", "heal")}
     changes = {f"features {word}" for word in ("upgrade", "downgrade", "disable")}
-    changes |= {"transactions abort"} | {f"metadata-quorum {word}-controller" for word in ("add", "remove")}
+    changes |= {"transactions abort", "transactions forceTerminateTransaction"}
+    changes |= {f"metadata-quorum {word}-controller" for word in ("add", "remove")}
     assert {name.split()[0] for name in without - silent - changes} <= ONE_FORMAT
 
 

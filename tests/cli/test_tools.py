@@ -246,6 +246,12 @@ def test_performance_tools(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -
         r"\d+ ms 99th, \d+ ms 99.9th.\n",
         line,
     )
+    written = ("producer-perf-test", "--topic", "transacted", "--num-records", "50", "--record-size", "5", "--throughput", "500")
+    assert "50 records sent" in run(*written, "--transaction-duration-ms", "20").stdout
+    committed = run("consume", "transacted", "--from-beginning", "--exit-at-end", "--isolation-level", "read_committed").stdout
+    # Each commit is a marker, and takes an offset.
+    end = int(run("get-offsets", "--topic", "transacted").stdout.strip().rpartition(":")[2])
+    assert (len(committed.splitlines()), end > 51) == (50, True)
     (tmp_path / "payload").write_text("a\nb\n")
     run(
         "producer-perf-test",

@@ -16,7 +16,7 @@ GROUPS: dict[str, list[str]] = {
     "Look": ["health", "doctor", "top", "metadata-quorum", "log-dirs", "features", "broker-api-versions", "dump-log"],
     "Records": ["produce", "consume", "console-producer", "console-consumer", "get-offsets", "delete-records"],
     "Topics, groups, configurations": [
-        "topics", "configs", "consumer-groups", "transactions", "leader-election", "reassign-partitions", "acls",
+        "topics", "configs", "consumer-groups", "groups", "transactions", "leader-election", "reassign-partitions", "acls",
     ],
     "Prove, load, measure": [
         "audit", "load", "verify-files", "verifiable-producer", "verifiable-consumer", "producer-perf-test", "consumer-perf-test", "bench",
@@ -42,16 +42,8 @@ CONVENTIONS = """## Common to all
 | completion | `eval "$(minikafka completion bash)"` (zsh, fish): commands, options, and the topics and groups that the cluster has |
 | errors | one line: what, why, what to do; `--traceback` shows the rest |
 
-## Exit status
-
-| status | means |
-|---|---|
-| 0 | done |
-| 1 | the cluster refused, or the data are not as asked (`health`: not healthy; `audit`: divergence or corruption) |
-| 2 | wrong usage or configuration |
-| 3 | the cluster cannot be reached or does not answer in time (`audit`: something could not be compared) |
-| 130 | interrupted |
-
+EXIT STATUSES
+KAFKA FLAGS
 ## Breaking a cluster of `cluster up`
 
 | | |
@@ -60,9 +52,16 @@ CONVENTIONS = """## Common to all
 | `minikafka cluster pause 2` | SIGSTOP: it hangs with its connections open; `resume 2` |
 | `minikafka cluster cut 1` | no link between broker 1 and the other brokers; clients reach all; `heal` |
 | `minikafka cluster status` | leaders and epochs, in-sync sets, and what each replica says of itself |
+| `minikafka cluster up --security SASL_SSL` | TLS, SASL or both on every listener (also `SSL`, `MTLS`, ..); what clients need is in files \
+that it names |
 
 [How replication works](replication.md) is a tour with these.
 """
+
+
+KAFKA_FLAGS = """\
+Every flag that Apache Kafka 4.3's tools print for `--help` is understood (a test holds the list): `--bootstrap-controller` and the older
+names `--consumer.config`, `--producer.config` and `--admin.config` among them. Those with no effect, or not offered:"""
 
 
 PYTHON = """\
@@ -80,7 +79,27 @@ def command_line_page() -> str:
     for title, names in GROUPS.items():
         rows = "".join(f"| `minikafka {name}` | {COMMANDS[name][2]} |\n" for name in names)
         parts.append(f"## {title}\n\n| command | does |\n|---|---|\n{rows}\n")
-    return "".join(parts) + CONVENTIONS
+    return "".join(parts) + CONVENTIONS.replace("EXIT STATUSES\n", _exit_statuses()).replace("KAFKA FLAGS\n", _kafka_flags())
+
+
+def _exit_statuses() -> str:
+    from minikafka.cli.exit_codes import COMMON, STATUSES
+
+    lines = ["## Exit status", "", "| command | " + " | ".join(map(str, COMMON)) + " |", "|---|" + "---|" * len(COMMON)]
+    lines += ["| all | " + " | ".join(COMMON.values()) + " |"]
+    lines += [f"| `{name}` | " + " | ".join(own.get(code, "") for code in COMMON) + " |" for name, own in sorted(STATUSES.items())]
+    lines += ["", "An empty cell is the common meaning. What nothing ever answers gives up after 3 seconds; `health -e` waits.", ""]
+    return "\n".join(lines) + "\n"
+
+
+def _kafka_flags() -> str:
+    from minikafka.cli.kafka_flags import NOT_OFFERED, TOOLS_NOT_OFFERED, WITHOUT_EFFECT
+
+    lines = ["## Flags of Kafka's tools", "", KAFKA_FLAGS, "", "| flag | here |", "|---|---|"]
+    lines += [f"| `{name} {flag}` | accepted, no effect: {why} |" for name, flags in WITHOUT_EFFECT.items() for flag, why in flags.items()]
+    lines += [f"| `{name} {flag}` | refused: {why} |" for name, flags in NOT_OFFERED.items() for flag, why in flags.items()]
+    lines += [f"| `kafka-{name}.sh` | not offered: {why} |" for name, why in TOOLS_NOT_OFFERED.items()]
+    return "\n".join(lines) + "\n\n"
 
 
 def data() -> dict[str, list[dict[str, Any]]]:

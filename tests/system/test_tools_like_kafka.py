@@ -19,6 +19,13 @@ from minikafka.testing import EmbeddedCluster
 
 ROOT = Path(__file__).parents[2]
 TOOLS = "org.apache.kafka.tools."
+QUOTAS = (
+    "--user alice --add-config producer_byte_rate=1024,consumer_byte_rate=2048",
+    "--entity-type users --entity-name alice --entity-type clients --entity-name app --add-config request_percentage=12.5",
+    "--entity-type users --entity-default --add-config controller_mutation_rate=5",
+    "--user bob --add-config SCRAM-SHA-512=[iterations=4096,password=secret]",
+    "--ip 10.0.0.1 --add-config connection_creation_rate=10",
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +38,9 @@ def cluster() -> Iterator[EmbeddedCluster]:
         consumer = confluent_kafka.Consumer(made.client_config(**{"group.id": "g"}))
         consumer.commit(offsets=[confluent_kafka.TopicPartition("t", n, n) for n in range(3)], asynchronous=False)
         consumer.close()
+        for words in QUOTAS:
+            done = CliRunner().invoke(cli, ["configs", "--alter", *words.split()], env={"MINIKAFKA_BOOTSTRAP": made.bootstrap_servers})
+            assert done.exit_code == 0, done.output
         yield made
 
 
@@ -50,16 +60,78 @@ def settled(text: str) -> list[str]:
         ("FeatureCommand describe", "features describe"),
         ("MetadataQuorumCommand describe --status", "metadata-quorum describe --status"),
         ("consumer.group.ConsumerGroupCommand --describe --group g", "consumer-groups --describe --group g"),
+        ("consumer.group.ConsumerGroupCommand --list --type", "consumer-groups --list --type"),
+        ("GroupsCommand --list", "groups --list"),
+        ("MetadataQuorumCommand --bootstrap-controller C describe --status", "metadata-quorum --bootstrap-controller C describe --status"),
+        ("kafka.admin.ConfigCommand --describe --entity-type users", "configs --describe --entity-type users"),
+        (
+            "kafka.admin.ConfigCommand --describe --entity-type users --entity-name alice --entity-type clients --entity-name app",
+            "configs --describe --user alice --client app",
+        ),
+        ("kafka.admin.ConfigCommand --describe --entity-type ips", "configs --describe --entity-type ips"),
     ],
 )  # fmt: skip
 def test_it_says_what_kafkas_tool_says(cluster: EmbeddedCluster, java: str, ours: str) -> None:
+    java, ours = (words.replace("--bootstrap-controller C", f"--bootstrap-controller {controllers(cluster)}") for words in (java, ours))
     main_class, *arguments = java.split()
     # Kafka's tools with subcommands want the address before or after them; in both orders ours take it from the environment.
     where = ["--bootstrap-server", cluster.bootstrap_servers]
+    if "--bootstrap-controller" in arguments:
+        where = []
     ordered = [*where, *arguments] if main_class in ("MetadataQuorumCommand", "FeatureCommand") else [*arguments, *where]
-    wanted = apache_kafka.run_tool(TOOLS + main_class, *ordered)
+    wanted = apache_kafka.run_tool(main_class if main_class.startswith("kafka.") else TOOLS + main_class, *ordered)
     result = CliRunner().invoke(cli, ours.split(), env={"MINIKAFKA_BOOTSTRAP": cluster.bootstrap_servers})
     assert settled(result.output) == settled(wanted)
+
+
+def controllers(cluster: EmbeddedCluster) -> str:
+    return ",".join(f"127.0.0.1:{node.controller_port}" for node in cluster.layout.nodes.values())
+
+
+@pytest.mark.timeout(60)
+def test_controllers_are_asked_themselves(cluster: EmbeddedCluster) -> None:
+    """KIP-919: --bootstrap-controller, as Kafka's tools have it."""
+    where = controllers(cluster)
+
+    def say(words: str, exit_code: int = 0) -> str:
+        done = CliRunner().invoke(cli, words.format(where).split(), env={"MINIKAFKA_BOOTSTRAP": "localhost:1"})
+        assert done.exit_code == exit_code, done.output
+        return done.output
+
+    assert f"LeaderId:               {cluster.controller}" in say("metadata-quorum --bootstrap-controller {} describe --status")
+    assert "Feature: metadata.version" in say("features --bootstrap-controller {} describe")
+    assert f"Cluster ID: {cluster.cluster_id}" in say("cluster cluster-id -C {}")
+    assert " controller" in say("cluster list-endpoints -C {}")
+    say("configs --bootstrap-controller {} --alter --entity-type topics --entity-name t --add-config retention.ms=12345")
+    assert "retention.ms=12345" in say(f"configs -b {cluster.bootstrap_servers} --describe --entity-type topics --entity-name t")
+    assert "No partition reassignments found." in say("reassign-partitions --bootstrap-controller {} --list")
+    assert "does not serve DescribeConfigs" in say("configs --bootstrap-controller {} --describe --entity-type topics --entity-name t", 1)
+    assert "not both" in say("cluster cluster-id -C {0} -b {0}", 2)
+    assert "is this the port of a controller?" in say("cluster cluster-id -b {}", 1)
+    assert "wanted an endpoint of type CONTROLLER" in say(f"cluster cluster-id -C {cluster.bootstrap_servers}", 1)
+
+
+@pytest.mark.timeout(60)
+def test_a_secured_cluster_says_how_to_connect(tmp_path: Path) -> None:
+    command = [sys.executable, "-B", "-m", "minikafka", "cluster", "up", "-n", "1", "--port", "0", "--http-port", "0"]
+    command += ["--security", "sasl_ssl", "--mechanism", "SCRAM-SHA-256", "--user", "alice=secret", "--directory", str(tmp_path)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    assert running.stdout is not None and running.stderr is not None
+    try:
+        bootstrap = running.stdout.readline().strip()
+        properties = tmp_path / "client.properties"
+        assert properties.stat().st_mode & 0o077 == 0, "it holds a password"
+        where = {"MINIKAFKA_BOOTSTRAP": bootstrap, "MINIKAFKA_COMMAND_CONFIG": str(properties)}
+        assert CliRunner().invoke(cli, ["produce", "t"], input="hello\n", env=where).exit_code == 0
+        librdkafka = dict(line.split("=", 1) for line in (tmp_path / "librdkafka.properties").read_text().splitlines())
+        alice = {"sasl.username": "alice", "sasl.password": "secret", "bootstrap.servers": bootstrap}
+        assert "t" in confluent_kafka.Producer({**librdkafka, **alice}).list_topics(timeout=10).topics
+        plain = CliRunner().invoke(cli, ["produce", "t"], input="hello\n", env={"MINIKAFKA_BOOTSTRAP": bootstrap})
+        assert (plain.exit_code, "does it speak TLS (--command-config)?" in plain.output) == (3, True), plain.output
+    finally:
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=20)
+    assert f"export MINIKAFKA_COMMAND_CONFIG={properties}" in said and str(tmp_path / "librdkafka.properties") in said
 
 
 @pytest.mark.timeout(60)

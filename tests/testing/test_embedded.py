@@ -15,6 +15,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from minikafka.client.errors import BrokerError
 from minikafka.testing import ClusterError, EmbeddedBroker, EmbeddedCluster
 
 pytestmark = pytest.mark.timeout(120)
@@ -50,6 +51,15 @@ def read_all(cluster: EmbeddedCluster, count: int) -> list[str]:
 
 #: Where the two modes differ most; the rest is tested in one of them.
 IN_BOTH_MODES = pytest.mark.parametrize("cluster", ["thread", "process"], indirect=True)
+
+
+def test_a_first_topic_that_is_there_already_as_asked_is_good() -> None:
+    """A create that was answered too late is sent again, and refused."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("late", partitions=2)
+        broker._create_first("late", {"partitions": 2})
+        with pytest.raises(BrokerError, match="TOPIC_ALREADY_EXISTS"):
+            broker._create_first("late", {"partitions": 3})
 
 
 @pytest.fixture(scope="module")

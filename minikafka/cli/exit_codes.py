@@ -1,0 +1,49 @@
+"""Exit statuses of all commands, as the page about the command line shows them; `tests/cli/test_exit_codes.py` tries them."""
+
+from __future__ import annotations
+
+import click
+
+#: What holds for every command.
+COMMON: dict[int, str] = {
+    0: "done",
+    1: "the cluster refused, or the data are not as asked",
+    2: "wrong usage or configuration",
+    3: "the cluster cannot be reached or does not answer in time",
+    130: "interrupted (Ctrl-C)",
+}
+#: command -> status -> what it means there, where that is more than the common meaning.
+STATUSES: dict[str, dict[int, str]] = {
+    "audit": {
+        0: "every replica that was compared agrees, and something was compared",
+        1: "divergence, corruption, or an acknowledged record that is missing",
+        3: "something could not be compared, or nothing was",
+    },
+    "cluster": {1: "`up`: the cluster could not start, or its last broker has ended", 3: "`kill` and the like: no `cluster up` runs there"},
+    "consumer-groups": {1: "refused, or a group that was asked for does not exist"},
+    "demo": {0: "PASS", 1: "a step failed: it is named"},
+    "doctor": {
+        0: "every advertised listener answers",
+        1: "one does not, or the brokers disagree",
+        3: "nothing answers at the address itself",
+    },
+    "dump-log": {1: "a file is damaged, or an index is wrong", 2: "a file cannot be read"},
+    "health": {0: "healthy", 1: "not healthy, or with `-e` not within `--timeout`"},
+    "install-shims": {1: "a file of that name is there already"},
+    "load": {0: "every row is in the topic, once", 1: "refused, or rows are missing"},
+    "sim": {1: "an invariant was broken: the seed is named"},
+    "start": {0: "stopped in order", 1: "the node could not run or go on"},
+    "storage": {1: "`format`: refused; `info`: something is wrong"},
+    "verifiable-producer": {1: "a record was not acknowledged"},
+    "verify-files": {0: "the files are whole", 1: "they are not"},
+}
+
+
+def reaches_a_cluster(name: str) -> bool:
+    """Whether a command, or one in it, takes the address of a cluster."""
+    from minikafka.cli.main import cli
+
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    return any("--bootstrap-server" in parameter.opts for one in (command, *inner) for parameter in one.params)

@@ -1,0 +1,76 @@
+"""Flags and tools of Apache Kafka 4.3 that have no effect here, or that are not offered: what is said instead of "no such option".
+
+`tests/golden/tool_flags-4.3.tsv` holds every flag of Kafka's tools; a test asks that each is an option of ours or stands here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+_CLIENT = "the bundled client decides that itself"
+_NO_KIP_848 = "groups of the new protocol (KIP-848) are not implemented; leave it out"
+
+#: command -> flag with a value -> why it changes nothing.
+WITHOUT_EFFECT: dict[str, dict[str, str]] = {
+    "console-producer": {
+        "--max-block-ms": _CLIENT,
+        "--metadata-expiry-ms": _CLIENT,
+        "--retry-backoff-ms": _CLIENT,
+        "--socket-buffer-size": _CLIENT,
+    },
+    "consumer-perf-test": {"--socket-buffer-size": _CLIENT},
+    "dump-log": {"--max-message-size": "batches of every size are read"},
+    "topics": {"--partition-size-limit-per-response": "answers are read to their end, whatever their size"},
+}
+#: command -> flag -> what to do instead. Flags may come with or without a value.
+NOT_OFFERED: dict[str, dict[str, str]] = {
+    "configs": {"--broker-logger": "levels of loggers are not changed while a broker runs; start it with --log-level"},
+    "consumer-groups": {"--validate-regex": "patterns are tried by the group coordinator of KIP-848 only; " + _NO_KIP_848},
+    "dump-log": {"--remote-log-metadata-decoder": "there is no tiered storage"},
+    "topics": {"--delete-config": "no longer supported, as in Apache Kafka: minikafka configs --alter --topic NAME --delete-config NAME"},
+    "verifiable-consumer": {"--group-remote-assignor": _NO_KIP_848},
+}
+#: Kafka's tool without kafka- and .sh -> what to do instead.
+TOOLS_NOT_OFFERED: dict[str, str] = {
+    "client-metrics": "use minikafka configs --entity-type client-metrics; brokers here store the subscriptions and take no telemetry",
+    "delegation-tokens": "there are no delegation tokens; users have passwords: minikafka configs --entity-type users",
+    "metadata-shell": "use minikafka dump-log --cluster-metadata-decoder --files on the directory's __cluster_metadata-0",
+    "replica-verification": "use minikafka audit --bootstrap-server, which compares every batch and ends with a verdict",
+    "share-groups": "there are no share groups (KIP-932)",
+    "streams-groups": "there are no streams groups (KIP-1071)",
+}
+_MARK = "_knows_kafkas_flags"
+
+
+def answer_for(name: str, command: click.Command) -> None:
+    """Give a command, and the commands in it, the flags of this module and `--version`; once."""
+    if getattr(command, _MARK, False):
+        return
+    setattr(command, _MARK, True)
+    mine = [_accepting(flag, why) for flag, why in WITHOUT_EFFECT.get(name, {}).items()]
+    mine += [_refusing(flag, why) for flag, why in NOT_OFFERED.get(name, {}).items()]
+    for one in (command, *(command.commands.values() if isinstance(command, click.Group) else ())):
+        one.params.extend(mine)
+        if not any("--version" in parameter.opts for parameter in one.params):
+            one.params.append(_version())
+
+
+def _accepting(flag: str, why: str) -> click.Option:
+    return click.Option([flag], hidden=True, expose_value=False, help=f"Accepted; {why}.")
+
+
+def _refusing(flag: str, why: str) -> click.Option:
+    def refuse(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        if value is not None:
+            raise click.UsageError(f"{flag}: {why}")
+
+    return click.Option([flag], is_flag=False, flag_value="", hidden=True, expose_value=False, is_eager=True, callback=refuse, help=why)
+
+
+def _version() -> click.Option:
+    from minikafka.cli.main import show_version
+
+    about = "Show the version and exit."
+    return click.Option(["--version"], is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=show_version, help=about)
