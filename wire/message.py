@@ -138,9 +138,10 @@ class StructMeta(type):
                 del namespace[key]
         namespace["__slots__"] = tuple(declared.name for declared in fields)
         namespace["FIELDS"] = tuple(fields)
+        made = super().__new__(mcs, name, bases, namespace, **options)
         if fields:
-            namespace["__init__"] = _make_init(fields)
-        return super().__new__(mcs, name, bases, namespace, **options)
+            type.__setattr__(made, "__init__", _late_init(made, fields))
+        return made
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> None:
         super().__init__(name, bases, namespace)
@@ -162,6 +163,17 @@ def _field(name: str, declared: _Declared) -> Field:
         ignorable=declared.ignorable,
         map_key=declared.map_key,
     )
+
+
+def _late_init(owner: type, fields: list[Field]) -> Callable[..., None]:
+    """An `__init__` that puts the real one in its place when it is first called: a process uses few of the 400 structs that it imports."""
+
+    def init(self: Any, **values: Any) -> None:
+        made = _make_init(fields)
+        type.__setattr__(owner, "__init__", made)
+        made(self, **values)
+
+    return init
 
 
 def _make_init(fields: list[Field]) -> Callable[..., None]:

@@ -34,7 +34,8 @@ def encode_varint(value: int) -> bytes:
 
 
 _ONE_BYTE = [bytes((value,)) for value in range(128)]
-_SMALL = {value: encode_varint(value) for value in range(-64, 8192)}
+_SMALL = {value: _ONE_BYTE[value << 1 if value >= 0 else ~(value << 1)] for value in range(-64, 64)}
+_SMALL |= {value: bytes((value << 1 & 0x7F | 0x80, value >> 6)) for value in range(64, 8192)}
 _NULL = encode_varint(-1)
 
 
