@@ -23,6 +23,18 @@ POLL_MS = 200
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 
 
+#: kcat's words for where to begin, which it takes with -o.
+KCAT_OFFSET = re.compile(r"beginning|start|end|-?\d+|s?@\d+|end-\d+")
+
+
+class _OutputOrOffset(click.Choice):  # type: ignore[type-arg]
+    """A format; or, as kcat has it, where to begin."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Raises click.BadParameter."""
+        return value if isinstance(value, str) and KCAT_OFFSET.fullmatch(value) else super().convert(value, param, ctx)
+
+
 @click.command("consume")
 @bootstrap_option
 @command_config_option
@@ -32,7 +44,7 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 @click.option("--partition", "-p", "partitions", multiple=True, type=click.IntRange(0), help="Only this partition; may be repeated.")
 @click.option("--offset", help="Where to begin: earliest, latest, end-N (the last N), a number, or @milliseconds since 1970.")
 @click.option("--from-beginning", is_flag=True, help="Begin with the earliest record.")
-@click.option("--max-messages", "-n", "records_max", type=click.IntRange(1), help="Stop after this many records.")
+@click.option("--max-messages", "-n", "-c", "records_max", type=click.IntRange(1), help="Stop after this many records.")
 @click.option("--exit-at-end", "-e", "exit_at_end", is_flag=True, help="Stop at the end of the log as it was at the start.")
 @click.option("--timeout-ms", type=click.IntRange(1), help="Stop when no record has come for this long.")
 @click.option(
@@ -52,14 +64,18 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0", "\\\\": "\\"}
 @click.option(
     "--output",
     "-o",
-    type=click.Choice(OUTPUTS),
-    default=None,
-    help="json, jsonl, yaml: objects; table, wide: one record a line with everything.",
+    type=_OutputOrOffset(OUTPUTS),
+    multiple=True,
+    help="json, jsonl, yaml: objects; table, wide: one record a line with everything. Or kcat's offsets: beginning, end, N, -N, s@TIME.",
 )
+@click.option("-J", "kcat_json", is_flag=True, help="kcat's JSON: a line a record, with its names of fields.")
 @click.option("--rack", default="", help="Read from the replica in this rack.")
 @traceback_option
 def consume(bootstrap: str, topic_argument: str | None, topic: str | None, traceback: bool, **options: Any) -> None:
     """Read records until interrupted, or as long as the options say."""
+    words = options.pop("output")
+    options["output"] = next((word for word in words if word in OUTPUTS), None)
+    options["offset"] = next((word for word in words if word not in OUTPUTS), options["offset"])
     name = topic or topic_argument
     if not name:
         raise click.UsageError("which topic? Give --topic")
@@ -125,8 +141,9 @@ async def _offsets(consumer: Consumer, chosen: list[tuple[str, int]], options: d
     text = options["offset"]
     if text is None:
         return None
-    if text in ("earliest", "latest", "beginning", "end"):
-        return await consumer.offsets_for(dict.fromkeys(chosen, -2 if text in ("earliest", "beginning") else -1))
+    text = text.removeprefix("s") if text.startswith("s@") else f"end{text}" if text.startswith("-") else text
+    if text in ("earliest", "latest", "beginning", "start", "end"):
+        return await consumer.offsets_for(dict.fromkeys(chosen, -1 if text in ("latest", "end") else -2))
     if text.startswith("@") and text[1:].isdigit():
         found = await consumer.offsets_for(dict.fromkeys(chosen, int(text[1:])))
         ends = await consumer.offsets_for(dict.fromkeys(chosen, -1))
@@ -150,6 +167,8 @@ def _is_finished(consumer: Consumer, ends: dict[tuple[str, int], int], count: in
 
 
 def _formatter(options: dict[str, Any]) -> Callable[[ConsumedRecord, int], str]:
+    if options["kcat_json"]:
+        return lambda record, number: json.dumps(_as_kcat(record)) + "\n"
     if options["output"] in ("json", "jsonl"):
         lead = options["output"] == "json"
         return lambda record, number: (
@@ -197,6 +216,21 @@ def _time(milliseconds: int) -> str:
         return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     except (ValueError, OverflowError, OSError):
         return str(milliseconds)
+
+
+def _as_kcat(record: ConsumedRecord) -> dict[str, Any]:
+    """kcat's envelope, without the broker that it was read from; headers are names and values in turn."""
+    headers = [text for name, value in record.headers for text in (name, None if value is None else _text(value))]
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "tstype": "logappend" if getattr(record, "timestamp_type", 0) else "create",
+        "ts": record.timestamp,
+        **({"headers": headers} if headers else {}),
+        "key": None if record.key is None else _text(record.key),
+        "payload": None if record.value is None else _text(record.value),
+    }
 
 
 def _as_dict(record: ConsumedRecord) -> dict[str, Any]:

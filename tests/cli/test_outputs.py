@@ -69,6 +69,22 @@ def test_produce_and_consume(broker: EmbeddedCluster) -> None:
     assert "headers h=x  epoch 0" in say(broker, "consume", "t", "--from-beginning", "-e", "-o", "wide")
 
 
+def test_consuming_with_kcats_words(broker: EmbeddedCluster) -> None:
+    broker.create_topic("kcat")
+    say(broker, "produce", "kcat", "-H", "h=x", stdin="one\ntwo\nthree\n")
+
+    def read(*words: str) -> list[str]:
+        return say(broker, "consume", "-t", "kcat", "-e", *words).splitlines()
+
+    assert read("-o", "beginning", "-c", "2", "-f", "%o %s\\n") == ["0 one", "1 two"]
+    assert read("-o", "-1") == ["three"] and read("-o", "1") == ["two", "three"] and read("-o", "s@1000", "-c", "1") == ["one"]
+    (line,) = read("-J", "-o", "-1")
+    found = json.loads(line)
+    assert list(found) == ["topic", "partition", "offset", "tstype", "ts", "headers", "key", "payload"]
+    assert (found["payload"], found["headers"], found["tstype"]) == ("three", ["h", "x"], "create")
+    assert CliRunner().invoke(cli, ["consume", "-t", "kcat", "-o", "jason", "-b", broker.bootstrap_servers]).exit_code == 2
+
+
 def test_topics_wide_has_epochs_and_offsets(broker: EmbeddedCluster) -> None:
     header, first, *_ = say(broker, "topics", "--describe", "--topic", "t", "-o", "wide").splitlines()
     columns = "TOPIC PARTITION LEADER LEADER-EPOCH REPLICAS ISR OFFLINE LOG-START-OFFSET HIGH-WATERMARK"
