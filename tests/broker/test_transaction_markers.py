@@ -1,0 +1,69 @@
+"""A marker that comes twice: the second time the next transaction may be open, which has the marker's epoch (KIP-890)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from minikafka.broker.hosts.transaction_markers import Marker, MarkerWriter
+from wire.errors import ErrorCode
+from wire.messages.write_txn_markers import WriteTxnMarkersRequest
+
+KEY = ("t", 0)
+PRODUCER_ID = 7
+
+
+class Replicas:
+    """One partition that knows the producer in an epoch, and what is asked of it."""
+
+    def __init__(self, epoch: int, txn_first_offset: int) -> None:
+        entry = SimpleNamespace(epoch=epoch, txn_first_offset=txn_first_offset)
+        log = SimpleNamespace(producer_state=SimpleNamespace(entries={PRODUCER_ID: entry}), log_end_offset=30)
+        self._partition = SimpleNamespace(log=log, leading=lambda: None)
+        self.calls: list[str] = []
+
+    def require(self, *name: Any) -> Any:
+        return self._partition
+
+    def append_records(self, topic: str, index: int, batch: Any, acks: int, timeout_ms: int, done: Any, **named: Any) -> None:
+        self.calls.append("append")
+        done(ErrorCode.NONE, 30)
+
+    def when_replicated(self, partition: Any, required: int, timeout_ms: int, done: Any) -> None:
+        self.calls.append(f"wait for {required}")
+        done(ErrorCode.NONE, -1)
+
+
+def write(replicas: Replicas, epoch: int, version: int) -> ErrorCode:
+    environment: Any = SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: 0))
+    marker = Marker(
+        producer_id=PRODUCER_ID, producer_epoch=epoch, transaction_result=True, coordinator_epoch=1, transaction_version=version,
+        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=KEY[0], partition_indexes=[KEY[1]])],
+    )  # fmt: skip
+    results: list[dict[Any, ErrorCode]] = []
+    MarkerWriter(replicas, SimpleNamespace(), environment, 1000).write(marker, results.append)  # type: ignore[arg-type]
+    return results[0][KEY]
+
+
+def test_the_first_time_it_is_written() -> None:
+    replicas = Replicas(epoch=4, txn_first_offset=20)
+    assert write(replicas, epoch=5, version=2) is ErrorCode.NONE
+    assert replicas.calls == ["append"]
+
+
+def test_the_second_time_it_waits_for_the_first() -> None:
+    replicas = Replicas(epoch=5, txn_first_offset=-1)
+    assert write(replicas, epoch=5, version=2) is ErrorCode.NONE
+    assert replicas.calls == ["wait for 30"]
+
+
+def test_it_does_not_end_the_next_transaction() -> None:
+    replicas = Replicas(epoch=5, txn_first_offset=25)
+    assert write(replicas, epoch=5, version=2) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert replicas.calls == []
+
+
+def test_before_version_2_the_epoch_of_a_marker_is_its_transactions_own() -> None:
+    replicas = Replicas(epoch=5, txn_first_offset=25)
+    assert write(replicas, epoch=5, version=1) is ErrorCode.NONE
+    assert replicas.calls == ["append"]
