@@ -366,7 +366,9 @@ def rows() -> dict[str, Row]:
             needs(GROUP_DENIED, group(Op.READ)),
         ),
         "SyncGroup": Row(
-            lambda _: sync_group.SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[]),
+            lambda _: sync_group.SyncGroupRequest(
+                group_id="g", generation_id=1, member_id="m", protocol_type="consumer", protocol_name="range", assignments=[]
+            ),
             needs(GROUP_DENIED, group(Op.READ)),
         ),
         "Heartbeat": Row(

