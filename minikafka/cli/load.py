@@ -237,13 +237,14 @@ class MetricsFile:
 
 def _load_with_spark(table: str, options: LoadOptions, driver: Any, progress: Any) -> LoadReport:
     """A format that only Spark reads; expressions instead of columns are allowed then."""
+    from minikafka.spark.engine_spark import what_spark_says
     from minikafka.spark.load_frame import load_dataframe
 
     session = driver.session
     try:
         frame = session.table(table) if options.format == "table" else session.read.format(options.format).load(table)
     except Exception as error:
-        _fail(f"{table}: Spark cannot read it as {options.format}: {str(error).splitlines()[0]}", 2)
+        _fail(f"{table}: Spark cannot read it as {options.format}: {what_spark_says(error)}", 2)
     return load_dataframe(frame, options, progress)
 
 

@@ -115,11 +115,13 @@ class FilesWanted:
             return load_to_files(table, options, cluster, driver, progress)
         if driver.name != "spark":
             _fail(f"--format {options.format} is read by Spark: give --master, for example --master 'local[*]'", 2)
+        from minikafka.spark.engine_spark import what_spark_says
+
         session = driver.session
         try:
             frame = session.table(table) if options.format == "table" else session.read.format(options.format).load(table)
         except Exception as error:
-            _fail(f"{table}: Spark cannot read it as {options.format}: {str(error).splitlines()[0]}", 2)
+            _fail(f"{table}: Spark cannot read it as {options.format}: {what_spark_says(error)}", 2)
         return dataframe_to_files(frame, options, cluster, progress)
 
 

@@ -17,6 +17,14 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def what_spark_says(error: Exception) -> str:
+    """One line out of an exception of Spark: the Java exception's own message, not the name of the call that it came through."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    chosen = lines[1].removeprefix(": ") if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0]
+    name, found, message = chosen.partition(": ")
+    return message if found and "." in name and " " not in name else chosen
+
+
 class SparkUnavailable(Exception):
     """Spark cannot run here; the text is one line that says what is missing."""
 

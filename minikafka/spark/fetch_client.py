@@ -40,6 +40,9 @@ class BrokerError(OSError):
     def __reduce__(self) -> Any:
         return BrokerError, (self.text,)
 
+    def __str__(self) -> str:
+        return self.text
+
 
 def name_of(code: int) -> str:
     return ERRORS.get(code, f"error {code}")

@@ -56,6 +56,9 @@ REQUEST_BYTES_MAX = 384 << 10
 IN_FLIGHT_MAX = 5
 BACKOFF_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.0)
 DONE = {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}
+TOO_LARGE = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
+#: How long the topic may be unknown to the brokers before it counts as deleted.
+UNKNOWN_S_MAX = 10.0
 RETRY_ALSO = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER}
 
 
@@ -65,6 +68,10 @@ class ProduceFailed(Exception):
 
 class Unreachable(ProduceFailed):
     """No broker answers."""
+
+
+class TopicGone(ProduceFailed):
+    """The topic was deleted."""
 
 
 class Link:
@@ -158,7 +165,7 @@ class Link:
         while view:
             got = self.socket.recv_into(view)
             if got == 0:
-                raise ConnectionError("the broker closed the connection")
+                raise ConnectionError("the broker closed the connection (wrong security settings?)")
             view = view[got:]
         return bytes(data)
 
@@ -224,6 +231,7 @@ class LoadProducer:
         self.producer_id, self.producer_epoch = (transaction.producer_id, transaction.producer_epoch) if transaction else (-1, -1)
         self.queued_bytes = 0
         self.retries = 0
+        self._unknown_since = 0.0
 
     # ---- cluster ----
 
@@ -419,9 +427,13 @@ class LoadProducer:
         self.retries += 1
         time.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
         try:
-            self._refresh()
+            self._unknown_since = 0.0 if self._refresh() else self._unknown_since or time.monotonic()
+            if self._unknown_since and time.monotonic() - self._unknown_since > UNKNOWN_S_MAX:
+                raise TopicGone(f"topic {self.topic} does not exist any more: it was deleted while rows were being written")
             if any(state.out_of_order for state in self.partitions.values()):
                 self._catch_up()
+        except TopicGone:
+            raise
         except ProduceFailed:
             if attempt > 100:
                 raise
@@ -530,7 +542,8 @@ class LoadProducer:
 
     def _failed(self, partition: int, state: _PartitionState, code: ErrorCode) -> None:
         if code not in DONE and code not in RETRY_ALSO and not _retriable(code):
-            raise ProduceFailed(f"{self.topic}-{partition}: {code.name} ({code.text})")
+            hint = "; use a smaller --batch-size" if code in TOO_LARGE else ""
+            raise ProduceFailed(f"{self.topic}-{partition}: {code.name} ({code.text}){hint}")
         if code not in DONE:
             state.error = code.name
             state.out_of_order |= code in RETRY_ALSO

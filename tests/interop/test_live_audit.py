@@ -172,7 +172,7 @@ def test_brokers_of_both_kinds_under_load(tmp_path: Path) -> None:
         cluster.format()
         cluster.start()
         create(cluster.bootstrap)
-        with Load(cluster.bootstrap, transactions=False) as load:
+        with Load(cluster.bootstrap, transactions=True) as load:
             look_at_it(cluster, load, victim=3, seconds=4)
         settled(cluster, load)
 
@@ -184,6 +184,6 @@ def test_three_brokers_of_ours_under_load(tmp_path: Path) -> None:
         cluster.format()
         cluster.start()
         create(cluster.bootstrap)
-        with Load(cluster.bootstrap, transactions=False) as load:
+        with Load(cluster.bootstrap, transactions=True) as load:
             look_at_it(cluster, load, victim=3, seconds=0.5)
         settled(cluster, load)

@@ -20,8 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families  # noqa: E40
 from pyarrow import csv, parquet  # noqa: E402
 
 from minikafka.cli.load import load  # noqa: E402
-from minikafka.spark import encode, load_progress, tables  # noqa: E402
+from minikafka.spark import encode, load_progress, produce_client, tables  # noqa: E402
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
+from minikafka.spark.engine_spark import what_spark_says  # noqa: E402
 from minikafka.spark.load import COMPRESSIONS, LoadOptions, run_load  # noqa: E402
 from wire.batch import RecordBatch  # noqa: E402
 from wire.compression import CompressionType, compress  # noqa: E402
@@ -187,6 +188,23 @@ def test_an_error_that_no_retry_cures_fails_with_one_line(tmp_path: Path) -> Non
     assert "TOPIC_AUTHORIZATION_FAILED" in result.output and len(result.output.splitlines()) == 1
 
 
+def test_batches_that_the_topic_does_not_take_and_a_topic_that_is_deleted_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet.write_table(flights(100), tmp_path / "t.parquet")
+    with TopicServer("t", 2, lambda partition, number: ErrorCode.MESSAGE_TOO_LARGE) as server:
+        result = run("--topic", "t", "--bootstrap-server", server.bootstrap, str(tmp_path / "t.parquet"))
+    assert result.exit_code == 1 and "use a smaller --batch-size" in result.output
+
+    monkeypatch.setattr(produce_client, "UNKNOWN_S_MAX", 0.2)
+
+    def gone(partition: int, number: int) -> ErrorCode:
+        server.partitions = 0
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    with TopicServer("t", 2, gone) as server:
+        result = run("--topic", "t", "--bootstrap-server", server.bootstrap, str(tmp_path / "t.parquet"))
+    assert result.exit_code == 1 and "does not exist any more: it was deleted" in result.output
+
+
 def run(*arguments: str) -> Any:
     return CliRunner().invoke(load, [*arguments, "--processes", "1"])
 
@@ -267,3 +285,10 @@ def test_a_dry_run_needs_no_broker(tmp_path: Path) -> None:
 
 def test_compressions_have_kafkas_numbers() -> None:
     assert [CompressionType[name.upper()].value for name in COMPRESSIONS] == list(range(5))
+
+
+def test_what_spark_says_is_one_line_that_explains() -> None:
+    java = "An error occurred while calling o264.load.\n: org.apache.spark.X: [DATA_SOURCE_NOT_FOUND] No delta.\n\tat org.apache"
+    assert what_spark_says(Exception(java)) == "[DATA_SOURCE_NOT_FOUND] No delta."
+    assert what_spark_says(Exception("[PATH_NOT_FOUND] Path: file:/x\nmore")) == "[PATH_NOT_FOUND] Path: file:/x"
+    assert what_spark_says(ValueError()) == "ValueError"
