@@ -122,13 +122,14 @@ def encode_rows(
     compress: Callable[[int, memoryview], bytes] | None = None,
     headers: list[tuple[str, pa.Array]] | None = None,
     tail: pa.Array | None = None,
+    checksum: bool = True,
 ) -> Iterator[EncodedBatch]:
     """Batches of at most about `batch_bytes` (before compression) for rows whose partitions are given.
 
     Rows of a partition keep their order.
 
     timestamps: int64 milliseconds, else every record gets `now_ms`. headers: (name, values of all rows);
-    tail: instead of them, the encoded headers of each row (see header_tail).
+    tail: instead of them, the encoded headers of each row (see header_tail). checksum: False when `stamp_producer` follows.
     Raises ValueError for a record of more than 1 GiB.
     """
     if len(partition) == 0:
@@ -156,7 +157,7 @@ def encode_rows(
         records: Any = view[int(offsets[start]) : int(offsets[end])]
         if codec and compress is not None:
             records = compress(codec, records)
-        data = build_batch(records, end - start, int(base_time[row]), int(last_time[row]), codec)
+        data = build_batch(records, end - start, int(base_time[row]), int(last_time[row]), codec, checksum)
         yield EncodedBatch(int(sorted_partition[start]), end - start, data)
 
 
@@ -169,12 +170,12 @@ def _cuts(partition: Column, size: Column, batch_bytes: int) -> Column:
     return np.union1d(first, np.flatnonzero(block[1:] != block[:-1]) + 1)
 
 
-def build_batch(records: Any, count: int, base_time: int, max_time: int, codec: int = 0) -> bytearray:
-    """A batch around framed (and compressed) records; producer fields are -1."""
-    batch = bytearray(OVERHEAD + len(records))
-    batch[OVERHEAD:] = records
-    HEADER.pack_into(batch, 0, 0, OVERHEAD - 12 + len(records), -1, 2, 0, codec, count - 1, base_time, max_time, -1, -1, -1, count)
-    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+def build_batch(records: Any, count: int, base_time: int, max_time: int, codec: int = 0, checksum: bool = True) -> bytearray:
+    """A batch around framed (and compressed) records; producer fields are -1. Without `checksum` its CRC is 0: `stamp_producer` sets it."""
+    header = HEADER.pack(0, OVERHEAD - 12 + len(records), -1, 2, 0, codec, count - 1, base_time, max_time, -1, -1, -1, count)
+    batch = bytearray().join((header, records))
+    if checksum:
+        struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     return batch
 
 

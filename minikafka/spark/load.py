@@ -401,7 +401,7 @@ def open_writer(
         partition = chosen if chosen is not None else partitions_of(keys, len(values), options.partitions, row, options.partitioner)
         encoded = encode_rows(
             keys, values, partition, batch_bytes=options.batch_bytes, now_ms=now_ms, timestamps=timestamps, codec=codec, headers=headers,
-            compress=(lambda kind, data: bytes(compress(CompressionType(kind), data))) if codec else None,
+            compress=(lambda kind, data: bytes(compress(CompressionType(kind), data))) if codec else None, checksum=producer is None,
         )  # fmt: skip
         report.rows += len(values)
         batches = list(encoded)

@@ -92,7 +92,7 @@ def _send(table: pa.Table, producer: LoadProducer, include_headers: bool, compre
     codec = COMPRESSIONS.index(compression)
     tail = _tails(table) if include_headers and "headers" in table.column_names else None
     producer.send(encode_rows(
-        keys, values, partition, batch_bytes=512 << 10, now_ms=time.time_ns() // 1_000_000, codec=codec, tail=tail,
+        keys, values, partition, batch_bytes=512 << 10, now_ms=time.time_ns() // 1_000_000, codec=codec, tail=tail, checksum=False,
         compress=(lambda kind, data: bytes(compress(CompressionType(kind), data))) if codec else None,
     ))  # fmt: skip
 

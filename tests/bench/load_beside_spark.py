@@ -1,7 +1,7 @@
 # ruff: noqa: E402 - a script: the path to the packages comes first
 """The same Parquet table into the same three brokers (replication 3, acks=all): `minikafka load` beside Spark's own Kafka connector.
 
-    PYTHONPATH=. python tests/bench/load_beside_spark.py [--rows 4000000] [--rounds 3] [--compression none] [--batch-size 0]
+    PYTHONPATH=. python tests/bench/load_beside_spark.py [--rounds 3] [--compression none] [--connector kafka.batch.size=524288]
 
 All of it on the cores of this machine, brokers too: local[2] against two processes. Ways take turns, round by round, with equal settings.
 Shown are medians, the ratio of each round to Spark's of the same round, and CPU seconds of brokers and loaders. What starts once
@@ -43,12 +43,13 @@ MAP_POPULATE = 0x8000
 SPARK = """
 import os, sys, time
 from pyspark.sql import SparkSession
-bootstrap, jars, table, compression, warm = sys.argv[1:]
+bootstrap, jars, table, compression, warm, *others = sys.argv[1:]
 spark = (SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
          .config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1").getOrCreate())
 spark.sparkContext.setLogLevel("ERROR")
 frame = spark.read.parquet(table).selectExpr("cast(k as binary) key", "v value")
-options = {"kafka.bootstrap.servers": bootstrap, "kafka.acks": "all", "kafka.compression.type": compression}
+options = {"kafka.bootstrap.servers": bootstrap, "kafka.acks": "all", "kafka.compression.type": compression,
+           **dict(other.split("=", 1) for other in others)}
 frame.limit(200000).write.format("kafka").options(**options, topic=warm).save()
 print("READY", flush=True)
 for line in sys.stdin:
@@ -184,6 +185,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compression", default="none")
     parser.add_argument("--batch-size", type=int, default=0, help="of our loads [default: theirs]")
+    parser.add_argument("--connector", action="append", default=[], metavar="OPTION=VALUE", help="of the connector")
     parser.add_argument("--warm-gb", type=int, default=5)
     parser.add_argument("--without", action="append", default=[], choices=["connector", "local", "spark"])
     chosen = parser.parse_args()
@@ -198,7 +200,7 @@ def main() -> None:
             create(bootstrap, "warm")
             jars = ",".join(map(str, spark_kafka_connector()))
             ways['Spark format("kafka"), local[2]'] = stack.enter_context(
-                session(SPARK, bootstrap, jars, str(table), chosen.compression, "warm")
+                session(SPARK, bootstrap, jars, str(table), chosen.compression, "warm", *chosen.connector)
             )
         if "local" not in chosen.without:
             ways["minikafka load"] = command(bootstrap, table, chosen.compression, chosen.batch_size)
