@@ -299,6 +299,8 @@ def _show_tables(report: dict[str, Any]) -> None:
         console.print(f"  {escape(finding['message'])}", highlight=False)
         if finding["level"] != "note":
             console.print(f"  [dim]{escape(finding['meaning'])}[/]", highlight=False)
+        if finding["level"] != "note" and finding["file"]:
+            console.print(f"  [dim]{escape(finding['file'])}[/]", highlight=False, soft_wrap=True)
         if finding["cause"]:
             console.print(f"  likely: {escape(finding['cause'])}", highlight=False)
     hidden = sum(row["count"] for row in report["finding_counts"]) - min(len(report["findings"]), FINDINGS_SHOWN_MAX)

@@ -181,8 +181,15 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
             finding.file = f"{replica.path}/leader-epoch-checkpoint"
             _add(replica, finding)
     known = replica.high_watermark if replica.high_watermark_known else None
+    if replica_unreadable(result):
+        return
     for finding in checks.bounds(known, replica.recovery_point, replica.cleaned, result.log_start, result.end_offset):
         _add(replica, finding)
+
+
+def replica_unreadable(one: ReplicaView) -> bool:
+    """Whether a segment could not be read: where its log ends nobody knows then, so that nothing can be said to be missing."""
+    return any(summary.stopped == "unreadable" and not summary.vanished for summary in one.summaries)
 
 
 def _add(replica: Replica, finding: Finding) -> None:
@@ -312,7 +319,7 @@ def _claim_findings(views: list[ReplicaView], findings: FindingList) -> None:
     rows = []
     for one in views:
         mark, end = one.replica.high_watermark if one.replica.high_watermark_known else -1, one.end_offset
-        if one.replica.place is not None:
+        if one.replica.place is not None or replica_unreadable(one):
             mark, end = -1, UNBOUNDED  # on the wire a replica shows its log up to its own high watermark only, at a later instant
         rows.append((one.broker, one.replica.topic_id, end, mark, one.runs[-1][0] if one.runs else -1))
     known = set() if "topic-id" not in {check for check, _ in findings.counts} else {"topic-id"}

@@ -211,6 +211,7 @@ def make_plan(
     plan = Plan({}, directories, findings, instant_ms)
     plan.image = newest_image(list(directories), findings)
     wanted, wanted_partitions = set(topics), set(partitions)
+    unreadable: set[tuple[str, int, str]] = set()
     for directory in directories:
         for name in sorted(os.listdir(directory.path)):
             parsed = logformat.parse_partition_name(name)
@@ -219,23 +220,29 @@ def make_plan(
                 continue
             if wanted_partitions and parsed not in wanted_partitions:
                 continue
-            replica = _open_replica(directory, *parsed, path, each_max)
+            try:
+                replica = _open_replica(directory, *parsed, path, each_max)
+            except OSError as error:
+                text = f"{path} cannot be read: {error.strerror}"
+                plan.missing.setdefault(parsed, []).append(Finding("unreadable", text, *parsed, brokers=(directory.broker,), file=path))
+                unreadable.add((*parsed, directory.broker))
+                continue
             if replica is None:
                 plan.skipped += 1
                 continue
             replica.transaction_timeout_ms = transaction_timeout_ms
             plan.replicas.setdefault(parsed, []).append(replica)
-    _claims(plan, wanted, wanted_partitions)
+    _claims(plan, wanted, wanted_partitions, unreadable)
     return plan
 
 
-def _claims(plan: Plan, topics: set[str], partitions: set[tuple[str, int]]) -> None:
+def _claims(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], unreadable: set[tuple[str, int, str]]) -> None:
     """Give each replica what the controller says of it, set strays aside and note the replicas that are not there."""
     if plan.image is None:
         return
     claims, topic_ids = plan.image.claims(), plan.image.topic_ids()
     known = {directory.broker for directory in plan.directories if directory.cluster_id}
-    present = {(*key, replica.broker) for key, copies in plan.replicas.items() for replica in copies}
+    present = unreadable | {(*key, replica.broker) for key, copies in plan.replicas.items() for replica in copies}
     for key, copies in plan.replicas.items():
         if key[0] == METADATA_TOPIC:
             continue
@@ -291,7 +298,7 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
                     snapshots.append(entry.name)
                 else:
                     extensions.setdefault(base, []).append(extension)
-    except OSError:
+    except FileNotFoundError:  # its topic was deleted meanwhile
         return None
     if not segments:
         return None

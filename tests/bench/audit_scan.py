@@ -34,7 +34,8 @@ def write_segments(directory: Path, total_bytes: int) -> None:
 
     generator = np.random.default_rng(1)
     keys, values = (pa.array([generator.bytes(size) for _ in range(135)], pa.binary()) for size in (12, 100))
-    records = memoryview(frame_records(keys, values, None, np.arange(135))[1])
+    offsets, framed = frame_records(keys, values, None, np.arange(135))
+    records = memoryview(framed)[int(offsets[0]) : int(offsets[-1])]
     batch = build_batch(records, 135, 1_700_000_000_000, 1_700_000_000_000)
     for number in range(max(1, total_bytes // SEGMENT_BYTES)):
         partition = directory / f"bench-{number}"

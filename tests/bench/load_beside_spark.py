@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import mmap
 import os
 import statistics
 import subprocess
@@ -33,13 +32,13 @@ import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from helpers.spark_connector import spark_kafka_connector
+from memory import warm_memory
 from pyarrow import parquet
 
 from minikafka.spark.load import LoadOptions, prepare_topic
 from minikafka.testing.cluster import ProcessCluster
 
 PARTITIONS = 8
-MAP_POPULATE = 0x8000
 SPARK = """
 import os, sys, time
 from pyspark.sql import SparkSession
@@ -110,12 +109,6 @@ def delete(bootstrap: str, topic: str, directories: list[Path]) -> None:
     while any(path for directory in directories for path in directory.glob(f"{topic}-*")):
         assert time.monotonic() < deadline, f"{topic} is still there"
         time.sleep(0.1)
-
-
-def warm_memory(size_bytes: int) -> None:
-    """Touch and free memory, so that nobody pays for what the host took back while it was free."""
-    with mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE):
-        pass
 
 
 def command(bootstrap: str, table: Path, compression: str, batch_size: int) -> Load:

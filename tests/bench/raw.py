@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import mmap
 import os
 import shutil
 import statistics
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from memory import warm_memory
 
 from minikafka.client.admin import Admin
 from minikafka.testing.cluster import ProcessCluster
@@ -34,7 +34,6 @@ from wire.frame import encode_request
 from wire.messages.fetch import FetchRequest
 from wire.messages.produce import ProduceRequest
 
-MAP_POPULATE = 0x8000
 HERE = Path(__file__).parent
 PRODUCE = [(100, 8, 8, "100 B"), (1024, 6, 3, "1 KiB"), (16 << 10, 8, 5, "16 KiB"), (64 << 10, 8, 5, "64 KiB"), (1_000_000, 6, 3, "1 MB")]
 FETCH = [(16 << 10, 4, 2, "16 KiB"), (64 << 10, 4, 2, "64 KiB"), (256 << 10, 4, 2, "256 KiB"), (1 << 20, 4, 2, "1 MiB")]
@@ -55,12 +54,6 @@ def fetch_frame(topic: str, size: int) -> bytes:
     partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=size)
     topics = [FetchRequest.FetchTopic(topic=topic, partitions=[partition])]
     return frame(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=size, session_id=0, session_epoch=-1, topics=topics), 12)
-
-
-def warm_memory(size_bytes: int = 2 << 30) -> None:
-    """Touch and free memory, so that the page cache's first touch of memory that the host took back is not what is measured."""
-    with mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_POPULATE):
-        pass
 
 
 def measure(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import socket
 import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -127,5 +130,25 @@ def test_a_segment_that_is_a_directory_is_unreadable_not_a_crash(tmp_path: Path)
     path = cluster.segments()[0]
     path.unlink()
     path.mkdir()
-    result = run(*cluster.paths, "--topic", "rep")
-    assert (result.exit_code in {1, 3} and result.exception is None) or isinstance(result.exception, SystemExit)
+    result = run(*cluster.paths, "--topic", "rep", "-o", "json")
+    report = json.loads(result.output)
+    assert result.exit_code == 3 and report["partitions"][0]["verdict"] == "UNREADABLE"
+    (finding,) = [one for one in report["findings"] if one["level"] != "note"]
+    assert (finding["check"], finding["file"]) == ("unreadable", str(path)), "what cannot be read is not missing"
+
+
+def test_a_partition_directory_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = log_faults.replicated(tmp_path)
+    closed, scandir = str(cluster.files(1)), os.scandir
+
+    def refuse(path: str) -> Any:
+        if str(path) == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    result = run(*cluster.paths, "--topic", "rep", "-o", "json")
+    report = json.loads(result.output)
+    assert result.exit_code == 3 and report["partitions"][0]["verdict"] == "UNREADABLE"
+    (finding,) = [one for one in report["findings"] if one["level"] != "note"]
+    assert (finding["check"], finding["message"]) == ("unreadable", f"{closed} cannot be read: Permission denied")
