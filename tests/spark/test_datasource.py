@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -163,13 +162,14 @@ def test_a_killed_python_worker_writes_no_row_twice(session: Any, brokers: Proce
                 process.send_signal(signal.SIGKILL)
                 return
 
-    timer = threading.Timer(1.2, kill_a_worker)
-    timer.start()
+    def progress(rows: int, share: float | None) -> None:
+        if share and share < 1 and not victims:
+            kill_a_worker()
+
     options = LoadOptions(
         brokers.bootstrap, "killed", key="k", partitions=3, replication_factor=3, batch_bytes=16_384, bytes_per_second=8 << 20
     )  # fmt: skip
-    report = run_load(str(tmp_path / "t.parquet"), options, SparkEngine(session))
-    timer.join()
+    report = run_load(str(tmp_path / "t.parquet"), options, SparkEngine(session), progress)
     assert victims, "no worker was killed"
     assert (report.rows, report.acknowledged, report.reconciled) == (rows, rows, True)
     read = session.read.format("minikafka").option("kafka.bootstrap.servers", brokers.bootstrap).option("subscribe", "killed").load()

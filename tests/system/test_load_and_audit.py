@@ -56,12 +56,15 @@ def rows_on_disk(directory: str, topic: str) -> Counter[int]:
 def test_a_leader_dies_during_a_load_and_every_row_is_there_once(tmp_path: Path) -> None:
     source = table(tmp_path / "rows.parquet")
     with ProcessCluster() as cluster:
-        options = LoadOptions(cluster.bootstrap, "bulk", key="k", partitions=6, replication_factor=3, batch_bytes=16_384)
+        options = LoadOptions(
+            cluster.bootstrap, "bulk", key="k", partitions=6, replication_factor=3, batch_bytes=16_384, bytes_per_second=16 << 20
+        )  # fmt: skip
         victim = 3
         started, result = threading.Event(), []
 
-        def progress(rows: int, done: int, planned: int) -> None:
-            started.set()
+        def progress(rows: int, share: float | None) -> None:
+            if rows:
+                started.set()
 
         thread = threading.Thread(target=lambda: result.append(run_load(source, options, LocalEngine(1), progress)))
         thread.start()
