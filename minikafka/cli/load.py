@@ -79,7 +79,7 @@ def load(
     With --to-files no broker is needed: DIR becomes a new cluster that holds the topic, one directory a node with its server.properties
     and every replica, to be opened by `minikafka start` and by Apache Kafka. `minikafka verify-files DIR` checks it.
 
-    Exit status: 0 every row was acknowledged (or written), 1 some were not, 2 usage or an unreadable table.
+    Exit status: 0 every row was acknowledged (or written), 1 some were not, 2 usage or an unreadable table, 3 no broker answers.
     """
     options = _load_options(chosen)
 
