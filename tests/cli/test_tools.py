@@ -320,7 +320,7 @@ def test_health_top_and_doctor(run: Any, cluster: EmbeddedCluster) -> None:
     row = json.loads(run("top", "-n", "2", "--interval", "0.1", "--topic", "t", "-o", "jsonl").stdout.splitlines()[-1])
     assert row["log_end_offset"] == 10 and row["rate"] == 0 and set(row["lag"]) == {"1", "2", "3"}
     assert "error" not in run("doctor").stdout
-    refusal = run("doctor", "-b", "127.0.0.1:1,nowhere.invalid:9092", status=1).stdout
+    refusal = run("doctor", "-b", "127.0.0.1:1,nowhere.invalid:9092", status=3).stdout
     assert "the connection is refused" in refusal and "cannot be resolved" in refusal
 
 
