@@ -41,6 +41,7 @@ from minikafka.broker.hosts.controller import ControllerHost
 from minikafka.broker.hosts.cordons import Cordons
 from minikafka.broker.hosts.directory_moves import DirectoryMoves
 from minikafka.broker.hosts.group import GroupHost
+from minikafka.broker.hosts.handover import Handover
 from minikafka.broker.hosts.lifecycle import BrokerLifecycle
 from minikafka.broker.hosts.metadata import MetadataHost
 from minikafka.broker.hosts.raft import RaftHost
@@ -125,6 +126,8 @@ class BrokerParts:
         self.dispatcher = Dispatcher("broker", environment.clock, node.features, environment.monotonic_s)
         self.produce = ProduceHandlers(self.replicas, metadata, environment)
         self.produce.transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms)
+        self.handover = self.produce.handover = Handover(config, environment, self.replicas, metadata, node.security.inter_broker)
+        self.handover.serve = self.produce.serve_held
         self.fetch = FetchHandlers(config, self.replicas, metadata, environment)
         for handlers in (
             self.produce,
@@ -451,7 +454,9 @@ class Node:
         broker = self.broker
         if broker is not None:
             if self.config.controlled_shutdown_enable and not self.failed.done():
+                await broker.handover.prepare()
                 await broker.lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_MS)
+                await broker.handover.drain()
             await broker.cleaner.stop()
             await broker.transactions.stop()
             await broker.groups.stop()
@@ -459,6 +464,7 @@ class Node:
             await broker.lifecycle.stop()
             await broker.producer_ids.close()
             broker.peers.close()
+            await broker.handover.close()
             await broker.dispatcher.close()
             await broker.controller_channel.close()
         if self.controller is not None:

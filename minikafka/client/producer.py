@@ -270,7 +270,11 @@ class Producer:
                     self._settle(queue, batch, -1, -1)
                     return
                 code = ErrorCode(answer.error_code)
+                hint = answer.current_leader
                 if code is ErrorCode.NONE:
+                    if hint.leader_id >= 0:
+                        # An old leader has handed the batch on and says so: the next one goes to the new leader.
+                        self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch)
                     self._settle(queue, batch, answer.base_offset, answer.log_append_time_ms)
                     return
                 failure, reason = code, answer.error_message or ""
@@ -283,7 +287,6 @@ class Producer:
                     self._fail(batch, code, reason)
                     self._leave_gap(batch)
                     return
-                hint = answer.current_leader
                 if self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch):
                     backoff = BACKOFF_S_MIN
                     continue

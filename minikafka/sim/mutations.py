@@ -133,7 +133,7 @@ def _follow_and_lead(original: Any) -> Any:
     def make_follower(self: Any, registration: Any) -> bool:
         kept = self.leader
         changed = bool(original(self, registration))
-        self.leader = kept
+        self.leader = self.appending = kept
         return changed
 
     return make_follower

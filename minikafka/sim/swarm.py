@@ -210,6 +210,8 @@ def _options(seed: int, generator: random.Random, profile: str, duration_s: floa
         "leader.imbalance.check.interval.seconds": str(one("1", "5", "300")),
         "log.cleaner.enable": str(options.has_cleaner).lower(),
     }
+    # Drawn apart, so that what else a seed draws stays what it was.
+    options.properties["minikafka.handover.ms"] = random.Random(f"handover/{seed}").choice(("0", "100", "1000", "1000", "1000"))
     if options.has_cleaner:
         options.properties |= {"log.roll.ms": "1500", "log.cleaner.min.cleanable.ratio": "0.01", "log.cleaner.backoff.ms": "500"}
     return options

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.handlers.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, fail
+from minikafka.broker.handlers.produce_handover import HeldPart, HeldRequest, ServedHere
 from minikafka.broker.handlers.produce_lane import ProduceLane
+from minikafka.broker.hosts.handover import is_handed_on
 from minikafka.core.partition.leader import PartitionLeader
 from wire.batch import CODEC_MASK
 from wire.compression import CompressionType
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from minikafka.broker.dispatch import Dispatcher, RequestContext
     from minikafka.broker.environment import Environment
     from minikafka.broker.handlers.produce_transactional import TransactionalProduce, Verdicts
+    from minikafka.broker.hosts.handover import Handover
     from minikafka.broker.hosts.metadata import MetadataHost
     from minikafka.broker.hosts.partition import Partition
     from minikafka.broker.hosts.replicas import ReplicaManager
@@ -42,7 +45,7 @@ class _DelayedProduce:
 
     __slots__ = ("_context", "_response", "_waiting", "is_done")
 
-    def __init__(self, context: RequestContext, response: ProduceResponse) -> None:
+    def __init__(self, context: RequestContext | HeldRequest, response: ProduceResponse) -> None:
         self._context = context
         self._response = response
         self._waiting: list[tuple[Partition, PartitionLeader, int, _PartitionResponse]] = []
@@ -56,6 +59,10 @@ class _DelayedProduce:
     def keys(self) -> list[tuple[str, int]]:
         """The partitions that it waits for."""
         return [entry[0].key for entry in self._waiting]
+
+    def answer_through(self, held: HeldRequest) -> None:
+        """Other partitions of the request are answered elsewhere: tell `held` in the place of the client."""
+        self._context = held
 
     def try_complete(self) -> bool:
         """Settle the partitions that can be; answer when all are."""
@@ -99,6 +106,8 @@ class ProduceHandlers:
         self.entry: Any = None
         #: What asks coordinators of transactions, if there is one.
         self.transactional: TransactionalProduce | None = None
+        #: What hands late requests on to new leaders, if there is something that does.
+        self.handover: Handover | None = None
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
@@ -124,6 +133,7 @@ class ProduceHandlers:
         by_id = context.api_version >= TOPIC_ID_VERSION_MIN
         now_ms, wall_ms = self._now_ms(), self._wall_ms()
         delayed: _DelayedProduce | None = None
+        held: HeldRequest | None = None
         response = ProduceResponse()
         failed = False
         for topic in request.topic_data if len(request.topic_data) == 1 else _merged(request.topic_data):
@@ -149,6 +159,11 @@ class ProduceHandlers:
                             raise verdict
                         info = partition.append(view, acks, wall_ms, now_ms, verification=verdict)  # type: ignore[arg-type]
                 except ApiError as error:
+                    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and acks in ACKS:
+                        now_held = self._hold(held, context, request, response, topic, data, answer)
+                        if now_held is not None:
+                            held = now_held
+                            continue
                     failed = True
                     if error.code is ErrorCode.INVALID_TXN_STATE and request.transactional_id is None:
                         error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -168,12 +183,54 @@ class ProduceHandlers:
                         if delayed is None:
                             delayed = _DelayedProduce(context, response)
                         delayed.wait_for(partition, leader, info.last_offset + 1, answer)
-        if acks == 0:
+        if held is not None:
+            if delayed is not None:
+                delayed.answer_through(held)
+            held.start(delayed is not None)
+        elif acks == 0:
             self._end_unanswered(context, failed)
             return None
         if delayed is not None and not delayed.try_complete():
             self._replicas.park(self._replicas.produces, delayed, list(delayed.keys), max(request.timeout_ms, 0))
-        return response if delayed is None else None
+        return response if delayed is None and held is None else None
+
+    def _hold(
+        self,
+        held: HeldRequest | None,
+        context: RequestContext,
+        request: ProduceRequest,
+        response: ProduceResponse,
+        topic: ProduceRequest.TopicProduceData,
+        data: ProduceRequest.PartitionProduceData,
+        answer: _PartitionResponse,
+    ) -> HeldRequest | None:
+        """The leadership is moving, or has moved a moment ago: keep the records for the next leader. None when it is not so."""
+        handover = self.handover
+        if handover is None or is_handed_on(context.client_id):
+            return None
+        by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+        key = handover.key_of(topic.name, topic.topic_id if by_id else None, data.index)
+        if key is None:
+            return None
+
+        def answered() -> None:
+            if request.acks == 0:
+                failed = any(a.error_code for t in response.responses for a in t.partition_responses)
+                self._end_unanswered(context, failed)
+            else:
+                context.respond(response)
+
+        if held is None:
+            held = HeldRequest(context, request, handover, answered)
+        held.add(key, topic, data, answer, lambda of: self._hint(context, response, of, topic, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        return held
+
+    def serve_held(self, part: HeldPart) -> None:
+        """This broker leads the partition after all."""
+        context = ServedHere(part)
+        response = self.produce(context, part.request)  # type: ignore[arg-type]
+        if response is not None:
+            context.respond(response)
 
     def _count_failure(self, partition: Partition | None, code: ErrorCode, records: object) -> None:
         """As ReplicaManager.appendRecordsToLeader: what a client can cause by asking the wrong broker is no failure of this one."""

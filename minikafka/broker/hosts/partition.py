@@ -26,11 +26,12 @@ class Partition:
     """A replica of a partition.
 
     Invariant: `leader` is set exactly while this broker leads in `leader_epoch`; the log is appended to by the leader's handlers or by the
-    follower's fetcher, never by both.
+    follower's fetcher, never by both. `appending` is the leader, or None while the partition is held for its next leader (`hold`).
     """
 
     __slots__ = (
         "_manager",
+        "appending",
         "bytes_in",
         "bytes_out",
         "bytes_rejected",
@@ -61,6 +62,7 @@ class Partition:
         self.key = (topic, index)
         self.log = log
         self.leader: PartitionLeader | None = None
+        self.appending: PartitionLeader | None = None
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.registration: PartitionRegistration | None = None
@@ -125,7 +127,7 @@ class Partition:
         log = self.log
         log.assign_epoch_start(registration.leader_epoch, log.log_end_offset)
         self.leader_epoch = registration.leader_epoch
-        self.leader = PartitionLeader(
+        self.leader = self.appending = PartitionLeader(
             broker_id=self._manager.broker_id,
             leader_epoch=registration.leader_epoch,
             partition_epoch=registration.partition_epoch,
@@ -146,10 +148,28 @@ class Partition:
         """Stop leading; whether leader or epoch changed."""
         changed = self.leader is not None or registration.leader_epoch != self.leader_epoch or registration.leader != self.leader_id
         self.registration = registration
-        self.leader = None
+        self.leader = self.appending = None
         self.leader_id = registration.leader
         self.leader_epoch = registration.leader_epoch
         return changed
+
+    def resign(self) -> None:
+        """Neither lead nor follow: the replica goes, or the broker stops."""
+        self.leader = self.appending = None
+        self.leader_id = -1
+
+    def hold(self) -> None:
+        """Lead on, but take no records of clients: everything else of a leader goes on."""
+        self.appending = None
+
+    def release(self) -> None:
+        """Take records of clients again, if this broker still leads."""
+        self.appending = self.leader
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this broker leads and takes no records of clients."""
+        return self.leader is not None and self.appending is None
 
     # -- checks ----------------------------------------------------------------------------------------------------
 
@@ -174,9 +194,11 @@ class Partition:
     ) -> AppendInfo:
         """Append as leader and wake who waits for it. A batch that begins a transaction needs a `verification`. Raises ApiError;
         StorageError as KAFKA_STORAGE_ERROR."""
-        leader = self.leader
+        leader = self.appending
         if leader is None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            if self.leader is None or origin == "client":
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            leader = self.leader
         if acks < 0:
             leader.check_writable()
         try:

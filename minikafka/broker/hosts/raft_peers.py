@@ -18,7 +18,7 @@ class _Peer:
     def __init__(self) -> None:
         self.channel: Channel | None = None
         self.opening: asyncio.Task[None] | None = None
-        self.waiting: list[tuple[Any, OnAnswer]] = []
+        self.waiting: list[tuple[Any, OnAnswer, int | None]] = []
 
 
 class RaftPeers:
@@ -42,17 +42,26 @@ class RaftPeers:
         received, sent = self._carried_before
         return received + sum(pair[0] for pair in living), sent + sum(pair[1] for pair in living)
 
-    def send(self, host: str, port: int, request: Any, on_answer: OnAnswer) -> None:
-        """`on_answer(response, error)`, never before this returns."""
+    def send(self, host: str, port: int, request: Any, on_answer: OnAnswer, version: int | None = None) -> None:
+        """`on_answer(response, error)`, never before this returns. `version` None = the newest that both speak."""
+        peer = self._peer(host, port)
+        if peer.channel is not None and not peer.channel.closed:
+            self._ask(peer.channel, request, on_answer, version)
+            return
+        peer.waiting.append((request, on_answer, version))
+        self.connect(host, port)
+
+    def connect(self, host: str, port: int) -> None:
+        """Connect in the background, unless there is a connection: something will be sent soon."""
+        peer = self._peer(host, port)
+        if peer.opening is None and (peer.channel is None or peer.channel.closed):
+            peer.opening = self._environment.loop.create_task(self._open(peer, host, port))
+
+    def _peer(self, host: str, port: int) -> _Peer:
         peer = self._peers.get((host, port))
         if peer is None:
             peer = self._peers[host, port] = _Peer()
-        if peer.channel is not None and not peer.channel.closed:
-            self._ask(peer.channel, request, on_answer)
-            return
-        peer.waiting.append((request, on_answer))
-        if peer.opening is None:
-            peer.opening = self._environment.loop.create_task(self._open(peer, host, port))
+        return peer
 
     async def _open(self, peer: _Peer, host: str, port: int) -> None:
         error: Exception | None = None
@@ -71,19 +80,19 @@ class RaftPeers:
             if peer.channel is not None:
                 self._carried_before = [a + b for a, b in zip(self._carried_before, peer.channel.carried, strict=True)]
             peer.channel = channel
-        for request, on_answer in waiting:
+        for request, on_answer, version in waiting:
             if error is not None:
                 on_answer(None, error)
             else:
-                self._ask(channel, request, on_answer)
+                self._ask(channel, request, on_answer, version)
 
-    def _ask(self, channel: Channel, request: Any, on_answer: OnAnswer) -> None:
+    def _ask(self, channel: Channel, request: Any, on_answer: OnAnswer, version: int | None) -> None:
         def answered(response: Any, error: Exception | None) -> None:
             self.responses += error is None
             on_answer(response, error)
 
         try:
-            channel.send(request, None, answered, self._timeout_ms, safe=True)
+            channel.send(request, version, answered, self._timeout_ms, safe=True)
             self.requests += 1
         except Exception as problem:  # closed, or no common version: told like a lost connection
             error = problem if isinstance(problem, ConnectionLost) else ConnectionLost(str(problem))

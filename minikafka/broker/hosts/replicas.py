@@ -112,6 +112,8 @@ class ReplicaManager:
         self.cordons: Cordons | None = None
         #: Moves between log directories, if this broker makes any.
         self.moves: DirectoryMoves | None = None
+        #: Told of every leadership that this broker has lost.
+        self.on_leadership_lost: Callable[[Partition], None] = lambda partition: None
         #: Told when configurations of topics have changed.
         self.on_topic_configs: Callable[[], None] = lambda: None
         #: The configurations that `_settings_by_topic` was made from: a step of the metadata that changes any makes another mapping.
@@ -318,6 +320,8 @@ class ReplicaManager:
         self.purgatory_wake(partition.key)
 
     def _tell(self, partition: Partition, is_leader: bool) -> None:
+        if not is_leader:
+            self.on_leadership_lost(partition)
         for callback in self._leadership.get(partition.topic, ()):
             callback(partition.index, partition.leader_epoch, is_leader)
 
@@ -327,8 +331,7 @@ class ReplicaManager:
             self.moves.cancel(partition)
         self._assignments.forget((partition.topic_id, partition.index))
         was_leader = partition.is_leader
-        partition.leader = None
-        partition.leader_id = -1
+        partition.resign()
         if self.partitions.pop(partition.key, None) is not None:
             of_topic = self.traffic_of_gone.get(partition.topic, [0] * len(TRAFFIC))
             self.traffic_of_gone[partition.topic] = [a + b for a, b in zip(of_topic, partition.traffic, strict=True)]
@@ -601,7 +604,7 @@ class ReplicaManager:
             purgatory.expire_all()
         for partition in self.partitions.values():
             # Connections are still open: nothing may be written to a log that is being closed.
-            partition.leader, partition.leader_id = None, -1
+            partition.resign()
         if self._flushing is not None:
             await asyncio.gather(self._flushing, return_exceptions=True)
         if self._unlinking:

@@ -77,6 +77,8 @@ def replicas(page: Page, node: Node, partitions: list[Partition], led: list[Part
     ]
     page.many("minikafka_log_truncations_total", rows)
     page.one("minikafka_log_truncated_records_total", manager.truncated_records)
+    outcomes = node.broker.handover.outcomes
+    page.labelled("minikafka_handover_produces_total", [({"outcome": name}, count) for name, count in outcomes.items()])
 
 
 def _is_under_replicated(partition: Partition) -> int:

@@ -118,6 +118,11 @@ _gauge(f"{_C}_insyncreplicascount", "In-sync replicas.", "topic", "partition")
 _gauge(f"{_C}_laststableoffsetlag", "Offsets between the last stable offset and the high watermark.", "topic", "partition")
 _gauge("minikafka_partition_high_watermark", "High watermark of a replica.", "topic", "partition")
 _gauge("minikafka_partition_leader_epoch", "Epoch of the leader that a replica knows.", "topic", "partition")
+_counter(
+    "minikafka_handover_produces_total",
+    "Produces that met a leadership on its way to another broker: handed_on, served here after all, refused, unknown.",
+    "outcome",
+)
 _counter("minikafka_log_truncations_total", "Times a follower cut its log, by reason.", "topic", "partition", "reason")
 _counter("minikafka_log_truncated_records_total", "Offsets that followers of this broker have cut.")
 

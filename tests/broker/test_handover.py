@@ -1,0 +1,330 @@
+"""Produces that come while a leadership moves: who gets them, in which order, and what their clients are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from minikafka.broker.hosts.handover import HELD_BYTES_MAX, HINT_MS_MAX, RETRY_MS, Handover, is_handed_on
+from wire.errors import ErrorCode
+from wire.messages.produce import ProduceRequest, ProduceResponse
+
+TOPIC, TOPIC_ID = "t", bytes([7]) * 16
+KEY = (TOPIC_ID, 0)
+WINDOW_MS = 1000
+
+
+class Timers:
+    """The loop and the clock: time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 5_000
+        self.due: list[tuple[float, Any]] = []
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def call_later(self, delay_s: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        entry = SimpleNamespace(is_cancelled=False, run=lambda: function(*arguments))
+        entry.cancel = lambda: setattr(entry, "is_cancelled", True)
+        self.due.append((self.now + delay_s * 1000, entry))
+        return entry
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().create_future()
+
+    def pass_ms(self, milliseconds: int) -> None:
+        end = self.now + milliseconds
+        while ready := sorted((at, n) for n, (at, entry) in enumerate(self.due) if at <= end):
+            at, entry = self.due.pop(ready[0][1])
+            self.now = max(self.now, int(at))
+            if not entry.is_cancelled:
+                entry.run()
+        self.now = end
+
+
+class Peers:
+    """Connections to the other brokers; answers come when a test gives them."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, bytes, Callable[..., None]]] = []
+        self.connected: list[int] = []
+
+    def send(self, host: str, port: int, request: ProduceRequest, answered: Callable[..., None], version: int) -> None:
+        assert version == 11
+        self.sent.append((port, bytes(request.topic_data[0].partition_data[0].records or b""), answered))
+
+    def connect(self, host: str, port: int) -> None:
+        self.connected.append(port)
+
+    def close(self) -> None:
+        self.sent.clear()
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """Where what went, since the last time."""
+        return [(port, records) for port, records, _ in self.sent]
+
+    def answer(self, code: ErrorCode = ErrorCode.NONE, offset: int = 40) -> None:
+        """To the first request that is under way."""
+        _, _, answered = self.sent.pop(0)
+        partition = ProduceResponse.PartitionProduceResponse(index=0, error_code=code, base_offset=-1 if code else offset)
+        answered(ProduceResponse(responses=[ProduceResponse.TopicProduceResponse(partition_responses=[partition])]), None)
+
+    def lose(self) -> None:
+        """The connection breaks: nobody knows."""
+        sent, self.sent = self.sent, []
+        for _, _, answered in sent:
+            answered(None, ConnectionError("gone"))
+
+
+class Part:
+    """A Held that notes what it is told."""
+
+    def __init__(self, world: World, name: bytes, source: str) -> None:
+        data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(bytearray(name)))
+        self.request = ProduceRequest(acks=-1, topic_data=[ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[data])])
+        self.world, self.name, self.source = world, name, source
+        self.version, self.size, self.deadline_ms = 11, len(name), 0
+
+    def finish(self, answer: Any, hint: bool) -> None:
+        self.world.told.append((self.name, ErrorCode(answer.error_code), hint))
+
+    def fail(self, code: ErrorCode) -> None:
+        self.world.told.append((self.name, code, True))
+
+
+class World:
+    """Broker 1 with one partition of which it is, or was, the leader; brokers 2 and 3 listen on ports 2 and 3."""
+
+    def __init__(self, *, window_ms: int = WINDOW_MS, internal: bool = False) -> None:
+        self.timers = Timers()
+        self.told: list[tuple[bytes, ErrorCode, bool]] = []
+        self.served: list[bytes] = []
+        leader = SimpleNamespace(isr=SimpleNamespace(committed=(1, 2, 3)), high_watermark=10)
+        self.partition: Any = SimpleNamespace(
+            topic=TOPIC, topic_id=TOPIC_ID, index=0, is_internal=internal, leader=leader, log=SimpleNamespace(log_end_offset=10)
+        )
+        partition = self.partition
+        partition.appending = leader
+        partition.is_held = False
+
+        def hold() -> None:
+            partition.appending, partition.is_held = None, partition.leader is not None
+
+        def release() -> None:
+            partition.appending, partition.is_held = partition.leader, False
+
+        partition.hold, partition.release = hold, release
+        self.waited: list[tuple[int, Callable[..., None]]] = []
+        self.replicas = SimpleNamespace(
+            broker_id=1, partitions={(TOPIC, 0): partition}, partition_by_id=lambda *key: partition if key == KEY else None,
+            when_replicated=lambda p, end, timeout_ms, done: self.waited.append((end, done)), on_leadership_lost=None,
+        )  # fmt: skip
+        registration = SimpleNamespace(leader=1, leader_epoch=4)
+        self.registration = registration
+        topic = SimpleNamespace(name=TOPIC, topic_id=TOPIC_ID, partitions={0: registration})
+        brokers = {n: SimpleNamespace(fenced=False, listeners={"INTERNAL": (f"host{n}", n)}) for n in (1, 2, 3)}
+        self.image = SimpleNamespace(topics_by_name={TOPIC: topic}, topics_by_id={TOPIC_ID: topic}, brokers=brokers)
+        self.metadata = SimpleNamespace(image=self.image, subscribe=lambda callback: setattr(self, "publish", callback))
+        self.publish: Callable[..., None]
+        environment: Any = SimpleNamespace(clock=self.timers, loop=self.timers, network=None)
+        config: Any = SimpleNamespace(node_id=1, inter_broker_listener="INTERNAL", minikafka_handover_ms=window_ms)
+        self.handover = Handover(config, environment, self.replicas, self.metadata)  # type: ignore[arg-type]
+        self.handover.serve = lambda part: self.served.append(part.name)  # type: ignore[attr-defined]
+        self.peers = Peers()
+        self.handover._peers = self.peers  # type: ignore[assignment]
+
+    def move(self, leader: int, epoch: int) -> None:
+        """The metadata says who leads."""
+        self.registration.leader, self.registration.leader_epoch = leader, epoch
+        partition = self.partition
+        if leader == 1:
+            partition.leader = SimpleNamespace(isr=SimpleNamespace(committed=(1, 2, 3)), high_watermark=10)
+            partition.release()
+        elif partition.leader is not None:
+            partition.leader = partition.appending = None
+            partition.is_held = False
+            self.replicas.on_leadership_lost(partition)
+        self.publish(None, self.image)
+
+    def produce(self, *names: bytes, source: str = "client") -> bool:
+        """Produces that this broker refused to append; whether the last one was taken."""
+        for name in names:
+            key = self.handover.key_of(TOPIC, None, 0)
+            if key is not None:
+                self.handover.take(key, Part(self, name, source))
+        return key is not None
+
+
+async def test_what_comes_while_the_leadership_moves_goes_to_the_new_leader_in_order() -> None:
+    world = World()
+    await world.handover.prepare()
+    assert world.partition.is_held and sorted(world.peers.connected) == [2, 3]
+    assert world.produce(b"a", b"b", b"c")
+    assert not world.peers.sent and not world.told
+    world.move(2, 5)
+    assert world.peers.take() == [(2, b"a")], "one at a time until the new leader has answered as one"
+    world.peers.answer()
+    assert world.peers.take() == [(2, b"b"), (2, b"c")]
+    assert world.produce(b"d") and world.peers.take()[-1] == (2, b"d")
+    for _ in range(3):
+        world.peers.answer()
+    names = [name for name, code, _ in world.told if code is ErrorCode.NONE]
+    assert names == [b"a", b"b", b"c", b"d"]
+    assert [hint for *_, hint in world.told] == [False, False, False, True], "who leads is told with the last answer of the connection"
+    assert world.handover.outcomes["handed_on"] == 4 and not world.handover.bytes and not world.handover.waiting
+
+
+async def test_a_new_leader_that_does_not_know_yet_is_asked_again() -> None:
+    world = World()
+    world.move(2, 5)
+    assert world.produce(b"a", b"b")
+    world.peers.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert not world.peers.sent and not world.told
+    world.timers.pass_ms(RETRY_MS)
+    assert world.peers.take() == [(2, b"a")]
+    world.peers.answer()
+    world.peers.answer()
+    assert [(name, code) for name, code, _ in world.told] == [(b"a", ErrorCode.NONE), (b"b", ErrorCode.NONE)]
+
+
+async def test_a_leader_that_has_answered_as_one_and_refuses_is_believed() -> None:
+    """It has handed over in its turn: nothing goes round in a circle."""
+    world = World()
+    world.move(2, 5)
+    world.produce(b"a", b"b")
+    world.peers.answer()
+    world.peers.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert [(name, code) for name, code, _ in world.told] == [(b"a", ErrorCode.NONE), (b"b", ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert is_handed_on("minikafka-handover-1") and not is_handed_on("producer-1") and not is_handed_on(None)
+
+
+async def test_errors_of_the_new_leader_are_the_clients() -> None:
+    world = World()
+    world.move(2, 5)
+    world.produce(b"a", b"b")
+    world.peers.answer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.peers.answer()
+    assert [(name, code) for name, code, _ in world.told] == [(b"a", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (b"b", ErrorCode.NONE)]
+
+
+async def test_what_was_under_way_when_the_connection_broke_is_unknown_and_never_sent_again() -> None:
+    world = World()
+    world.move(2, 5)
+    world.produce(b"a")
+    world.peers.answer()
+    world.produce(b"b", b"c")
+    world.peers.lose()
+    assert [(name, code) for name, code, _ in world.told[1:]] == [(b"b", ErrorCode.REQUEST_TIMED_OUT), (b"c", ErrorCode.REQUEST_TIMED_OUT)]
+    assert not world.peers.sent and not world.produce(b"d"), "the client had better ask the new leader itself"
+    assert world.handover.outcomes["unknown"] == 2
+
+
+async def test_a_leadership_that_stays_serves_what_waited() -> None:
+    """No controller answers, or it finds nobody else."""
+    world = World()
+    await world.handover.prepare()
+    world.produce(b"a", b"b")
+    world.timers.pass_ms(WINDOW_MS - 1)
+    assert world.partition.is_held and not world.served
+    world.timers.pass_ms(1)
+    assert world.served == [b"a", b"b"] and not world.partition.is_held and not world.handover.waiting
+
+
+async def test_a_leadership_that_comes_back_serves_after_what_is_under_way() -> None:
+    world = World()
+    world.move(2, 5)
+    world.produce(b"a", b"b")
+    assert world.peers.take() == [(2, b"a")]
+    world.move(1, 6)
+    assert not world.served
+    world.peers.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    world.timers.pass_ms(RETRY_MS)
+    assert world.served == [b"a", b"b"]
+
+
+async def test_a_second_move_waits_for_what_is_under_way_with_the_first() -> None:
+    world = World()
+    world.move(2, 5)
+    world.produce(b"a", b"b", b"c")
+    world.peers.answer()
+    world.move(3, 6)
+    world.produce(b"d")
+    assert world.peers.take() == [(2, b"b"), (2, b"c")]
+    world.peers.answer()
+    world.peers.answer()
+    assert world.peers.take() == [(3, b"d")]
+
+
+async def test_nobody_waits_longer_than_the_window() -> None:
+    world = World()
+    world.move(-1, 5)
+    assert world.produce(b"a")
+    world.timers.pass_ms(WINDOW_MS - 1)
+    assert not world.told
+    world.timers.pass_ms(1)
+    assert world.told == [(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
+    assert not world.produce(b"b"), "and late is late"
+    assert not world.handover._left
+
+
+async def test_a_fenced_leader_is_not_asked() -> None:
+    world = World()
+    world.image.brokers[2].fenced = True
+    world.move(2, 5)
+    assert world.produce(b"a") and not world.peers.sent
+    world.move(3, 6)
+    assert world.peers.take() == [(3, b"a")]
+
+
+async def test_the_hint_comes_in_time_under_a_load_that_never_pauses() -> None:
+    world = World()
+    world.move(2, 5)
+    world.produce(b"a", b"b", b"c")
+    world.peers.answer()
+    world.timers.pass_ms(HINT_MS_MAX)
+    world.peers.answer()
+    assert [hint for *_, hint in world.told] == [False, True]
+    world.produce(b"d", source="another client")
+    world.peers.answer()
+    assert world.told[-1] == (b"c", ErrorCode.NONE, True)
+
+
+async def test_followers_have_everything_before_the_controller_is_asked() -> None:
+    """A record that only the old leader has would be cut off, acknowledged with acks=1 or not."""
+    world = World()
+    world.partition.log.log_end_offset = 12
+    preparing = asyncio.ensure_future(world.handover.prepare())
+    await asyncio.sleep(0)
+    assert not preparing.done() and [end for end, _ in world.waited] == [12] and world.partition.is_held
+    world.waited[0][1](ErrorCode.NONE, -1)
+    await asyncio.wait_for(preparing, 1)
+
+
+async def test_what_nobody_else_can_lead_and_internal_topics_are_not_held() -> None:
+    alone, internal, off = World(), World(internal=True), World(window_ms=0)
+    alone.partition.leader.isr.committed = (1,)
+    for world in (alone, internal, off):
+        await world.handover.prepare()
+        assert not world.partition.is_held
+    internal.move(2, 5)
+    off.move(2, 5)
+    assert not internal.produce(b"a") and not off.produce(b"a")
+
+
+async def test_a_full_broker_refuses() -> None:
+    world = World()
+    await world.handover.prepare()
+    world.handover.bytes = HELD_BYTES_MAX
+    assert not world.produce(b"a")
+
+
+async def test_whoever_waits_when_the_broker_ends_is_refused() -> None:
+    world = World()
+    await world.handover.prepare()
+    world.produce(b"a")
+    await world.handover.close()
+    assert world.told == [(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
+    assert not world.produce(b"b") and not world.handover.bytes
