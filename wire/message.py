@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from wire.types import Array, Fixed, Type, Variable, Versions
@@ -138,6 +139,8 @@ class StructMeta(type):
                 del namespace[key]
         namespace["__slots__"] = tuple(declared.name for declared in fields)
         namespace["FIELDS"] = tuple(fields)
+        if fields:
+            namespace["_values"] = attrgetter(*namespace["__slots__"])
         made = super().__new__(mcs, name, bases, namespace, **options)
         if fields:
             type.__setattr__(made, "__init__", _late_init(made, fields))
@@ -198,6 +201,8 @@ class Struct(metaclass=StructMeta):
 
     FIELDS: ClassVar[tuple[Field, ...]]
     STRUCT: ClassVar[type]
+    #: The values of all fields.
+    _values: ClassVar[attrgetter[Any]] = attrgetter("FIELDS")
 
     if TYPE_CHECKING:
         # Every field has a default, which `dataclass_transform` has no word for.
@@ -206,19 +211,15 @@ class Struct(metaclass=StructMeta):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Struct) or other.STRUCT is not self.STRUCT:
             return NotImplemented
-        return all(_same(getattr(self, f.name), getattr(other, f.name)) for f in self.FIELDS)
+        values = self._values
+        # Records compare by content, whatever holds them: bytes, bytearray or memoryview.
+        return bool(values(self) == values(other))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in self.FIELDS if getattr(self, f.name) != f.default_value())
         return f"{type(self).__qualname__}({shown})"
-
-
-def _same(left: object, right: object) -> bool:
-    if isinstance(left, (bytes, bytearray, memoryview)) and isinstance(right, (bytes, bytearray, memoryview)):
-        return bytes(left) == bytes(right)
-    return left == right
 
 
 class Message(Struct):

@@ -54,6 +54,9 @@ def sim(
         return
     if seed is not None and (seeds is not None or hours is not None):
         raise click.UsageError("--seed plays one seed: leave --seeds and --hours away")
+    if save_path is not None and commit is None:
+        # The tree may change while seeds are played.
+        commit = source_commit()
     totals, unsaved = Totals(), Totals()
     seen: set[int] = set()
 
@@ -61,7 +64,7 @@ def sim(
         if save_path is not None and unsaved.seeds:
             unsaved.states -= seen
             seen.update(unsaved.states)
-            save(save_path, unsaved, commit or source_commit())
+            save(save_path, unsaved, commit or "unknown")
             unsaved.clear()
 
     for outcome in run_seeds(

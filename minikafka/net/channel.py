@@ -85,6 +85,8 @@ class Channel:
         self._waiting: dict[int, _Waiting] = {}
         self._sweep: asyncio.TimerHandle | None = None
         self._versions: dict[int, tuple[int, int]] = {}
+        #: (API key, highest version that may be used) -> the version that is used.
+        self._chosen: dict[tuple[int, int | None], int] = {}
         self.host = ""
         self.port = 0
         self.closed = False
@@ -141,6 +143,7 @@ class Channel:
         if response.error_code:
             raise ConnectionLost(f"{self.host}:{self.port} refused ApiVersions: {ErrorCode(response.error_code).name}")
         self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
+        self._chosen.clear()
 
     @property
     def carried(self) -> tuple[int, int]:
@@ -180,6 +183,9 @@ class Channel:
 
     def version_for(self, request: type[Request] | Request, version_max: int | None = None) -> int:
         """The newest version that both sides speak. Raises UnsupportedVersion."""
+        chosen = self._chosen.get((request.API_KEY, version_max))
+        if chosen is not None:
+            return chosen
         known = cast(Any, api(request.API_KEY))
         theirs = self._versions.get(request.API_KEY)
         if theirs is None:
@@ -189,6 +195,7 @@ class Channel:
             raise UnsupportedVersion(
                 f"{self.host}:{self.port} speaks {known.name} v{theirs[0]}-{theirs[1]}, this side v{known.min_version}-{known.max_version}"
             )
+        self._chosen[request.API_KEY, version_max] = highest
         return highest
 
     def send(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
+from collections import Counter
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from minikafka.sim import probes, rest
@@ -15,6 +17,7 @@ from minikafka.sim.isolation import STATE_TOPIC, Isolation
 from minikafka.sim.replicas import Batch, batch_at, durable_log, from_offset, is_durable, log_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from minikafka.sim.node import SimNode
@@ -353,8 +356,10 @@ class Invariants:
         with_logs = self._watches % WATCH_LOGS_EVERY == 0
         shape: list[Any] = []
         for node in self.world.nodes.values():
-            for partition in node.partitions():
-                self._watch_partition(node, partition, with_logs)
+            partitions = node.partitions()
+            fetched = Counter(self._fetched_by(node)) if partitions else {}
+            for partition in partitions:
+                self._watch_partition(node, partition, fetched.get((partition.topic_id, partition.index), 0), with_logs)
                 if partition.topic == "records":
                     log, leader = partition.log, partition.leader
                     shape.append(
@@ -370,7 +375,13 @@ class Invariants:
         if self.world.violation is None:
             self.world.fabric.later(WATCH_S, self.watch)
 
-    def _watch_partition(self, node: SimNode, partition: Any, with_logs: bool) -> None:
+    @staticmethod
+    def _fetched_by(node: SimNode) -> Iterator[Any]:
+        """(topic id, index) of every partition of every fetcher."""
+        assert node.node is not None and node.node.broker is not None
+        return chain.from_iterable(fetcher.states for fetcher in node.node.broker.replicas.fetchers.fetchers)
+
+    def _watch_partition(self, node: SimNode, partition: Any, fetchers: int, with_logs: bool) -> None:
         log, leader = partition.log, partition.leader
         if log.failure is not None:
             return
@@ -382,10 +393,8 @@ class Invariants:
             )
         if log.topic_id != partition.topic_id:
             self._fail("S20", f"{node} {partition}: the log is of another topic")
-        assert node.node is not None and node.node.broker is not None
-        fetchers = [f for f in node.node.broker.replicas.fetchers.fetchers if (partition.topic_id, partition.index) in f.states]
-        if len(fetchers) > (0 if leader is not None else 1):
-            self._fail("S18", f"{node} {partition}: {len(fetchers)} fetchers, {'leader' if leader else 'follower'}")
+        if fetchers > (0 if leader is not None else 1):
+            self._fail("S18", f"{node} {partition}: {fetchers} fetchers, {'leader' if leader else 'follower'}")
         if leader is not None:
             self._watch_leader(node, partition, leader)
         if with_logs:

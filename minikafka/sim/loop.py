@@ -103,7 +103,7 @@ class Scheduler:
                 if not timers or timers[0][0] > until:
                     break
                 when, _, handle = pop(timers)
-                self.now = max(self.now, when)
+                self.now = when if when > now else now
                 if handle._callback is not None:
                     ready.append(handle)
                 while timers and timers[0][0] == when:
@@ -177,9 +177,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
         """See asyncio."""
-        scheduler = self.scheduler
         if self.rate != 1.0:
             return self.call_at(self.time() + delay, callback, *args)
+        scheduler = self.scheduler
         now = scheduler.now
         when = now + delay if delay > 0.0 else now
         handle = Handle(callback, args, self, when)

@@ -20,6 +20,7 @@ from minikafka.sim.mutations import MUTATIONS
 from minikafka.sim.runner import run_drawn
 from minikafka.sim.swarm import draw
 from minikafka.sim.transaction_mutations import TRANSACTION_MUTATIONS
+from minikafka.sim.voter_mutations import VOTER_MUTATIONS
 
 SEEDS_MAX = 200
 TESTS_TIMEOUT_S = 120
@@ -49,7 +50,7 @@ class Caught:
     text: str
 
 
-MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in (*MUTATIONS, *TRANSACTION_MUTATIONS)}
+MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in (*MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS)}
 
 
 def _find(target: str) -> tuple[Any, str]:

@@ -13,6 +13,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heappush
 from math import log
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -160,12 +161,6 @@ class Fabric:
         for connection in self.connections(host):
             connection.die(silently)
 
-    def record(self, receiver: SimConnection, frame: bytearray) -> None:
-        """Count a delivery."""
-        self.frames += 1
-        self.bytes += len(frame)
-        self.digest = crc32(frame, crc32(_STAMP.pack(self.scheduler.now, receiver.number), self.digest))
-
     def breaks_now(self, link: Link) -> bool:
         """Whether the connection breaks at this frame."""
         return link.break_probability > 0.0 and self._generator.random() < link.break_probability
@@ -305,6 +300,10 @@ class SimConnection:
         if self.closed:
             _release(pieces)
             return
+        if ticket == self._head_ticket and not self._ready:
+            self._head_ticket = ticket + 1
+            self.send(pieces)
+            return
         self._ready[ticket] = pieces
         while self._head_ticket in self._ready:
             following = self._ready.pop(self._head_ticket)
@@ -329,10 +328,12 @@ class SimConnection:
             self.break_off()
             return
         scheduler = fabric.scheduler
+        # As Fabric.delay, without the call.
+        seconds = -log(1.0 - fabric._chance()) * link.delay_mean
+        at = scheduler.now + (link.delay_min + (seconds if seconds < DELAY_S_MAX else DELAY_S_MAX))
         # In order: not before what was sent before.
-        at = scheduler.now + fabric.delay(link)
-        at = max(at, self._clear_at)
-        self._clear_at = at
+        clear_at = self._clear_at
+        self._clear_at = at = at if at > clear_at else clear_at
         peer = self.peer
         if peer is None:
             return
@@ -340,7 +341,8 @@ class SimConnection:
             # The machine has lost power. Its next life knows nothing of this connection and says so.
             fabric.later(at - scheduler.now, self._ask_the_dead)
             return
-        scheduler.at(at, Handle(peer.deliver, (frame, self), peer.loop))
+        scheduler._order = order = scheduler._order + 1
+        heappush(scheduler._timers, (at, order, Handle(peer.deliver, (frame, self), peer.loop)))
 
     def _ask_the_dead(self) -> None:
         fabric = self._fabric
@@ -363,10 +365,13 @@ class SimConnection:
         if frame is None:
             self._end("closed by the peer")
             return
-        self._fabric.record(self, frame)
+        fabric, size = self._fabric, len(frame)
+        fabric.frames += 1
+        fabric.bytes += size
+        fabric.digest = crc32(frame, crc32(_STAMP.pack(fabric.scheduler.now, self.number), fabric.digest))
         self._handler.on_frame(self, memoryview(frame)[4:])
-        if len(frame) < 4096:
-            frame[:] = POISON * len(frame)
+        if size < 4096:
+            frame[:] = POISON * size
 
     # -- end -------------------------------------------------------------------------------------------------------
 

@@ -126,13 +126,17 @@ class Totals:
 
 
 def source_commit() -> str:
-    """The commit of the source tree that runs, with a + if it has been changed since; the version of an installed package."""
+    """The commit of the source tree that runs, with a + if it has been changed since; else the version of the installed package; else
+    unknown."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         changed = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        return metadata.version("minikafka")
+        try:
+            return metadata.version("minikafka")
+        except metadata.PackageNotFoundError:
+            return "unknown"
     return commit + "+" * bool(changed)
 
 

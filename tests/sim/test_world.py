@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -88,3 +90,20 @@ def test_runs_that_found_something(path: Path) -> None:
     kept = json.loads(path.read_text())
     outcome = run_drawn(Options(**kept["options"]), [Fault(**fault) for fault in kept["faults"]])
     assert outcome.violation is None, outcome.story
+
+
+def test_a_tree_without_a_name_saves_its_totals_all_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither git nor the metadata of a package say which sources run: that is known before the first seed, and loses nothing."""
+
+    def absent(*_: Any, **__: Any) -> Any:
+        raise FileNotFoundError("git")
+
+    def not_installed(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(subprocess, "run", absent)
+    monkeypatch.setattr(metadata, "version", not_installed)
+    totals = tmp_path / "totals.json"
+    run = CliRunner().invoke(sim, ["--seeds", "1..2", "--duration", "2", "--save", str(totals)])
+    assert run.exit_code == 0, run.output
+    assert list(json.loads(totals.read_text())["runs"]) == ["unknown"]

@@ -1,0 +1,42 @@
+"""Broken rules of voter changes (KIP-853), for `mutants`. A change is rare in the load of a seed: tests of the core catch these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wire.errors import ErrorCode
+
+TESTS = ("tests/core/raft/test_voter_changes.py",)
+
+
+def _voters_when_committed(original: Any) -> Any:
+    def voters(self: Any) -> Any:
+        return self.history.at(max(self.high_watermark, 0))[0]
+
+    return voters
+
+
+def _count_everybody(original: Any) -> Any:
+    def high_watermark(self: Any, voters: Any, local: Any, flushed_offset: int) -> int:
+        offsets = sorted([flushed_offset, *(replica.end_offset for replica in self.replicas.values())], reverse=True)
+        return int(offsets[voters.majority - 1]) if len(offsets) >= voters.majority else -1
+
+    return high_watermark
+
+
+def _change_at_once(original: Any) -> Any:
+    def refusal(quorum: Any, role: Any, request: Any) -> Any:
+        found = original(quorum, role, request)
+        return None if found is not None and found[0] is ErrorCode.REQUEST_TIMED_OUT else found
+
+    return refusal
+
+
+VOTER_MUTATIONS: list[dict[str, Any]] = [
+    {"name": "voters-when-committed", "breaks": "a change of the voters counts only when it is committed (KIP-853)",
+     "patches": (("minikafka.core.raft.quorum:Quorum.voters", _voters_when_committed),), "tests": TESTS},
+    {"name": "removed-voter-counts", "breaks": "what a removed voter or an observer has counts for the majority",
+     "patches": (("minikafka.core.raft.progress:Progress.high_watermark", _count_everybody),), "tests": TESTS},
+    {"name": "voter-changes-overlap", "breaks": "the voters change again before the last change is committed",
+     "patches": (("minikafka.core.raft.membership:_refusal", _change_at_once),), "tests": TESTS},
+]  # fmt: skip
