@@ -155,10 +155,10 @@ async def _produce(bootstrap: str, topic: str, count: int, settings: dict[str, s
     transaction = _Transactions(made, (duration_ms or TRANSACTION_MS_DEFAULT) / 1000)
     async with made as producer:
         await producer.cluster.topic(topic, create=True)
+        await transaction.init()
         latencies = Latencies(options["reporting_interval"] / 1000)
         failed: list[BaseException] = []
         started = time.monotonic()
-        await transaction.init()
         await transaction.begin()
         for number in range(count):
             if number == warm and warm:
