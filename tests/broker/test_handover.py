@@ -210,6 +210,17 @@ async def test_errors_of_the_new_leader_are_the_clients() -> None:
     assert [(name, code) for name, code, _ in world.told] == [(b"a", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (b"b", ErrorCode.NONE)]
 
 
+async def test_a_broker_that_may_not_write_tells_clients_that_may_who_leads() -> None:
+    """The principal of this broker has no Write at the new leader: that is no news about the client's own rights."""
+    world = World()
+    world.move(2, 5)
+    world.produce(b"a", b"b")
+    world.peers.answer(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.told == [(b"a", refused, True), (b"b", refused, True)]
+    assert not world.peers.sent and not world.produce(b"c") and not world.handover.waiting
+
+
 async def test_what_was_under_way_when_the_connection_broke_is_unknown_and_never_sent_again() -> None:
     world = World()
     world.move(2, 5)

@@ -63,6 +63,14 @@ _NOT_YET = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
+#: This broker may not write there; whoever asked it was allowed to, so they are not told of it.
+_NOT_ALLOWED = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
 
 
 class Held(Protocol):
@@ -351,13 +359,14 @@ class Handover:
             line.under_way -= 1
             if error is not None:
                 logger.info("a produce that was handed on to %s:%d has no answer: %s", host, port, error)
-                self._fail(line, held, ErrorCode.REQUEST_TIMED_OUT)
-                # What came after it must not overtake it, and whoever asks again had better ask the new leader.
-                self._left.pop(key, None)
-                while line.waiting:
-                    self._fail(line, line.waiting.popleft(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                self._refuse_all(key, line, held, ErrorCode.REQUEST_TIMED_OUT)
             else:
                 answer = response.responses[0].partition_responses[0]
+                if answer.error_code in _NOT_ALLOWED:
+                    logger.warning("%s:%d does not let this broker hand produces on: give its principal Write, or super.users", host, port)
+                    self._refuse_all(key, line, held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    self._pump(key)
+                    return
                 is_refused = answer.error_code in _NOT_YET
                 if is_refused and self._proven.get(key) != epoch and self._now_ms() < held.deadline_ms and not self._closed:
                     line.waiting.appendleft(held)
@@ -373,6 +382,13 @@ class Handover:
             self._pump(key)
 
         self._peers.send(host, port, held.request, answered, held.version)
+
+    def _refuse_all(self, key: Key, line: _Line, held: Held, code: ErrorCode) -> None:
+        """Answer `held` with `code`: what came after it must not overtake it, and whoever asks again had better ask the new leader."""
+        self._fail(line, held, code)
+        self._left.pop(key, None)
+        while line.waiting:
+            self._fail(line, line.waiting.popleft(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def _gone(self, line: _Line, held: Held) -> None:
         self.bytes -= held.size
