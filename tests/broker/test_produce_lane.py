@@ -16,6 +16,7 @@ from minikafka.broker.handlers.lane import MISSES_MAX
 from minikafka.broker.node import Node
 from minikafka.client.admin import Admin
 from wire.batch import build_batch
+from wire.errors import ErrorCode
 from wire.frame import encode_request
 from wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -134,6 +135,37 @@ async def test_a_shape_outlives_neither_its_topic_nor_its_leader(tmp_path: Path)
         answer = side.ask(frame)
         assert answer is not None
         assert decoded(answer, 13)[1].responses[0].partition_responses[0].error_code == 100
+
+
+@pytest.mark.parametrize("version", [12, 13])
+async def test_what_is_sent_behind_a_refused_batch_is_refused_too(tmp_path: Path, version: int) -> None:
+    """Two batches are under way, and the broker begins to lead between them: librdkafka would take an error of sequence for a reason to
+    write all it has under way again in a new epoch of its own, acknowledged or not."""
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        side = Side(node.broker.dispatcher, short=True)
+        frames = [
+            produce("shortway", ids["shortway"], version, batch(b"v", producer_id=77, producer_epoch=0, base_sequence=sequence))
+            for sequence in range(5)
+        ]
+
+        def code(frame: bytes) -> int:
+            answer = side.ask(frame)
+            assert answer is not None
+            return int(decoded(answer, version)[1].responses[0].partition_responses[0].error_code)
+
+        partition = node.broker.replicas.partitions[("shortway", 0)]
+        leader = partition.leader
+        for first in (0, 2):
+            partition.leader = None
+            assert code(frames[first]) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            partition.leader = leader
+            assert code(frames[first + 1]) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert [code(frames[first]), code(frames[first + 1])] == [0, 0]
+        assert code(frames[4]) == 0
+        assert code(produce("shortway", ids["shortway"], version, batch(b"v", producer_id=77, producer_epoch=0, base_sequence=9))) == 45
+        assert not node.broker.replicas.refusals
 
 
 async def test_internal_topics_stay_closed_by_name_and_by_id(tmp_path: Path) -> None:

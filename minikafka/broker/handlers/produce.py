@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.handlers.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, fail
 from minikafka.broker.handlers.produce_handover import HeldPart, HeldRequest, ServedHere
 from minikafka.broker.handlers.produce_lane import ProduceLane
+from minikafka.broker.handlers.produce_order import check_order, note_refused
 from minikafka.broker.hosts.handover import is_handed_on
 from minikafka.core.partition.leader import PartitionLeader
 from wire.batch import CODEC_MASK
@@ -132,6 +133,7 @@ class ProduceHandlers:
         acks = request.acks
         by_id = context.api_version >= TOPIC_ID_VERSION_MIN
         now_ms, wall_ms = self._now_ms(), self._wall_ms()
+        refusals = self._replicas.refusals
         delayed: _DelayedProduce | None = None
         held: HeldRequest | None = None
         response = ProduceResponse()
@@ -151,6 +153,8 @@ class ProduceHandlers:
                     if context.api_version < ZSTD_VERSION_MIN or partition.is_internal:
                         self._check(context, partition, records)
                     view = _EMPTY if records is None else records
+                    if refusals:
+                        check_order(refusals, topic, data, partition, now_ms)
                     if verdicts is None:
                         info = partition.append(view, acks, wall_ms, now_ms)  # type: ignore[arg-type]
                     else:
@@ -168,6 +172,7 @@ class ProduceHandlers:
                     if error.code is ErrorCode.INVALID_TXN_STATE and request.transactional_id is None:
                         error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                     self._count_failure(partition, error.code, data.records)
+                    note_refused(refusals, topic, data, error.code, now_ms)
                     fail(answer, error.code, error.message if error.message != error.code.text else None)
                     self._hint(context, response, answer, topic, error.code)
                     continue

@@ -126,13 +126,14 @@ class _ParkedAppend:
 class ProduceLane(Lane):
     """The shapes of one connection."""
 
-    __slots__ = ("_lengths", "_now_ms", "_shapes", "_wall_ms")
+    __slots__ = ("_lengths", "_now_ms", "_refused", "_shapes", "_wall_ms")
 
     def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted) -> None:
         """`entry` counts the requests that are served."""
         super().__init__(replicas, entry)
         self._now_ms = clock.now_ms
         self._wall_ms = clock.wall_ms
+        self._refused = replicas.refusals.entries
         self._shapes: dict[bytes, _Shape] = {}
         self._lengths: list[int] = []
 
@@ -158,7 +159,7 @@ class ProduceLane(Lane):
             return False
         replicas = self._replicas
         partition = replicas.partitions_by_id.get(shape.key) if shape.by_id else replicas.partitions.get(shape.key)
-        if partition is None or partition.is_internal:
+        if partition is None or partition.is_internal or self._refused:
             return False
         try:
             info = partition.append(frame[start:end], shape.acks, self._wall_ms(), self._now_ms())

@@ -17,6 +17,7 @@ from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import DIRECTORY_UNASSIGNED, empty_image
 from minikafka.core.metadata.records import image_records
 from minikafka.core.partition.isr import AlterOutcome, IsrProposal
+from minikafka.core.partition.refusals import Refusals
 from minikafka.core.purgatory import Purgatory
 from storage.errors import StorageError
 from wire.errors import ApiError, ErrorCode
@@ -95,6 +96,8 @@ class ReplicaManager:
         self.partitions: dict[tuple[str, int], Partition] = {}
         self.partitions_by_id: dict[tuple[bytes, int], Partition] = {}
         self.produces = Purgatory()
+        #: Batches of idempotent producers that were refused a moment ago.
+        self.refusals = Refusals()
         self.fetches = Purgatory()
         self.deletes = Purgatory()
         self._alter = AlterPartitionManager(self.broker_id, broker_epoch, controller, self._altered)
