@@ -158,9 +158,9 @@ async def test_what_is_sent_behind_a_refused_batch_is_refused_too(tmp_path: Path
         partition = node.broker.replicas.partitions[("shortway", 0)]
         leader = partition.leader
         for first in (0, 2):
-            partition.leader = None
+            partition.leader = partition.appending = None
             assert code(frames[first]) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            partition.leader = leader
+            partition.leader = partition.appending = leader
             assert code(frames[first + 1]) == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert [code(frames[first]), code(frames[first + 1])] == [0, 0]
         assert code(frames[4]) == 0

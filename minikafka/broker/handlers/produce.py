@@ -166,6 +166,7 @@ class ProduceHandlers:
                     if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and acks in ACKS:
                         now_held = self._hold(held, context, request, response, topic, data, answer)
                         if now_held is not None:
+                            note_refused(refusals, topic, data, error.code, now_ms)
                             held = now_held
                             continue
                     failed = True
