@@ -51,6 +51,16 @@ class Lane(Protocol):
         """Serve a frame; False, with nothing done, for one that must go the ordinary way."""
 
 
+class Gate(Protocol):
+    """Counts what clients with quotas use."""
+
+    def limits(self, connection: Connection, frame: memoryview) -> object | None:
+        """What holds for the client that sent a request; None when nothing does."""
+
+    def serve(self, dispatch: Any, connection: Connection, listener: str, frame: memoryview, sample: Sample | None) -> None:
+        """Let `dispatch` (Dispatcher.dispatch) serve a request, and count it."""
+
+
 class RequestContext:
     """One request on its way: its header, where it came from, and how to answer it. `header` is the context itself."""
 
@@ -67,6 +77,9 @@ class RequestContext:
         "received_ms",
         "sample",
     )
+
+    #: The quotas of the client, if it has any (`limited.LimitedContext`).
+    limits: Any = None
 
     def __init__(
         self, entry: _Entry, connection: Connection, listener: str, version: int, correlation_id: int, client_id: str | None
@@ -184,6 +197,9 @@ class _Entry:
         self.errors[code] = self.errors.get(code, 0) + 1
 
 
+MakeContext = Callable[[_Entry, Connection, str, int, int, "str | None"], RequestContext]
+
+
 class Dispatcher:
     """The table of handlers of one kind of listener. Handlers are registered before the listener opens."""
 
@@ -205,6 +221,8 @@ class Dispatcher:
         self.software: dict[Connection, tuple[str, str, str]] = {}
         #: By API key, what makes a short way for a new connection.
         self.lanes: dict[int, Callable[[], Lane]] = {}
+        self._sessions: set[Session] = set()
+        self._gate: Gate | None = None
         #: Told of every connection that has ended.
         self.on_connection_closed: Callable[[Connection], None] | None = None
         self.register(ApiVersionsRequest, self._api_versions)
@@ -229,7 +247,21 @@ class Dispatcher:
 
     def session(self, listener: str) -> Session:
         """The handler of one new connection."""
-        return Session(self, listener)
+        session = Session(self, listener, self._gate)
+        self._sessions.add(session)
+        return session
+
+    def ended(self, session: Session) -> None:
+        """A connection has ended."""
+        self._sessions.discard(session)
+
+    def limit(self, gate: Gate | None) -> None:
+        """From now on `gate` stands before every request, None: nothing does."""
+        if gate is self._gate:
+            return
+        self._gate = gate
+        for session in self._sessions:
+            session.limit(gate)
 
     async def close(self) -> None:
         """Cancel handlers that are still running."""
@@ -238,7 +270,9 @@ class Dispatcher:
 
     # -- one request -----------------------------------------------------------------------------------------------
 
-    def dispatch(self, connection: Connection, listener: str, frame: memoryview, sample: Sample | None = None) -> None:
+    def dispatch(
+        self, connection: Connection, listener: str, frame: memoryview, sample: Sample | None = None, make: MakeContext = RequestContext
+    ) -> None:
         """Decode a request and hand it to its handler. Raises WireError for what must end the connection."""
         try:
             api_key, version, correlation_id, length = _PREFIX.unpack_from(frame)
@@ -260,7 +294,7 @@ class Dispatcher:
         unsupported = not entry.min_version <= version <= entry.max_version
         if unsupported and api_key != API_VERSIONS_KEY:
             raise WireError(f"{entry.name} version {version} is not supported (supported: {entry.min_version}-{entry.max_version})")
-        context = RequestContext(entry, connection, listener, version, correlation_id, client_id)
+        context = make(entry, connection, listener, version, correlation_id, client_id)
         if unsupported:
             self._refuse_api_versions(context, entry)
             return
@@ -372,17 +406,39 @@ class Dispatcher:
 class Session:
     """Hands the frames of one connection to the dispatcher; what goes wrong ends this connection and no other."""
 
-    __slots__ = ("_dispatch", "_dispatcher", "_lanes", "_listener", "_plain_lanes", "_timed_lanes")
+    __slots__ = (
+        "_dispatch",
+        "_dispatcher",
+        "_free_lanes",
+        "_gate",
+        "_lanes",
+        "_listener",
+        "_plain_dispatch",
+        "_plain_lanes",
+        "_timed_lanes",
+    )
 
-    def __init__(self, dispatcher: Dispatcher, listener: str) -> None:
+    def __init__(self, dispatcher: Dispatcher, listener: str, gate: Gate | None = None) -> None:
         self._dispatcher = dispatcher
-        self._dispatch: Callable[[Connection, str, memoryview], None] = dispatcher.dispatch
         self._listener = listener
-        self._lanes: dict[bytes, ServeLane] = {api_key.to_bytes(2, "big"): lane().serve for api_key, lane in dispatcher.lanes.items()}
-        self._plain_lanes = self._lanes
+        self._free_lanes: dict[bytes, ServeLane] = {
+            api_key.to_bytes(2, "big"): lane().serve for api_key, lane in dispatcher.lanes.items()
+        }
         if dispatcher.times is not None:
             dispatcher.times.connections += 1
-            self._timed_lanes = {key: partial(self._time, serve) for key, serve in self._plain_lanes.items()}
+        self.limit(gate)
+
+    def limit(self, gate: Gate | None) -> None:
+        """Ask `gate` about each request; None: about none."""
+        self._gate = gate
+        lanes, dispatch = self._free_lanes, self._dispatcher.dispatch
+        if gate is not None:
+            lanes, dispatch = {key: partial(self._unless_limited, serve) for key, serve in lanes.items()}, self._dispatch_limited
+        self._plain_lanes, self._plain_dispatch = lanes, dispatch
+        self._lanes: dict[bytes, ServeLane] = lanes
+        self._dispatch: Callable[[Connection, str, memoryview], None] = dispatch
+        if self._dispatcher.times is not None:
+            self._timed_lanes = {key: partial(self._time, serve) for key, serve in lanes.items()}
             self._arm()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
@@ -408,21 +464,34 @@ class Session:
         times = dispatcher.times
         assert times is not None
         self._lanes = self._plain_lanes
-        self._dispatch = dispatcher.dispatch
+        self._dispatch = self._plain_dispatch
         asyncio.get_running_loop().call_later(times.interval_s, self._arm)
         sample = Sample(times, connection)
         if serve is not None:
             sample.name = "FetchConsumer" if frame[1] == FETCH_KEY else "Produce"
         if serve is None or not serve(TimedAnswers(connection, sample), frame):  # type: ignore[arg-type]
-            dispatcher.dispatch(connection, self._listener, frame, sample)
+            self._plain_dispatch(connection, self._listener, frame, sample)
         sample.handled()
         return True
 
     def _dispatch_timed(self, connection: Connection, listener: str, frame: memoryview) -> None:
         self._time(None, connection, frame)
 
+    def _unless_limited(self, serve: ServeLane, connection: Connection, frame: memoryview) -> bool:
+        """A short way for those without quotas."""
+        gate = self._gate
+        return (gate is None or gate.limits(connection, frame) is None) and serve(connection, frame)
+
+    def _dispatch_limited(self, connection: Connection, listener: str, frame: memoryview, sample: Sample | None = None) -> None:
+        gate, dispatch = self._gate, self._dispatcher.dispatch
+        if gate is None:
+            dispatch(connection, listener, frame, sample)
+        else:
+            gate.serve(dispatch, connection, listener, frame, sample)
+
     def on_closed(self, connection: Connection, reason: str) -> None:
         """The connection has ended."""
+        self._dispatcher.ended(self)
         self._dispatcher.software.pop(connection, None)
         if self._dispatcher.times is not None:
             self._dispatcher.times.connections -= 1

@@ -44,6 +44,7 @@ from minikafka.broker.hosts.group import GroupHost
 from minikafka.broker.hosts.handover import Handover
 from minikafka.broker.hosts.lifecycle import BrokerLifecycle
 from minikafka.broker.hosts.metadata import MetadataHost
+from minikafka.broker.hosts.quotas import ClientQuotaHost
 from minikafka.broker.hosts.raft import RaftHost
 from minikafka.broker.hosts.raft_peers import RaftPeers
 from minikafka.broker.hosts.replicas import ReplicaManager
@@ -124,6 +125,7 @@ class BrokerParts:
         )
         verifier = TransactionVerifier(config.node_id, self.settings, environment, metadata, self.transactions, self.peers)
         self.dispatcher = Dispatcher("broker", environment.clock, node.features, environment.monotonic_s)
+        node.quotas.guard(self.dispatcher, lambda: [node.listeners[e.name] for e in config.broker_listeners if e.name in node.listeners])
         self.produce = ProduceHandlers(self.replicas, metadata, environment)
         self.produce.transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms)
         self.handover = self.produce.handover = Handover(config, environment, self.replicas, metadata, node.security.inter_broker)
@@ -174,6 +176,7 @@ class Node:
         self.timeline = Timeline(environment.clock.wall_ms)
         #: Who may do what; None where authorizer.class.name is not set, and everybody may do everything.
         self.authority: Authority | None = None
+        self.quotas = ClientQuotaHost(config, environment)
         self._metadata_directory: LogDirectory | None = None
         self._controller_dispatcher: Dispatcher | None = None
         self._stopping = False
@@ -283,6 +286,7 @@ class Node:
                 now_ms=environment.clock.now_ms,
             )
             self.metadata.subscribe(self.authority.on_metadata)
+        self.metadata.subscribe(self.quotas.on_metadata)
         if not config.is_controller:
             return
         self.controller = ControllerHost(
@@ -300,7 +304,7 @@ class Node:
         clock = environment.clock
         LateSaslHandlers().register(dispatcher)
         RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(dispatcher)
-        handlers = ControllerHandlers(self.controller)
+        handlers = ControllerHandlers(self.controller, self.quotas)
         handlers.register(dispatcher)
         ControllerAclHandlers(self.authority, handlers.handle).register(dispatcher)
         ControllerClusterHandlers(self.metadata, self.raft, self.cluster_id).register(dispatcher)

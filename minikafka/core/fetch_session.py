@@ -164,6 +164,10 @@ class FetchSessionCache:
         found.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         return FetchContext(found, found.partitions.values(), True)
 
+    def drop(self, session: FetchSession) -> None:
+        """Forget a session."""
+        self._sessions.pop(session.id, None)
+
     @staticmethod
     def _wanted(request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]) -> OrderedDict[PartitionKey, FetchPartition]:
         partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()

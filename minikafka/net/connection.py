@@ -76,6 +76,7 @@ class SocketConnection:
         "_head_ticket",
         "_limits",
         "_loop",
+        "_muted",
         "_next_ticket",
         "_out",
         "_out_bytes",
@@ -131,6 +132,7 @@ class SocketConnection:
         self._next_ticket = 0
         self._head_ticket = 0
         self._ready: dict[int, list[Piece]] = {}
+        self._muted: asyncio.TimerHandle | None = None
         self.paused = False
         self.closed = False
         self.last_active_s = loop.time()
@@ -249,10 +251,28 @@ class SocketConnection:
             self.paused = True
             self._loop.remove_reader(self.fd)
 
+    def mute(self, delay_ms: int) -> None:
+        """Read nothing for so long (KIP-219); answers leave. Of two mutes the one that ends later holds."""
+        if self.closed:
+            return
+        until_s = self._loop.time() + delay_ms / 1000
+        if self._muted is not None:
+            if self._muted.when() >= until_s:
+                return
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until_s, self._unmute)
+        self._pause()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self.last_active_s = self._loop.time()
+        self._maybe_resume()
+
     def _maybe_resume(self) -> None:
         if (
             self.paused
             and not self.closed
+            and self._muted is None
             and self._next_ticket - self._head_ticket < self._limits.pending_answers_max // 2 + 1
             and self._out_bytes <= self._limits.queued_bytes_max
         ):
@@ -461,6 +481,8 @@ class SocketConnection:
         if self.closed:
             return
         self.closed = True
+        if self._muted is not None:
+            self._muted.cancel()
         if not self.paused and self.handler is not None:
             self._loop.remove_reader(self.fd)
         if self._writing:

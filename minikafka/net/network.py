@@ -50,6 +50,9 @@ class Connection(Protocol):
     def finish(self, ticket: int, pieces: list[Piece]) -> None:
         """The frame for a reserved place; an empty list gives the place up."""
 
+    def mute(self, delay_ms: int) -> None:
+        """Take no more requests for so long (KIP-219); answers leave."""
+
     def close(self, reason: str = "") -> None:
         """Drop the connection; `on_closed` follows once."""
 
@@ -69,6 +72,8 @@ class Listener(Protocol):
 
     host: str
     port: int
+    #: Asked about each new connection's address: for how many ms to hold it before it is closed, 0 to serve it.
+    admit: Callable[[str], int] | None
 
     def accept(self) -> None:
         """Begin to accept connections; those that came since `listen` have waited."""

@@ -16,6 +16,7 @@ from minikafka.net.tls import ClientTls, ServerTls, TlsConnection, connect_tls
 
 BACKLOG = 1024
 ACCEPTS_PER_WAKE_UP = 64
+HELD_MAX = 1024
 logger = logging.getLogger("minikafka.net")
 
 
@@ -131,6 +132,8 @@ class SocketListener:
         self.failed_handshakes_total = 0
         self.closed_total = 0
         self._per_ip: dict[str, int] = {}
+        self.admit: Callable[[str], int] | None = None
+        self._held: set[SocketConnection] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._accepting = False
 
@@ -173,6 +176,9 @@ class SocketListener:
             logger.warning("refused a connection from %s: max.connections or max.connections.per.ip is reached", connection)
             connection.close("too many connections")
             return
+        if self.admit is not None and (hold_ms := self.admit(host)) > 0:
+            self._hold(connection, hold_ms)
+            return
         self.accepted_total += 1
         self.connections[connection.fd] = connection
         self._per_ip[host] = self._per_ip.get(host, 0) + 1
@@ -180,6 +186,19 @@ class SocketListener:
             connection.handshake(cast(ServerTls, tls).handshake_timeout_ms, partial(self._shaken, connection))
         else:
             self._serve(connection)
+
+    def _hold(self, connection: SocketConnection, hold_ms: int) -> None:
+        """Keep a connection that came too soon, unread, and close it then: who is refused at once comes back at once (KIP-612)."""
+        self.refused_total += 1
+        if len(self._held) >= HELD_MAX:
+            connection.close("too many connections")
+            return
+        self._held.add(connection)
+        self._loop.call_later(hold_ms / 1000, self._let_go, connection)
+
+    def _let_go(self, connection: SocketConnection) -> None:
+        self._held.discard(connection)
+        connection.close("connection_creation_rate")
 
     def _serve(self, connection: SocketConnection) -> None:
         handler = self._handler(cast(Connection, connection))
@@ -229,7 +248,7 @@ class SocketListener:
         if self._accepting:
             self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
-        for connection in list(self.connections.values()):
+        for connection in (*self.connections.values(), *self._held):
             connection.close("the broker is stopping")
 
 

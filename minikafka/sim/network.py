@@ -177,6 +177,7 @@ class SimListener:
         self.host = host
         self.port = port
         self._handler = handler
+        self.admit: Callable[[str], int] | None = None
         self._accepting = False
         self._backlog: list[SimConnection] = []
         self.connections: list[SimConnection] = []
@@ -372,6 +373,9 @@ class SimConnection:
         self._handler.on_frame(self, memoryview(frame)[4:])
         if size < 4096:
             frame[:] = POISON * size
+
+    def mute(self, delay_ms: int) -> None:
+        """Nobody has a quota here."""
 
     # -- end -------------------------------------------------------------------------------------------------------
 

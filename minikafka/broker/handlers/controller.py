@@ -37,6 +37,7 @@ from wire.messages.update_features import UpdateFeaturesRequest
 if TYPE_CHECKING:
     from minikafka.broker.dispatch import Dispatcher, RequestContext
     from minikafka.broker.hosts.controller import ControllerHost
+    from minikafka.broker.hosts.quotas import ClientQuotaHost
 
 log = logging.getLogger(__name__)
 
@@ -130,8 +131,9 @@ def _joined(pieces: list[Piece]) -> bytes:
 class ControllerHandlers:
     """Answers on the controller listener; on a node that is not the active controller everything is NOT_CONTROLLER."""
 
-    def __init__(self, host: ControllerHost) -> None:
+    def __init__(self, host: ControllerHost, quotas: ClientQuotaHost | None = None) -> None:
         self._host = host
+        self._quotas = quotas
         self._dispatcher: Dispatcher | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -146,16 +148,23 @@ class ControllerHandlers:
     def handle(self, context: Any, request: Any) -> None:
         """Hand a request to the active controller; it answers when its decision is committed."""
         version = context.api_version
+        quotas = self._quotas
+        budget = None if quotas is None else quotas.budget(context.principal, context.client_id, context.api_key, version)
 
         def respond(response: Any, error: ApiError | None) -> None:
             if error is None:
+                if budget is not None and budget.pause_ms > 0:
+                    # Of a client in an envelope it is the broker that knows the connection.
+                    response.throttle_time_ms = budget.told()
+                    if not isinstance(context, EnvelopeContext):
+                        context.connection.mute(budget.pause_ms)
                 context.respond(response)
             elif error.code is ErrorCode.NOT_CONTROLLER and context.is_forwarded:
                 context.not_controller()
             else:
                 context.respond(failure_response(request, version, error))
 
-        self._host.handle(request, version, respond, context.connection)
+        self._host.handle(request, version, respond, context.connection, None if budget is None else budget.spend)
 
     def envelope(self, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse | None:
         """Envelope (KIP-590): a client's request, forwarded by a broker."""

@@ -126,7 +126,23 @@ class _Fetch:
         session = self.fetch_context.session
         if session is not None and session.parked is self:
             session.parked = None
+        if self.context.limits is not None and not self.wants.is_follower:
+            pause_ms = self.context.fetched(sum(read.size for read in self.reads))  # type: ignore[attr-defined]
+            if pause_ms > 0:
+                self._respond_held_back(pause_ms)
+                return
         self.context.respond(self._response())
+
+    def _respond_held_back(self, pause_ms: int) -> None:
+        """A consumer that is above its quota gets nothing now (KIP-219). A session that is only beginning does not begin: the client takes
+        an empty first answer for one that leaves partitions out."""
+        for read in self.reads:
+            read.release()
+        fetch_context = self.fetch_context
+        if fetch_context.session is not None and not fetch_context.is_incremental:
+            self._handlers.sessions.drop(fetch_context.session)
+            fetch_context.session = None
+        self.context.respond(FetchResponse(throttle_time_ms=pause_ms, session_id=fetch_context.session_id))
 
     def _response(self) -> FetchResponse:
         fetch_context = self.fetch_context
@@ -227,6 +243,8 @@ class FetchHandlers:
             self.follower_counts[version] += 1
         if context.sample is not None:
             context.sample.name = "FetchFollower" if replica_id >= 0 else "FetchConsumer"
+        if context.limits is not None:
+            _limit(context, request, replica_id >= 0)
         try:
             fetch_context = self.sessions.context(
                 request, version, is_follower=replica_id >= 0, name_of=self._name_of, now_ms=self.now_ms()
@@ -284,3 +302,12 @@ class FetchHandlers:
             response.node_endpoints.append(
                 FetchResponse.NodeEndpoint(node_id=broker.broker_id, host=endpoint[0], port=endpoint[1], rack=broker.rack)
             )
+
+
+def _limit(context: Any, request: FetchRequest, is_follower: bool) -> None:
+    """Followers have throttles of their own. No answer is larger than what the client may have in a window of its quota."""
+    if is_follower:
+        context.exempt()
+    elif context.limits.fetch is not None:
+        request.max_bytes = min(request.max_bytes, context.limits.fetch.window_bytes)
+        request.min_bytes = min(request.min_bytes, request.max_bytes)

@@ -120,8 +120,11 @@ class ControllerHost:
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    def handle(self, request: Any, version: int, respond: Respond, connection: Any = None) -> None:
-        """Decide about a request; `respond` is called once, now or after the commit. `connection` is where it came from."""
+    def handle(
+        self, request: Any, version: int, respond: Respond, connection: Any = None, spend: Callable[[int], None] | None = None
+    ) -> None:
+        """Decide about a request; `respond` is called once, now or after the commit. `connection` is where it came from, `spend` is told of
+        the partitions that it makes or deletes and may refuse (KIP-599)."""
         core = self._core
         if core is None:
             respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "The active controller appears to be another node."))
@@ -131,7 +134,7 @@ class ControllerHost:
                 self._watch_connection(core, request, connection)
             with self.decisions.measured():
                 core.state.next_offset = self._raft.log_end_offset
-                result = core.handle(request, version, self._environment.clock.now_ms())
+                result = core.handle(request, version, self._environment.clock.now_ms(), spend)
                 # An upgrade of kraft.version has put its own batch into the log.
                 core.state.next_offset = self._raft.log_end_offset
                 last = self._write(core, result.records, result.atomic, reason_of(request) if result.records else "")

@@ -21,6 +21,7 @@ from minikafka.broker.metrics import control, replicas, traffic
 from minikafka.broker.metrics.audit import audit
 from minikafka.broker.metrics.exporter import exporter_families
 from minikafka.broker.metrics.exposition import Page, head, labels
+from minikafka.broker.metrics.quotas import quotas
 from minikafka.broker.metrics.readings import Readings
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class NodeMetrics:
             return
         yield self._page(self._state, SHUTTING_DOWN if node.stopping else RUNNING)
         yield self._page(control.quorum, node) + self._page(control.controller, node)
-        yield self._page(traffic.connections, node, self._readings) + self._page(control.authorization, node)
+        yield self._page(traffic.connections, node, self._readings)
+        yield self._page(control.authorization, node) + self._page(quotas, node)
         broker = node.broker
         if broker is None:
             yield from self._requests()

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 DIALECTS = ("s", "c", "r")
 SNAKE_IN_C = {"clientSoftwareName": "client_software_name", "clientSoftwareVersion": "client_software_version"}
+#: Metrics of clients, whose label is client-id in Kafka.
+SNAKE_OF_QUOTAS = {"clientId": "client_id"}
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,12 @@ class Metric:
         """How a dialect spells a label."""
         if dialect == "s":
             return label
+        if self.section == QUOTAS:
+            return SNAKE_OF_QUOTAS.get(label, label)
         return SNAKE_IN_C.get(label, label.lower() if dialect == "c" else label)
 
 
+QUOTAS = "Client quotas"
 _section = ""
 _all: list[Metric] = []
 
@@ -175,6 +180,22 @@ _gauge(f"{_D}_purgatorysize", "Places in which they wait: one for each partition
 _gauge("kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions.")
 _gauge("kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", "Partitions in fetch sessions.")
 _per_second("kafka_server_fetchsessioncache_incrementalfetchsessionevictions", "Fetch sessions given up for others.")
+
+_section = QUOTAS
+for _kind, _what, _rate, _text in (
+    ("produce", "producing", "byte_rate", "Bytes a second"),
+    ("fetch", "fetching", "byte_rate", "Bytes a second"),
+    ("request", "requests", "request_time", "Percent of the time of the loop"),
+    ("controllermutation", "changes of topics", "mutation_rate", "Partitions made or deleted a second"),
+):
+    _name = f"kafka_server_{_kind}"
+    _gauge(
+        f"{_name}_{_rate}", f"{_text} of those who share a quota of {_what}; an empty user or client id: it does not matter.",
+        "user", "clientId",
+    )  # fmt: skip
+    _gauge(f"{_name}_throttle_time", "Average of the pauses that they were told over the quota's windows, ms.", "user", "clientId")
+_gauge("kafka_server_controllermutation_tokens", "Changes that are left, negative in debt.", "user", "clientId")
+_counter("minikafka_connections_held_total", "Connections held and closed, because their address made too many (connection_creation_rate).")
 
 _section = "Connections"
 

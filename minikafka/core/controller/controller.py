@@ -22,7 +22,7 @@ from minikafka.core.controller.reassignment import ReassignmentControl
 from minikafka.core.controller.scram import ScramControl
 from minikafka.core.controller.sessions import BrokerSessions
 from minikafka.core.controller.state import UNCLEAN_LEADER_ELECTION, ControllerState, Result
-from minikafka.core.controller.topics import TopicControl
+from minikafka.core.controller.topics import Spend, TopicControl
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage
 from wire.errors import ApiError, ErrorCode
@@ -89,6 +89,11 @@ class Controller:
             self._balance_ms = now_ms + config.leader_imbalance_check_interval_ms
         self._unclean_ms: int = now_ms + config.unclean_leader_election_interval_ms
         self._methods = self._table()
+        self._spending: Mapping[type, Callable[[Any, int, Spend], Result]] = {
+            CreateTopicsRequest: lambda request, version, spend: self.topics.create(request, spend),
+            DeleteTopicsRequest: self.topics.delete,
+            CreatePartitionsRequest: lambda request, version, spend: self.topics.create_partitions(request, spend),
+        }
 
     def _table(self) -> Mapping[type, Method]:
         return {
@@ -119,12 +124,13 @@ class Controller:
         """The newest image, records that are not committed yet included."""
         return self.state.image
 
-    def handle(self, request: Any, version: int, now_ms: int) -> Result:
-        """Decide about a request. Raises ApiError for what fails as a whole."""
+    def handle(self, request: Any, version: int, now_ms: int, spend: Spend | None = None) -> Result:
+        """Decide about a request; `spend` is told of partitions made and deleted. Raises ApiError for what fails as a whole."""
         method = self._methods.get(type(request))
         if method is None:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not a request to the controller")
-        result = method(request, version, now_ms)
+        spending = None if spend is None else self._spending.get(type(request))
+        result = method(request, version, now_ms) if spending is None or spend is None else spending(request, version, spend)
         if result.atomic and len(result.records) > 2 * RECORDS_PER_REQUEST_MAX:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from minikafka.core.controller.config import PARTITIONS_PER_REQUEST_MAX, ControllerConfig, RandomSource
@@ -28,6 +28,8 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _ZERO_ID = bytes(16)
 
 Failure = tuple[ErrorCode, str | None]
+#: Told of partitions that are made or deleted. Raises ApiError THROTTLING_QUOTA_EXCEEDED.
+Spend = Callable[[int], None]
 
 
 def topic_name_fault(name: str) -> str | None:
@@ -67,7 +69,7 @@ class TopicControl:
 
     # -- create ----------------------------------------------------------------------------------------------------
 
-    def create(self, request: CreateTopicsRequest) -> Result:
+    def create(self, request: CreateTopicsRequest, spend: Spend | None = None) -> Result:
         """CreateTopics: each topic alone succeeds or fails; all that succeed go into one batch."""
         failures: dict[str, Failure] = {}
         topics = self._distinct(request.topics, failures)
@@ -81,7 +83,7 @@ class TopicControl:
             if topic.name in failures:
                 continue
             try:
-                successes[topic.name] = self._create_one(topic, records)
+                successes[topic.name] = self._create_one(topic, records, spend)
             except ApiError as error:
                 failures[topic.name] = (error.code, error.message)
         response = CreateTopicsResponse()
@@ -125,10 +127,12 @@ class TopicControl:
                 failures[name] = (ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
     def _create_one(
-        self, topic: CreateTopicsRequest.CreatableTopic, records: list[Any]
+        self, topic: CreateTopicsRequest.CreatableTopic, records: list[Any], spend: Spend | None
     ) -> CreateTopicsResponse.CreatableTopicResult:
         overrides, config_records = self._configs.for_new_topic(topic.name, [(entry.name, entry.value) for entry in topic.configs])
         partitions = self._manual(topic) if topic.assignments else self._placed(topic)
+        if spend is not None:
+            spend(len(partitions))
         topic_id = self._new_topic_id()
         records.append(TopicRecord(name=topic.name, topic_id=topic_id))
         records.extend(config_records)
@@ -241,7 +245,7 @@ class TopicControl:
 
     # -- add partitions --------------------------------------------------------------------------------------------
 
-    def create_partitions(self, request: CreatePartitionsRequest) -> Result:
+    def create_partitions(self, request: CreatePartitionsRequest, spend: Spend | None = None) -> Result:
         """CreatePartitions: topics get more partitions, with the replication factor that they have."""
         response = CreatePartitionsResponse()
         records: list[Any] = []
@@ -259,7 +263,7 @@ class TopicControl:
                 continue
             code, message = ErrorCode.NONE, None
             try:
-                records += self._add_partitions(topic)
+                records += self._add_partitions(topic, spend)
             except ApiError as error:
                 # Of a topic that does not exist Kafka says the code alone here.
                 code, message = error.code, None if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
@@ -268,7 +272,7 @@ class TopicControl:
             )
         return Result(response, [] if request.validate_only else records)
 
-    def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic) -> list[Any]:
+    def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic, spend: Spend | None) -> list[Any]:
         topic = self._state.image.topics_by_name.get(request.name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -296,11 +300,13 @@ class TopicControl:
                 partitions.append(self._assigned(present + offset, assignment.broker_ids))
         else:
             partitions = self._place(added, factor)
+        if spend is not None:
+            spend(added)
         return [partition.to_record(topic.topic_id, present + offset) for offset, partition in enumerate(partitions)]
 
     # -- delete ----------------------------------------------------------------------------------------------------
 
-    def delete(self, request: DeleteTopicsRequest, version: int) -> Result:
+    def delete(self, request: DeleteTopicsRequest, version: int, spend: Spend | None = None) -> Result:
         """DeleteTopics, by name or (version 6) by id."""
         if not self._config.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
@@ -323,6 +329,11 @@ class TopicControl:
                 failure = (code, code.text)
             elif topic is not None and any(record.topic_id == topic.topic_id for record in records):
                 failure = (ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
+            if failure is None and topic is not None and spend is not None:
+                try:
+                    spend(len(topic.partitions))
+                except ApiError as error:
+                    failure = (error.code, error.message)
             if failure is None and topic is not None:
                 records.append(RemoveTopicRecord(topic_id=topic.topic_id))
                 name, topic_id = topic.name, topic.topic_id
