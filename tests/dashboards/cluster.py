@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 
 import confluent_kafka
 
+from minikafka.client.quotas import QuotaAdmin
 from minikafka.testing import EmbeddedCluster
 
 TOPIC = "orders"
@@ -39,6 +41,17 @@ class Traffic:
         self._lost.assign([confluent_kafka.TopicPartition(TOPIC, number, 1 << 40) for number in range(6)])
         self._consumed = 0
         self._produced = 0
+        # A client with a user's quotas, all of which it exceeds.
+        limits = {"producer_byte_rate": 300.0, "consumer_byte_rate": 300.0, "request_percentage": 0.001, "controller_mutation_rate": 0.1}
+        asyncio.run(_limit(cluster.bootstrap_servers, limits))
+        limited = {**quiet, "client.id": "limited"}
+        self._slow_producer = confluent_kafka.Producer(cluster.client_config(**limited))
+        limited |= {"group.id": "slow", "enable.auto.commit": False}
+        self._slow_consumer = confluent_kafka.Consumer(cluster.client_config(**limited))
+        self._slow_consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+        self._transactional = confluent_kafka.Producer(cluster.client_config(**quiet, **{"transactional.id": "one"}))
+        self._transactional.init_transactions(20)
+        self._begun = False
 
     def go_on(self) -> None:
         """Some more of everything."""
@@ -52,8 +65,26 @@ class Traffic:
                 self._consumed += 1
         self._member.commit(asynchronous=False)
         self._lost.poll(1)
+        if self._begun:
+            self._transactional.commit_transaction(20)
+        self._transactional.begin_transaction()
+        self._begun = True
+        self._transactional.produce(TOPIC, b"t", partition=0)
+        self._transactional.flush(10)
+        # What is limited is not waited for.
+        self._slow_producer.produce(TOPIC, b"x" * 4000, partition=0)
+        self._slow_producer.poll(0)
+        self._slow_consumer.poll(0.1)
 
     def close(self) -> None:
         """Leave."""
         self._member.close()
         self._lost.close()
+        self._transactional.abort_transaction(20)
+        self._slow_producer.purge()
+        self._slow_consumer.close()
+
+
+async def _limit(servers: str, limits: dict[str, float]) -> None:
+    async with QuotaAdmin(servers) as admin:
+        await admin.alter_quotas((("user", "ANONYMOUS"), ("client-id", "limited")), limits)

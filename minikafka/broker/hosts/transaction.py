@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from minikafka.broker.hosts.coordinator_topic import CoordinatorTopic
+from minikafka.broker.metrics.durations import Window
 from minikafka.core.transaction.coordinator import FENCED_MARKER, TransactionShard
 from minikafka.core.transaction.effects import Markers, StateAppend, TransactionConfig
 from minikafka.core.transaction.state import PartitionKey
@@ -71,6 +72,9 @@ class TransactionHost:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
+        #: How long loading a partition took, ms, and how many transactions were open for too long.
+        self.loads = Window()
+        self.timeouts = 0
         self._shard_config = TransactionConfig(
             timeout_ms_max=config.transaction_max_timeout_ms, expiration_ms=config.transactional_id_expiration_ms
         )
@@ -113,7 +117,9 @@ class TransactionHost:
         def run() -> None:
             self._every(interval_ms, name, work)
             for index, shard in list(self._shards.items()):
-                for transactional_id in work(shard, self._clock.wall_ms()):
+                found = work(shard, self._clock.wall_ms())
+                self.timeouts += len(found) if name == "timeouts" else 0
+                for transactional_id in found:
                     logger.info("%s of %s-%d: %s", name, TRANSACTIONS_TOPIC, index, transactional_id)
                 self.run_effects(index, shard)
 
@@ -148,6 +154,11 @@ class TransactionHost:
         return [self._shards[index] for index in sorted(self._shards)]
 
     @property
+    def loaded_shards(self) -> list[TransactionShard]:
+        """Those that are loaded, whatever the others do."""
+        return list(self._shards.values())
+
+    @property
     def transaction_version(self) -> int:
         """The cluster's finalized transaction.version."""
         return self._metadata.image.features.get(TRANSACTION_VERSION, 0)
@@ -169,6 +180,7 @@ class TransactionHost:
         partition = self._replicas.partition(TRANSACTIONS_TOPIC, index)
         if partition is None:
             return
+        begun_ms = self._clock.now_ms()
         shard = TransactionShard(self._shard_config, leader_epoch, lambda: self.transaction_version)
         try:
             records = self._replay(partition, shard)
@@ -177,7 +189,7 @@ class TransactionHost:
             logger.error("%s-%d cannot be loaded: %s", TRANSACTIONS_TOPIC, index, error)
             return
         self._loading[index] = shard
-        self._await_commit(index, shard, partition, partition.log.log_end_offset, records)
+        self._await_commit(index, shard, partition, partition.log.log_end_offset, records, begun_ms)
 
     def _replay(self, partition: Partition, shard: TransactionShard) -> int:
         log = partition.log
@@ -199,17 +211,21 @@ class TransactionHost:
                         shard.replay(key, None if record.value is None else decode_transaction_value(key, bytes(record.value)))
         return records
 
-    def _await_commit(self, index: int, shard: TransactionShard, partition: Partition, end_offset: int, records: int) -> None:
+    def _await_commit(
+        self, index: int, shard: TransactionShard, partition: Partition, end_offset: int, records: int, begun_ms: int
+    ) -> None:
         def replicated(code: ErrorCode, _: int) -> None:
             if self._loading.get(index) is not shard:
                 return
             if code is ErrorCode.REQUEST_TIMED_OUT:
-                self._await_commit(index, shard, partition, end_offset, records)
+                self._await_commit(index, shard, partition, end_offset, records, begun_ms)
                 return
             if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 return
             del self._loading[index]
             self._shards[index] = shard
+            now_ms = self._clock.now_ms()
+            self.loads.record(now_ms - begun_ms, now_ms)
             if records:
                 logger.info("loaded %d transaction records of %s-%d", records, TRANSACTIONS_TOPIC, index)
             shard.loaded(self._clock.wall_ms())

@@ -74,6 +74,7 @@ class NodeMetrics:
         yield self._page(replicas.fetchers, node, self._readings) + self._page(replicas.logs, node)
         yield self._page(replicas.cleaner, node)
         yield self._page(audit, self._last_audit, node.audits)
+        yield self._page(traffic.transactions, node, self._readings)
         yield self._page(traffic.groups, node) + self._page(traffic.waiting, node)
         yield from self._requests()
         yield self._page(traffic.topics, node, partitions)

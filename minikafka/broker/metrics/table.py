@@ -266,6 +266,25 @@ for _state in ("Stable", "PreparingRebalance", "CompletingRebalance", "Empty", "
     _gauge(f"{_G}_numgroups{_state.lower()}", f"Groups in state {_state}.")
 _gauge(f"{_G}_numoffsets", "Committed offsets that are kept here.")
 
+_section = "Transactions"
+
+
+def _transactions(name: str, kind: str, text: str) -> None:
+    _add(dict.fromkeys(DIALECTS, f"kafka_server_transaction_coordinator_metrics_{name}"), kind, text, ())
+
+
+_transactions(
+    "partition_load_time_max", "gauge",
+    "Longest time that loading a partition of __transaction_state took, ms. This and the next over the last 30 to 60 s.",
+)  # fmt: skip
+_transactions("partition_load_time_avg", "gauge", "The average of them, ms; NaN when none was loaded.")
+# The others are Confluent Server's names for what Apache Kafka does not tell.
+_transactions("partitions_total_size", "gauge", "Partitions of __transaction_state that are coordinated here.")
+_transactions("transactional_id_count", "gauge", "Transactional ids coordinated here.")
+_transactions("active_transaction_total_time_max", "gauge", "For how long the oldest transaction has been open, ms; 0 when none is.")
+_transactions("transaction_timeout_count", "gauge", "Transactions that were aborted because they took too long.")
+_transactions("transaction_timeout_rate", "gauge", "The same a second, over the last minute.")
+
 _section = "Metadata quorum"
 _raft("current_leader", "Leader of the metadata quorum; -1 unknown.")
 _raft("current_vote", "Node that this one voted for in the current epoch; -1 none.")
@@ -362,6 +381,9 @@ WITHOUT_DATA = {
     "kafka_tier_": "Tiered storage of Confluent Server.",
     "kafka_log_log_tiersize": "Tiered storage of Confluent Server.",
     "kafka_server_replicamanager_straypartitionsmisclassifiedcount": "Of Confluent Server; Apache Kafka has it neither.",
+    "kafka_server_transaction_coordinator_metrics_transaction_state_error_count": "Of Confluent Server; Apache Kafka has it neither.",
+    "kafka_server_transaction_coordinator_metrics_prepare_commit_to_complete_commit_latency":
+        "Of Confluent Server; Apache Kafka has it neither.",
     "kafka_schema_registry_": "Another product: Schema Registry.",
     "kafka_connect_": "Another product: Kafka Connect.",
     "ksql_": "Another product: ksqlDB.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.hosts.partition import TRAFFIC
 from minikafka.broker.metrics.exposition import labels
 from minikafka.broker.metrics.request_times import PHASES, QUANTILES
+from minikafka.core.transaction.state import TransactionState
 from wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -175,6 +176,26 @@ def groups(page: Page, node: Node) -> None:
     for state in GROUP_STATES:
         page.one(f"{prefix}_numgroups{state.lower()}", counts.get(state, 0))
     page.one(f"{prefix}_numoffsets", sum(len(shard.offsets.of_group(group)) for shard in host.loaded_shards() for group in shard.groups))
+
+
+def transactions(page: Page, node: Node, readings: Readings) -> None:
+    """Transactions that this broker coordinates."""
+    assert node.broker is not None
+    host, clock = node.broker.transactions, node.environment.clock
+    now_ms, wall_ms = clock.now_ms(), clock.wall_ms()
+    found = [transaction for shard in host.loaded_shards for transaction in shard.transactions]
+    begun = [transaction.start_ms for transaction in found if transaction.state is TransactionState.ONGOING]
+    values = {
+        "partition_load_time_max": host.loads.largest(now_ms),
+        "partition_load_time_avg": host.loads.average(now_ms),
+        "partitions_total_size": len(host.loaded_shards),
+        "transactional_id_count": len(found),
+        "active_transaction_total_time_max": max(wall_ms - min(begun, default=wall_ms), 0),
+        "transaction_timeout_count": host.timeouts,
+        "transaction_timeout_rate": readings.rate("transaction timeouts", host.timeouts, now_ms),
+    }
+    for name, value in values.items():
+        page.one(f"kafka_server_transaction_coordinator_metrics_{name}", value)
 
 
 def waiting(page: Page, node: Node) -> None:
