@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 
+import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 DOCKER = Path(__file__).resolve().parents[2] / "docker"
+DASHBOARDS = sorted((DOCKER / "grafana/dashboards").glob("*.json"))
 
 
 def test_the_files_fit_together() -> None:
@@ -29,6 +34,26 @@ def test_the_files_fit_together() -> None:
         assert len({panel["id"] for panel in panels}) == len(panels)
         spots = [tuple(panel["gridPos"][key] for key in "xywh") for panel in panels]
         assert not [(a, b) for a, b in combinations(spots, 2) if overlap(a, b)]
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_grafanas_own_types_understand_every_word(path: Path) -> None:
+    """Nothing is lost when Grafana's SDK reads a dashboard and writes it again."""
+    written = json.loads(path.read_text())
+    read = json.loads(JSONEncoder().encode(Dashboard.from_json(written)))
+    assert not list(lost(written, read))
+
+
+def lost(before: object, after: object, path: str = "") -> Iterator[str]:
+    """Where `after` lacks something of `before`."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in before.items():
+            yield from lost(value, after.get(key), f"{path}.{key}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for number, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from lost(one, other, f"{path}[{number}]")
+    elif before != after:
+        yield f"{path}: {before!r} became {after!r}"
 
 
 def overlap(a: tuple[int, ...], b: tuple[int, ...]) -> bool:

@@ -24,14 +24,12 @@ def quotas(page: Page, node: Node) -> None:
     host = node.quotas
     now_ms = host.now_ms()
     meters = sorted(host.quotas.meters(), key=lambda meter: meter.share)
+    tokens = []
     for key, (resource, rate) in RESOURCES.items():
         used = [(meter, {"user": meter.share[0], "clientId": meter.share[1]}) for meter in meters if meter.key == key]
-        if not used:
-            continue
         page.labelled(f"kafka_server_{resource}_{rate}", [(labels, meter.rate.per_second(now_ms)) for meter, labels in used])
         pauses = [(labels, meter.pause_average_ms(now_ms)) for meter, labels in used]
         page.labelled(f"kafka_server_{resource}_throttle_time", pauses)
-        tokens = [(labels, meter.bucket.left(meter.limit, now_ms)) for meter, labels in used if meter.bucket is not None]
-        if tokens:
-            page.labelled("kafka_server_controllermutation_tokens", tokens)
+        tokens += [(labels, meter.bucket.left(meter.limit, now_ms)) for meter, labels in used if meter.bucket is not None]
+    page.labelled("kafka_server_controllermutation_tokens", tokens)
     page.one("minikafka_connections_held_total", host.held_connections)
