@@ -370,6 +370,9 @@ class Dispatcher:
             body = self._served[version] = self._encode_served(version)
         if version >= 3:
             body += self._encode_features(version)
+        if context.limits is not None:
+            # It is told for how long to pause.
+            return ApiVersionsResponse.decode(version, body)
         context.respond_pieces([_SIZE_AND_CORRELATION.pack(len(body) + 4, context.correlation_id) + body])
         return None
 

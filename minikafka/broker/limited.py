@@ -143,6 +143,12 @@ class LimitedContext(RequestContext):
         super().respond(response)
         self._mute(pause_ms)
 
+    def respond_pieces(self, pieces: list[Any]) -> None:
+        """An answer that is encoded already cannot say for how long to pause."""
+        pause_ms = self._charge(is_answered=True)
+        super().respond_pieces(pieces)
+        self._mute(pause_ms)
+
     def no_response(self) -> None:
         """A produce without an answer is paid for all the same."""
         super().no_response()
