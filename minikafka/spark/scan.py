@@ -123,27 +123,27 @@ class _Scan:
 
     def _open_indexes(self) -> None:
         base = self.task.base_offset
-        entries = self._entries("index", logformat.parse_offset_index)
+        entries = self._entries("index", logformat.parse_offset_index, logformat.OFFSET_ENTRY.itemsize)
         if entries is not None:
             self.add(checks.index_sorted(entries, "offset"), ".index")
             self.add(checks.index_sorted(entries, "position"), ".index")
             self.offset_index = checks.OffsetIndexCheck(entries, base, self.task.gaps_allowed_below > base)
-        entries = self._entries("timeindex", logformat.parse_time_index)
+        entries = self._entries("timeindex", logformat.parse_time_index, logformat.TIME_ENTRY.itemsize)
         if entries is not None:
             self.add(checks.index_sorted(entries, "timestamp"), ".timeindex")
             self.add(checks.index_sorted(entries, "offset", strictly=False), ".timeindex")
             self.time_index = checks.TimeIndexCheck(entries, base, self.task.gaps_allowed_below > base)
-        entries = self._entries("txnindex", logformat.parse_txn_index)
+        entries = self._entries("txnindex", logformat.parse_txn_index, logformat.TXN_ENTRY.itemsize)
         if entries is not None:
             self.summary.aborts = entries[:ABORTS_MAX].copy()
             self.summary.producers.limited |= len(entries) > ABORTS_MAX
 
-    def _entries(self, extension: str, parse: Any) -> Column | None:
+    def _entries(self, extension: str, parse: Any, entry_bytes: int) -> Column | None:
         if extension not in self.task.extensions:
             return None
         try:
             with open(f"{self.name}.{extension}", "rb") as file:
-                return parse(file.read(INDEX_BYTES_MAX))  # type: ignore[no-any-return]
+                return parse(logformat.read_index(file, entry_bytes, INDEX_BYTES_MAX))  # type: ignore[no-any-return]
         except FormatError as error:
             self.add([Finding("index-format", str(error))], "." + extension)
         except FileNotFoundError:

@@ -163,3 +163,21 @@ def test_both_ways_of_decoding_agree(monkeypatch: pytest.MonkeyPatch, damage: bo
             assert outcomes[0] == outcomes[1], path
             compared += len(outcomes[0][0][0])
     assert compared > 1000
+
+
+@pytest.mark.parametrize(("entries", "size", "read"), [(0, 10 << 20, 0), (3, 10 << 20, 8192), (3, 24, 24), (3, 25, 25), (1, 0, 8)])
+def test_the_hole_of_a_preallocated_index_is_not_read(tmp_path: Path, entries: int, size: int, read: int) -> None:
+    """With an entry far behind a hole too, what is left out holds nothing."""
+    path = tmp_path / "00000000000000000000.index"
+    path.write_bytes(b"".join(number.to_bytes(4, "big") * 2 for number in range(1, entries + 1)))
+    os.truncate(path, max(size, path.stat().st_size))
+    with path.open("rb") as file:
+        found = logformat.read_index(file, 8, 1 << 30)
+    assert len(found) <= read
+    assert path.read_bytes().startswith(found) and not path.read_bytes()[len(found) :].strip(b"\0")
+    if size > 1 << 20:
+        with path.open("r+b") as file:
+            file.seek(5 << 20)
+            file.write(b"\1" * 8)
+        with path.open("rb") as file:
+            assert logformat.read_index(file, 8, 1 << 30)[5 << 20 :].startswith(b"\1" * 8)
