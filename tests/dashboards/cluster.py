@@ -11,14 +11,17 @@ import confluent_kafka
 from minikafka.client.quotas import QuotaAdmin
 from minikafka.testing import EmbeddedCluster
 
-TOPIC = "orders"
+TOPIC, PAID = "orders", "paid"
+LIMITED = ("produce", "fetch", "request")
 
 
 @contextlib.contextmanager
 def busy_cluster(http: bool = False) -> Iterator[tuple[EmbeddedCluster, Traffic]]:
     """Three combined nodes, and what makes more traffic on them."""
-    config = {"minikafka.metrics.dialects": "s,c,r"}
-    with EmbeddedCluster(3, topics={TOPIC: {"partitions": 6}}, config=config, first_http_port=0 if http else None) as cluster:
+    # Pauses are told for two minutes.
+    config = {"minikafka.metrics.dialects": "s,c,r", "quota.window.num": "120"}
+    topics = {TOPIC: {"partitions": 6}, PAID: {"partitions": 1}}
+    with EmbeddedCluster(3, topics=topics, config=config, first_http_port=0 if http else None) as cluster:
         traffic = Traffic(cluster)
         try:
             traffic.go_on()
@@ -32,6 +35,7 @@ class Traffic:
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         quiet = {"log_level": 2}
+        self._cluster = cluster
         self._producer = confluent_kafka.Producer(cluster.client_config(**quiet))
         self._member = confluent_kafka.Consumer(
             cluster.client_config(**quiet, **{"group.id": "readers", "auto.offset.reset": "earliest", "enable.auto.commit": False})
@@ -41,14 +45,13 @@ class Traffic:
         self._lost.assign([confluent_kafka.TopicPartition(TOPIC, number, 1 << 40) for number in range(6)])
         self._consumed = 0
         self._produced = 0
-        # A client with a user's quotas, all of which it exceeds.
-        limits = {"producer_byte_rate": 300.0, "consumer_byte_rate": 300.0, "request_percentage": 0.001, "controller_mutation_rate": 0.1}
-        asyncio.run(_limit(cluster.bootstrap_servers, limits))
-        limited = {**quiet, "client.id": "limited"}
-        self._slow_producer = confluent_kafka.Producer(cluster.client_config(**limited))
-        limited |= {"group.id": "slow", "enable.auto.commit": False}
-        self._slow_consumer = confluent_kafka.Consumer(cluster.client_config(**limited))
+        # Three clients of a user with quotas, each of which exceeds its own.
+        asyncio.run(_limit(cluster.bootstrap_servers))
+        self._slow_producer = confluent_kafka.Producer(cluster.client_config(**quiet, **{"client.id": "slow-producer"}))
+        slow = {**quiet, "client.id": "slow-consumer", "group.id": "slow", "enable.auto.commit": False}
+        self._slow_consumer = confluent_kafka.Consumer(cluster.client_config(**slow))
         self._slow_consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
+        self._slow_asker = confluent_kafka.Producer(cluster.client_config(**quiet, **{"client.id": "slow-asker"}))
         self._transactional = confluent_kafka.Producer(cluster.client_config(**quiet, **{"transactional.id": "one"}))
         self._transactional.init_transactions(20)
         self._begun = False
@@ -69,12 +72,20 @@ class Traffic:
             self._transactional.commit_transaction(20)
         self._transactional.begin_transaction()
         self._begun = True
-        self._transactional.produce(TOPIC, b"t", partition=0)
+        self._transactional.produce(PAID, b"t", partition=0)
         self._transactional.flush(10)
-        # What is limited is not waited for.
-        self._slow_producer.produce(TOPIC, b"x" * 4000, partition=0)
+        # That all of it is delivered is not waited for, only that the clients are told to pause.
+        if not len(self._slow_producer):
+            self._slow_producer.produce(TOPIC, b"x" * 4000, partition=0)
+        self._cluster.wait_until(self._is_limited, "three clients to be told to pause", 30)
+
+    def _is_limited(self) -> bool:
         self._slow_producer.poll(0)
         self._slow_consumer.poll(0.1)
+        self._slow_asker.list_topics(TOPIC, 10)
+        told = [pair for broker in self._cluster.brokers for pair in self._cluster.metrics(broker.node_id).items()]
+        held = {key.partition("{")[0] for key, value in told if value > 0}
+        return all(f"kafka_server_{kind}_throttle_time" in held for kind in LIMITED)
 
     def close(self) -> None:
         """Leave."""
@@ -85,6 +96,9 @@ class Traffic:
         self._slow_consumer.close()
 
 
-async def _limit(servers: str, limits: dict[str, float]) -> None:
+async def _limit(servers: str) -> None:
+    limits = {"slow-producer": ("producer_byte_rate", 30.0), "slow-consumer": ("consumer_byte_rate", 3.0)}
+    limits["slow-asker"] = ("request_percentage", 0.0001)
     async with QuotaAdmin(servers) as admin:
-        await admin.alter_quotas((("user", "ANONYMOUS"), ("client-id", "limited")), limits)
+        for client_id, (key, value) in limits.items():
+            await admin.alter_quotas((("user", "ANONYMOUS"), ("client-id", client_id)), {key: value})
