@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 import confluent_kafka
+import confluent_kafka.admin
 
 from minikafka.client.quotas import QuotaAdmin
 from minikafka.testing import EmbeddedCluster
@@ -45,13 +46,16 @@ class Traffic:
         self._lost.assign([confluent_kafka.TopicPartition(TOPIC, number, 1 << 40) for number in range(6)])
         self._consumed = 0
         self._produced = 0
-        # Three clients of a user with quotas, each of which exceeds its own.
+        # Four clients of a user with quotas, most of which exceed their own.
         asyncio.run(_limit(cluster.bootstrap_servers))
         self._slow_producer = confluent_kafka.Producer(cluster.client_config(**quiet, **{"client.id": "slow-producer"}))
         slow = {**quiet, "client.id": "slow-consumer", "group.id": "slow", "enable.auto.commit": False}
         self._slow_consumer = confluent_kafka.Consumer(cluster.client_config(**slow))
         self._slow_consumer.assign([confluent_kafka.TopicPartition(TOPIC, 0, 0)])
         self._slow_asker = confluent_kafka.Producer(cluster.client_config(**quiet, **{"client.id": "slow-asker"}))
+        maker = confluent_kafka.admin.AdminClient(cluster.client_config(**quiet, **{"client.id": "slow-maker"}))
+        made = confluent_kafka.admin.NewTopic("made", num_partitions=1, replication_factor=3)
+        maker.create_topics([made])["made"].result(20)
         self._transactional = confluent_kafka.Producer(cluster.client_config(**quiet, **{"transactional.id": "one"}))
         self._transactional.init_transactions(20)
         self._begun = False
@@ -98,7 +102,7 @@ class Traffic:
 
 async def _limit(servers: str) -> None:
     limits = {"slow-producer": ("producer_byte_rate", 30.0), "slow-consumer": ("consumer_byte_rate", 3.0)}
-    limits["slow-asker"] = ("request_percentage", 0.0001)
+    limits |= {"slow-asker": ("request_percentage", 0.0001), "slow-maker": ("controller_mutation_rate", 1.0)}
     async with QuotaAdmin(servers) as admin:
         for client_id, (key, value) in limits.items():
             await admin.alter_quotas((("user", "ANONYMOUS"), ("client-id", client_id)), {key: value})

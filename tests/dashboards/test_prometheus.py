@@ -136,6 +136,9 @@ CASES: dict[str, list[tuple[str, str, str]]] = {
         ('kafka_log_logcleaner_deadthreadcount{instance="a"}', "1x20", "0x20"),
         ('kafka_log_logcleanermanager_uncleanable_partitions_count{instance="a",logDirectory="/d"}', "0x20", "0x20"),
     ],
+    "ReplicasDiffer": [('minikafka_audit_exit_code{instance="a"}', "0x10 1x10", "0x20")],
+    # Time begins at 0 there.
+    "AuditStale": [('minikafka_audit_last_run_timestamp_seconds{instance="a"}', "-259200x20", "600x20")],
     "SlowDisk": [('kafka_log_logflushstats_logflushrateandtimems{instance="a",quantile="0.99"}', "2000x20", "40x20")],
     "BrokerBusy": [('kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent{instance="a"}', "0.05x20", "0.5x20")],
 }
