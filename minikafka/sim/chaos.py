@@ -151,7 +151,7 @@ class Chaos:
         the loss of all members' is not, by any protocol that does not sync. The controller cannot tell SIGKILL from a power cut: it takes
         either from those that may lead, so that while one broker has lost something no other may stop uncleanly. And with
         min.insync.replicas 1 the in-sync set may come down to the one that lost, which Kafka then elects as the last known leader
-        (KIP-966): two are needed.
+        (KIP-966): two are needed, as long as more may happen.
         """
         world = self.world
         image = world.invariants.image
@@ -167,7 +167,7 @@ class Chaos:
             for index, registration in topic.partitions.items():
                 if node.node_id not in (*registration.isr, *registration.elr):
                     continue
-                if world.invariants.min_isr(topic.name, registration) < 2:
+                if not world.is_healed and world.invariants.min_isr(topic.name, registration) < 2:
                     return False
                 others = [world.nodes[i] for i in registration.isr if i != node.node_id]
                 if not any(other.is_running and not other.is_paused for other in others):
