@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from minikafka.broker.handlers.failures import _BUILDERS
+from minikafka.broker.handlers.failures import BUILDERS
 from wire.errors import ErrorCode
 from wire.types import Array
 
@@ -112,8 +112,8 @@ def _without(item: Any, chosen: Chosen) -> Any | None:
 
 def mirrored_failure(request: Any, response_class: type, version: int, code: ErrorCode, chosen: Chosen | None = None) -> Any:
     """The answer that says `code` of everything (or of what is chosen) that the request names."""
-    builder = _BUILDERS.get(type(request))
-    if builder is not None:
+    builder = BUILDERS.get(type(request))
+    if builder is not None and (chosen is None or next(partitions_of(request), None) is None):
         return builder(request, version, code, code.text)
     response: Any = response_class()
     named = _mirror_arrays(request, response, version, code, chosen, None)

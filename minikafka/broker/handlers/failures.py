@@ -21,7 +21,7 @@ from wire.registry import api
 def failure_response(request: Any, version: int, error: ApiError) -> Any:
     """The response to `request` with `error` at its top, or at everything it names when the API has no top-level error."""
     code, message = error.code, error.message
-    builder = _BUILDERS.get(type(request))
+    builder = BUILDERS.get(type(request))
     if builder is not None:
         return builder(request, version, code, message)
     known = api(request.API_KEY)
@@ -135,7 +135,7 @@ def _describe_partitions(
     )
 
 
-_BUILDERS: dict[type, Any] = {
+BUILDERS: dict[type, Any] = {
     CreateTopicsRequest: _create_topics,
     DeleteTopicsRequest: _delete_topics,
     CreatePartitionsRequest: _create_partitions,
