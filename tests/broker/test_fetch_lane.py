@@ -152,3 +152,16 @@ async def test_a_fetch_that_was_parked(tmp_path: Path, version: int, is_gone: bo
         (parked,) = side.connection.frames.values()
         assert b"new" in parked
         assert parked == Side(node.broker.dispatcher, short=False).ask(fetch(version, topic_id, wanted))
+
+
+@pytest.mark.parametrize("version", [12, 18])
+async def test_a_parked_fetch_of_a_replica_that_leaves_this_broker_is_answered(tmp_path: Path, version: int) -> None:
+    """A reassignment took the replica away: its reader learns it at once, not when it has waited in vain."""
+    async with live_node(tmp_path) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        replicas = node.broker.replicas
+        side = Side(node.broker.dispatcher, short=False)
+        assert side.ask(fetch(version, topic_id, one(0, 0), max_wait_ms=60_000)) is None
+        replicas._remove(replicas.partitions[("t", 0)], 1_700_000_000_000, "it was reassigned to other brokers")
+        assert len(side.connection.frames) == 1

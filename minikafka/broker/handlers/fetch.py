@@ -91,7 +91,9 @@ class _Fetch:
         gathered, min_bytes = 0, max(self.request.min_bytes, 1)
         for read in self.reads:
             partition = read.partition
-            if partition is None or partition.log.failure is not None or partition.leader_epoch != read.leader_epoch:
+            if partition is None or not self._handlers.holds(partition):
+                return True
+            if partition.log.failure is not None or partition.leader_epoch != read.leader_epoch:
                 return True
             if partition.leader is None and (self.wants.is_follower or not self.wants.may_read_follower):
                 return True
