@@ -59,7 +59,7 @@ def start_session(master: str | None = None, application: str = "minikafka") -> 
         with _quiet_stderr():
             session = builder.getOrCreate()
     except Exception as error:
-        raise SparkUnavailable(f"Spark does not start: {str(error).strip().splitlines()[0]}") from error
+        raise SparkUnavailable(f"Spark does not start: {what_spark_says(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,6 +129,42 @@ def test_a_killed_driver_is_followed_by_another(table: str) -> None:
         assert_each_once(server)
     report = json.loads(result.output)
     assert (result.exit_code, report["rows"], report["reconciled"], report["job"]) == (0, ROWS, True, "night")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(shutil.which("java") is None, reason="needs Java")
+def test_a_killed_executor_of_a_cluster_costs_nothing(table: str) -> None:
+    """Two executors, each a JVM of its own with its Python workers; one of them dies by SIGKILL when it has written some."""
+    killed: list[int] = []
+
+    def executors() -> list[int]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if entry.name.isdigit() and "CoarseGrainedExecutorBackend" in (entry / "cmdline").read_text() and marker in (
+                    entry / "environ"
+                ).read_text():  # fmt: skip
+                    found.append(int(entry.name))
+        return found
+
+    def fault(partition: int, number: int) -> Any:
+        if number == 8 and not killed:
+            killed.extend(executors()[:1])
+            os.kill(killed[0], signal.SIGKILL)
+        return None
+
+    marker = f"MINIKAFKA_TEST={os.getpid()}"
+    with TopicServer("t", 4, fault) as server:
+        command = ["load", table, "--topic", "t", "--key", "k", "--bootstrap-server", server.bootstrap, "--batch-size", "8000"]
+        command += ["--master", "local-cluster[2,1,1024]", "--split-bytes", str(1 << 16), "-o", "json"]
+        start = [sys.executable, "-c", "from minikafka.cli.main import main; main()", *command]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "MINIKAFKA_TEST": str(os.getpid())}
+        done = subprocess.run(start, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert_each_once(server)
+    report = json.loads(done.stdout)
+    assert killed and (report["engine"], report["rows"], report["reconciled"]) == ("spark", ROWS, True)
 
 
 def test_another_table_under_the_same_id_is_refused(table: str, tmp_path: Path) -> None:
