@@ -83,6 +83,8 @@ def consume_kafka_python(bootstrap: str, topic: str, group: str) -> list[Got]:
     consumer = kafka.KafkaConsumer(
         topic, bootstrap_servers=bootstrap.split(","), group_id=group, auto_offset_reset="earliest", enable_auto_commit=False
     )
+    # It may take what it knew before a metadata update for what it knew after it, and assign itself nothing for good.
+    assert consumer.partitions_for_topic(topic)
     found: list[Got] = []
     deadline = time.monotonic() + DEADLINE_S
     while len(found) < len(records()) and time.monotonic() < deadline:
