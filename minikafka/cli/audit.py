@@ -126,9 +126,12 @@ def audit(
     except OSError as error:
         _fail(f"{error.filename or 'a log directory'}: {error.strerror}", EXIT_INCOMPLETE)
     except Exception as error:
-        if type(error).__name__ != "Py4JJavaError":
+        from minikafka.spark.engine_spark import what_a_task_says
+
+        said = what_a_task_says(error)
+        if said is None:
             raise
-        _fail(f"a Spark task failed: {_last_line(error)}", EXIT_INCOMPLETE)
+        _fail(said, EXIT_INCOMPLETE)
     finally:
         driver.close()
     report = reporting.build(result, sys.argv[1:])
@@ -212,12 +215,6 @@ def _security() -> Any:
 def _fail(text: str, status: int = EXIT_USAGE) -> Any:
     click.echo(f"minikafka audit: {text}", err=True)
     sys.exit(status)
-
-
-def _last_line(error: Exception) -> str:
-    """The Python exception's own line out of a Java stack trace."""
-    lines = [line.strip() for line in str(error).splitlines() if "Error: " in line or "Exception: " in line]
-    return lines[-1] if lines else str(error).splitlines()[0]
 
 
 def _engine(name: str, master: str | None, processes: int) -> Any:

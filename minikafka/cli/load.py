@@ -148,6 +148,13 @@ def _run(table: str, options: LoadOptions, start_engine: Callable[[], Any], list
     except OSError as error:
         status = 2
         return _fail(f"{error.filename or table}: {error.strerror or error}", 2)  # type: ignore[no-any-return]
+    except Exception as error:
+        from minikafka.spark.engine_spark import what_a_task_says
+
+        said = what_a_task_says(error)
+        if said is None:
+            raise
+        return _fail(said, EXIT_REFUSED)  # type: ignore[no-any-return]
     finally:
         for listener in listeners:
             listener.end(report, status)

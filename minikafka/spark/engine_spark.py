@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -23,6 +24,17 @@ def what_spark_says(error: Exception) -> str:
     chosen = lines[1].removeprefix(": ") if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0]
     name, found, message = chosen.partition(": ")
     return message if found and "." in name and " " not in name else chosen
+
+
+def what_a_task_says(error: Exception) -> str | None:
+    """One line out of the failure of a task: the Python exception's own, from the end of two stack traces. None if it is not Spark's."""
+    if type(error).__name__ != "Py4JJavaError" and not type(error).__module__.startswith("pyspark."):
+        return None
+    found = re.search(r"No module named '([^']+)'", str(error))
+    if found is not None:
+        return f"a worker has no module {found[1]} (pip install 'minikafka[spark]' where the executors run)"
+    lines = [line.strip() for line in str(error).splitlines() if "Error: " in line or "Exception: " in line]
+    return f"a Spark task failed: {lines[-1] if lines else what_spark_says(error)}"
 
 
 class SparkUnavailable(Exception):

@@ -18,11 +18,12 @@ from click.testing import CliRunner  # noqa: E402
 from helpers.topic_server import TopicServer  # noqa: E402
 from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
 from pyarrow import csv, parquet  # noqa: E402
+from pyspark.errors import PythonException  # noqa: E402
 
 from minikafka.cli.load import load  # noqa: E402
 from minikafka.spark import encode, load_progress, produce_client, tables  # noqa: E402
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
-from minikafka.spark.engine_spark import what_spark_says  # noqa: E402
+from minikafka.spark.engine_spark import what_a_task_says, what_spark_says  # noqa: E402
 from minikafka.spark.load import COMPRESSIONS, LoadOptions, run_load  # noqa: E402
 from wire.batch import RecordBatch  # noqa: E402
 from wire.compression import CompressionType, compress  # noqa: E402
@@ -292,3 +293,8 @@ def test_what_spark_says_is_one_line_that_explains() -> None:
     assert what_spark_says(Exception(java)) == "[DATA_SOURCE_NOT_FOUND] No delta."
     assert what_spark_says(Exception("[PATH_NOT_FOUND] Path: file:/x\nmore")) == "[PATH_NOT_FOUND] Path: file:/x"
     assert what_spark_says(ValueError()) == "ValueError"
+    assert what_a_task_says(ValueError()) is None
+    worker = "An error occurred while calling o91.x.\n: org.apache.spark.SparkException: Job aborted\nTraceback\n  File x\n{}\n\n"
+    missing = PythonException(worker.format("ModuleNotFoundError: No module named 'pyarrow'"))
+    assert what_a_task_says(missing) == "a worker has no module pyarrow (pip install 'minikafka[spark]' where the executors run)"
+    assert what_a_task_says(PythonException(worker.format("KeyError: 'k'"))) == "a Spark task failed: KeyError: 'k'"
