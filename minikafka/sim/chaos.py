@@ -165,7 +165,7 @@ class Chaos:
                 return False
         for topic in image.topics_by_name.values():
             for index, registration in topic.partitions.items():
-                if node.node_id not in (*registration.isr, *registration.elr):
+                if node.node_id not in (*registration.isr, *registration.elr, *registration.last_known_elr):
                     continue
                 if not world.is_healed and world.invariants.min_isr(topic.name, registration) < 2:
                     return False
