@@ -82,6 +82,8 @@ class History:
             self.acknowledged += 1
             self.longest_silence_s = max(self.longest_silence_s, send.ended_s - max(self.last_ack_s, send.started_s))
             self.last_ack_s = send.ended_s
+            if offset < 0:
+                return  # librdkafka tells no place of what it takes for written because what followed it was
             if partition != send.partition:
                 self._broken(f"{send.value} was sent to partition {send.partition} and acknowledged in {partition}")
             if offset <= send.known_before:
@@ -133,7 +135,7 @@ def anomalies(history: History) -> dict[str, list[str]]:
             values[(partition, offset)].add(value)
             read.add(value)
     for send in history.sends:
-        if send.outcome is Outcome.OK:
+        if send.outcome is Outcome.OK and send.offset >= 0:
             values[(send.partition, send.offset)].add(send.value)
     for place, several in values.items():
         if len(several) > 1:
@@ -163,7 +165,7 @@ def anomalies(history: History) -> dict[str, list[str]]:
 def _sends(history: History, found: defaultdict[str, list[str]]) -> None:
     last: dict[tuple[str, int], Send] = {}
     for send in history.sends:
-        if send.outcome is not Outcome.OK:
+        if send.outcome is not Outcome.OK or send.offset < 0:
             continue
         key = (send.process, send.partition)
         before = last.get(key)

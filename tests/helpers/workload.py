@@ -91,7 +91,7 @@ class ConfluentWriter(Writer):
             nonlocal waiting
             waiting -= 1
             if error is None:
-                self.history.settled(send, Outcome.OK, message.partition(), message.offset())
+                self.history.settled(send, Outcome.OK, message.partition(), -1 if message.offset() is None else message.offset())
             else:
                 self.history.settled(send, Outcome.FAIL if error.code() in CERTAIN_CODES else Outcome.INFO)
 
