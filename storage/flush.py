@@ -9,6 +9,7 @@ from storage.slice import FileSlice
 
 if TYPE_CHECKING:
     from storage.log_state import LogState
+    from storage.segment import Segment
 
 
 class FlushTask:
@@ -23,12 +24,14 @@ class FlushTask:
         self._directory = log.directory
         self._active_base_offset = log.active_segment_base_offset
         self._slices: list[FileSlice] = []
+        self._sizes: list[tuple[Segment, int]] = []
         self._paths: list[str] = []
         has_records = end_offset > log.recovery_point or bool(log.unsynced_snapshots)
         for segment in reversed(log.segments if has_records else ()):
             if segment.base_offset < end_offset or segment is log.segments[-1]:
                 # Pinned, so that neither truncation nor retention closes the descriptor while another thread syncs.
                 self._slices.append(segment.slice(0, 0))
+                self._sizes.append((segment, segment.size))
                 segment.write_pending()
                 self._paths.extend((segment.offset_index.path, segment.time_index.path, segment.txn_index.path))
             if segment.base_offset <= log.recovery_point:
@@ -62,4 +65,6 @@ class FlushTask:
             log.has_unsynced_names = False
         # Offsets that were truncated meanwhile may have been given to other, unsynced batches.
         if log.truncations == self._truncations:
+            for segment, size in self._sizes:
+                segment.synced_size = size
             log.recovery_point = max(log.recovery_point, self.end_offset)

@@ -18,6 +18,8 @@ from storage.types import EpochEnd, OffsetPosition
 from wire.errors import ApiError, ErrorCode
 
 _ZERO_UUID = bytes(16)
+#: A roll syncs at most about so much, and what came within the last second.
+SYNC_AHEAD_BYTES = 8 << 20
 
 
 class LogState:
@@ -40,6 +42,8 @@ class LogState:
         self.partition = partition
         self.name = f"{topic}-{partition}"
         self.topic_id = _ZERO_UUID
+        #: Compaction leaves lawful holes between segments.
+        self.may_have_holes = topic.startswith("__") and topic != "__cluster_metadata"
         self.epochs = EpochCache(filesystem, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
         self.producer_state = ProducerStateManager(filesystem, directory, self.name, config.producer_id_expiration_ms)
         self.segments: list[Segment] = []
@@ -68,6 +72,7 @@ class LogState:
     def update_config(self, config: LogConfig) -> None:
         """Take a changed topic configuration; index sizes apply from the next segment on."""
         self.config = config
+        self.may_have_holes = self.may_have_holes or config.is_compacted
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
         self._choose_jitter()
         self._batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
@@ -158,6 +163,9 @@ class LogState:
             self._drop([active], wall_ms)
         else:
             active.become_inactive()
+            if self.may_have_holes and self.recovery_point < self.log_end_offset:
+                # No start could tell a hole that a power cut tore here from those that compaction leaves.
+                active.file.fsync()
         if self.has_unsynced_names:
             # A power cut must not keep the name of a segment and lose that of the one before.
             self.filesystem.fsync_dir(self.directory)
@@ -174,6 +182,11 @@ class LogState:
             snapshot.close()
         self.is_flush_wanted = True
         return segment
+
+    @property
+    def should_sync_ahead(self) -> bool:
+        """Whether a roll would have so much to sync that it had better be done before, elsewhere."""
+        return self.may_have_holes and self._active.size - self._active.synced_size > SYNC_AHEAD_BYTES
 
     def _drop(self, segments: list[Segment], wall_ms: int) -> None:
         """Rename the files of `segments` and forget them."""

@@ -80,8 +80,8 @@ def _load(
     if not log.epochs.epochs and any(segment.size for segment in segments):
         _rebuild_epochs(log, segments)
     epochs_before = log.epochs.entries
-    may_have_holes = may_have_holes or log.config.is_compacted or _is_compacted_by_name(log.topic)
-    segments = _recover(log, segments, unflushed_from, may_have_holes, wall_ms)
+    log.may_have_holes = log.may_have_holes or may_have_holes
+    segments = _recover(log, segments, unflushed_from, wall_ms)
     log_end = segments[-1].next_offset() if segments else log.log_start_offset
     if segments and log_end < log.log_start_offset:
         # The checkpointed start lies beyond what the crash left (KAFKA-10101).
@@ -151,18 +151,13 @@ def _end_offset_of(filesystem: FileSystem, path: str, base_offset: int) -> int:
     return end
 
 
-def _is_compacted_by_name(topic: str) -> bool:
-    """Internal topics are, also while their configuration is not known yet; the metadata log never is."""
-    return topic.startswith("__") and topic != "__cluster_metadata"
-
-
 def _is_unflushed(unflushed_from: int | None, after: int | None) -> bool:
     """Whether a segment may hold what was not flushed; `after` is where the next one begins."""
     return unflushed_from is not None and (after is None or after > unflushed_from)
 
 
 def _recover(
-    log: Log, segments: list[Segment], unflushed_from: int | None, may_have_holes: bool, wall_ms: int
+    log: Log, segments: list[Segment], unflushed_from: int | None, wall_ms: int
 ) -> list[Segment]:
     """The segments that are left. In what was not flushed everything after the first bad batch goes, and everything
     after a hole between two segments, as a power cut leaves it (compaction alone makes lawful ones). A flushed segment
@@ -182,7 +177,7 @@ def _recover(
         log.producer_state.save_snapshot()
         if index + 1 < len(segments):
             segment.become_inactive()
-        has_hole = after is not None and not may_have_holes and segment.next_offset() < after
+        has_hole = after is not None and not log.may_have_holes and segment.next_offset() < after
         # A segment that an earlier recovery removed may be back after another power cut.
         is_overlapped = after is not None and segment.next_offset() > after
         if is_unflushed and (cut or has_hole or is_overlapped):

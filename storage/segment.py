@@ -57,6 +57,7 @@ class Segment:
         "max_timestamp_offset",
         "offset_index",
         "size",
+        "synced_size",
         "time_index",
         "txn_index",
     )
@@ -73,6 +74,8 @@ class Segment:
         self._index_interval_bytes = config.index_interval_bytes
         self._shared: SharedFile | None = None
         self.size = 0
+        #: What the last flush synced of it.
+        self.synced_size = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
         self.bytes_since_index_entry = 0

@@ -113,6 +113,7 @@ class BrokerParts:
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
         self.peers = RaftPeers(environment, f"broker-{config.node_id}-transactions", config.request_timeout_ms, node.security.inter_broker)
+        metadata.subscribe(lambda delta, _: self.peers.renew_brokers(config.inter_broker_listener, delta))
         markers = MarkerWriter(self.replicas, self.groups, environment, config.request_timeout_ms)
         self.transactions = TransactionHost(
             config,

@@ -59,6 +59,9 @@ class Peers:
     def connect(self, host: str, port: int) -> None:
         self.connected.append(port)
 
+    def renew_brokers(self, listener: str, delta: Any) -> None:
+        assert listener == "INTERNAL" and delta is not None
+
     def close(self) -> None:
         self.sent.clear()
 
@@ -147,7 +150,7 @@ class World:
             partition.leader = partition.appending = None
             partition.is_held = False
             self.replicas.on_leadership_lost(partition)
-        self.publish(None, self.image)
+        self.publish(SimpleNamespace(changed_brokers={}), self.image)
 
     def produce(self, *names: bytes, source: str = "client") -> bool:
         """Produces that this broker refused to append; whether the last one was taken."""
@@ -205,9 +208,20 @@ async def test_errors_of_the_new_leader_are_the_clients() -> None:
     world = World()
     world.move(2, 5)
     world.produce(b"a", b"b")
-    world.peers.answer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    world.peers.answer(ErrorCode.MESSAGE_TOO_LARGE)
     world.peers.answer()
-    assert [(name, code) for name, code, _ in world.told] == [(b"a", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (b"b", ErrorCode.NONE)]
+    assert [(name, code) for name, code, _ in world.told] == [(b"a", ErrorCode.MESSAGE_TOO_LARGE), (b"b", ErrorCode.NONE)]
+
+
+async def test_a_batch_whose_predecessor_the_new_leader_does_not_have_is_sent_back() -> None:
+    """librdkafka would write all that it has under way in a new producer epoch, twice; asked to try again it goes back into order."""
+    world = World()
+    world.move(2, 5)
+    world.produce(b"a", b"b")
+    world.peers.answer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    refused = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.told == [(b"a", refused, True), (b"b", refused, True)] and not world.peers.sent
+    assert not world.produce(b"c")
 
 
 async def test_a_broker_that_may_not_write_tells_clients_that_may_who_leads() -> None:

@@ -51,6 +51,8 @@ class Figures:
     slowest_progress_s: float = 0.0
     slowest_recovery_s: float = 0.0
     realtime_lag_s: float = 0.0
+    #: New producer epochs that librdkafka took: what was under way then, it wrote again.
+    producer_epochs: int = 0
     audit: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -70,6 +72,7 @@ class Run:
         self.cluster = ProcessCluster(nodes, controllers=nodes, faulty_network=True, directory=directory / "cluster", properties=PROPERTIES)
         disks = self._disks() if self.with_disks else {}
         self._world = World(self.cluster, TOPIC, disks, self._draw)
+        self._told = 0
 
     def _disks(self) -> dict[int, disk.FaultyDisk]:
         library = disk.build(self._directory)
@@ -144,8 +147,16 @@ class Run:
         except (ClusterError, AssertionError) as error:
             self.figures.problems.append(f"{fault.kind} ({fault.told}): {error}")
             return
+        self._tell_notes()
         self.figures.problems += self.history.violations[:10]
         time.sleep(self._draw.uniform(*CALM_S))
+
+    def _tell_notes(self) -> None:
+        """What the clients said since the last time."""
+        notes, self._told = self.history.notes[self._told :], len(self.history.notes)
+        for moment, line in notes:
+            self._say(f"   {time.monotonic() - moment:.1f} s ago: {line}")
+        self.figures.producer_epochs += sum("Starting PID epoch bump" in line or "bump" in line for _, line in notes)
 
     def _acknowledged(self, count: int, when: str, timeout_s: float) -> None:
         goal = self.history.acknowledged + count

@@ -54,6 +54,8 @@ class History:
     sends: list[Send] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
+    #: (time.monotonic(), what a client had to say).
+    notes: list[tuple[float, str]] = field(default_factory=list)
     acknowledged: int = 0
     last_ack_s: float = field(default_factory=time.monotonic)
     longest_silence_s: float = 0.0
@@ -71,6 +73,10 @@ class History:
             self.sends.append(send)
             self._written.add(value)
             return send
+
+    def note(self, line: str) -> None:
+        """A client has something to say."""
+        self.notes.append((time.monotonic(), line))
 
     def settled(self, send: Send, outcome: Outcome, partition: int = -1, offset: int = -1) -> None:
         """The producer has told the end of it."""

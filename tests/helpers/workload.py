@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -79,8 +80,31 @@ class Writer(Client):
         return send
 
 
+class _Epochs(logging.Filter):
+    """Takes from librdkafka's debug lines those that say why it gives up a producer epoch, and lets nothing through."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__()
+        self._history = history
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep the line if it is one of them."""
+        line = record.getMessage()
+        if any(word in line for word in ("ERRSEQ", "ERRPID", "UNKPID", "bump", "fatal error")):
+            self._history.note(line)
+        return False
+
+
 class ConfluentWriter(Writer):
-    """librdkafka. A fatal error of its idempotent state is answered as its manual says: with a new producer."""
+    """librdkafka. A fatal error of its idempotent state is answered as its manual says: with a new producer.
+
+    The history notes why it takes new producer epochs: what was under way then it writes again.
+    """
+
+    def __init__(self, name: str, bootstrap: str, topic: str, history: History, partitions: int, rate_hz: float = 500) -> None:
+        super().__init__(name, bootstrap, topic, history, partitions, rate_hz)
+        self._epochs = logging.Logger(name, logging.DEBUG)
+        self._epochs.addFilter(_Epochs(history))
 
     def work(self) -> None:
         """Write until stopped."""
@@ -125,7 +149,7 @@ class ConfluentWriter(Writer):
             {
                 "bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": MESSAGE_TIMEOUT_MS,
                 "batch.num.messages": 50, "reconnect.backoff.max.ms": 500, "socket.timeout.ms": 5000, "retry.backoff.max.ms": 200,
-                "log_level": 0, "topic.metadata.refresh.interval.ms": 5000,
+                "topic.metadata.refresh.interval.ms": 5000, "debug": "eos", "logger": self._epochs,
             }
         )  # fmt: skip
 

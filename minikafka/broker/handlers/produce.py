@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.handlers.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, fail
 from minikafka.broker.handlers.produce_handover import HeldPart, HeldRequest, ServedHere
 from minikafka.broker.handlers.produce_lane import ProduceLane
-from minikafka.broker.handlers.produce_order import check_order, note_refused
+from minikafka.broker.handlers.produce_order import check_order, gap_at_new_leader, is_behind_lost, note_refused
 from minikafka.broker.hosts.handover import is_handed_on
 from minikafka.core.partition.leader import PartitionLeader
 from wire.batch import CODEC_MASK
@@ -153,7 +153,7 @@ class ProduceHandlers:
                     if context.api_version < ZSTD_VERSION_MIN or partition.is_internal:
                         self._check(context, partition, records)
                     view = _EMPTY if records is None else records
-                    if refusals:
+                    if refusals and partition.appending is not None:
                         check_order(refusals, topic, data, partition, now_ms)
                     if verdicts is None:
                         info = partition.append(view, acks, wall_ms, now_ms)  # type: ignore[arg-type]
@@ -163,13 +163,19 @@ class ProduceHandlers:
                             raise verdict
                         info = partition.append(view, acks, wall_ms, now_ms, verification=verdict)  # type: ignore[arg-type]
                 except ApiError as error:
-                    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and acks in ACKS:
+                    if (
+                        error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+                        and acks in ACKS
+                        and not is_behind_lost(refusals, topic, data, now_ms)
+                    ):
                         now_held = self._hold(held, context, request, response, topic, data, answer)
                         if now_held is not None:
                             note_refused(refusals, topic, data, error.code, now_ms)
                             held = now_held
                             continue
                     failed = True
+                    if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition is not None:
+                        error = gap_at_new_leader(refusals, topic, data, partition, now_ms) or error
                     if error.code is ErrorCode.INVALID_TXN_STATE and request.transactional_id is None:
                         error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
                     self._count_failure(partition, error.code, data.records)

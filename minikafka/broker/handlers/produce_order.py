@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from minikafka.core.partition.refusals import FOR_NOW, Refusals
+from minikafka.core.partition.refusals import FOR_NOW, Refusals, is_behind
 from storage.producer_state import add_to_sequence
 from wire.errors import ApiError, ErrorCode
 from wire.messages.produce import ProduceRequest
@@ -43,6 +43,34 @@ def check_order(refusals: Refusals, topic: _Topic, data: _Data, partition: Parti
     code = refusals.code_for((topic.name or topic.topic_id, data.index, producer_id), epoch, sequence, expected, now_ms)
     if code is not None:
         raise ApiError(code)
+
+
+def is_behind_lost(refusals: Refusals, topic: _Topic, data: _Data, now_ms: int) -> bool:
+    """Whether the next leader must not see the records before what this broker wrote and refused (Partition.note_lost)."""
+    found = _producer(data) if refusals else None
+    if found is None:
+        return False
+    producer_id, epoch, sequence = found
+    return refusals.is_behind_lost((topic.name or topic.topic_id, data.index, producer_id), epoch, sequence, now_ms)
+
+
+def gap_at_new_leader(refusals: Refusals, topic: _Topic, data: _Data, partition: Partition, now_ms: int) -> ApiError | None:
+    """What a batch out of sequence is answered instead when what comes before it may still be with the former leader: once a producer and
+    leader epoch, and for as long as refusals are remembered. None when it is for the producer to know."""
+    found, leader = _producer(data), partition.leader
+    if found is None or leader is None:
+        return None
+    producer_id, epoch, sequence = found
+    known = partition.log.producer_state.entries.get(producer_id)
+    if known is None or not known.batches or known.last_offset >= leader.epoch_start_offset:
+        return None
+    expected = add_to_sequence(known.last_sequence, 1) if known.epoch == epoch else 0
+    if not is_behind(sequence, expected) or producer_id in leader.gaps_told:
+        return None
+    leader.gaps_told.add(producer_id)
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+    refusals.note((topic.name or topic.topic_id, data.index, producer_id), epoch, expected, code, now_ms)
+    return ApiError(code, f"Sequence {expected} of producer {producer_id} was not seen by this new leader: send again from there")
 
 
 def _producer(data: _Data) -> tuple[int, int, int] | None:

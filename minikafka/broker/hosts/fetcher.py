@@ -188,7 +188,10 @@ class Fetcher:
             state.sent = None
 
     def leader_changed(self) -> None:
-        """The leader registered anew: connect again if its address changed, and do not wait for back-offs."""
+        """The leader registered anew: connect again if its address changed, and wait neither for back-offs nor for its former life."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
         broker = self._manager.metadata.image.brokers.get(self.leader_id)
         endpoint = None if broker is None else broker.listeners.get(self._manager.config.inter_broker_listener)
         if self._channel is not None and endpoint is not None and self._endpoint != (endpoint[0], endpoint[1]):

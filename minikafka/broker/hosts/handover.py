@@ -7,9 +7,11 @@ version of the API; what is checked there (sequence numbers, transactions) is ch
 
 Order. Requests about one partition wait in one line and leave it in the order in which they came. Until the new leader has accepted the
 first one of its epoch there is one under way at a time, because it may not know yet that it leads; from then on they follow each other on
-one connection. A client that has learned of the new leader may ask it while requests of its own are under way here: an idempotent one is
-protected by its sequence numbers (and librdkafka waits for what is under way before it asks another leader), one without is promised no
-order with several requests in flight. The hint is given when nothing else of the same connection is in the line, or after HINT_MS_MAX.
+one connection. An idempotent producer's batch stays here, refused, when one before it was written here and perhaps nowhere else
+(minikafka/core/partition/refusals.py). A client that has learned of the new leader may ask it while requests of its own are under way here:
+an idempotent one is protected by its sequence numbers (and librdkafka waits for what is under way before it asks another leader), one
+without is promised no order with several requests in flight. The hint is given when nothing else of the same connection is in the line, or
+after HINT_MS_MAX.
 
 Never twice. A request is taken on only when nothing of it was appended here. What was under way when the connection to the new leader broke
 is answered REQUEST_TIMED_OUT, which says what is known. A request that was handed on is never handed on again (`is_handed_on`).
@@ -299,7 +301,8 @@ class Handover:
             next_ms = min(until_ms for _, until_ms in self._left.values()) - now_ms
             self._sweep = self._environment.loop.call_later(next_ms / 1000, self._forget)
 
-    def _on_metadata(self, _delta: MetadataDelta, _image: MetadataImage) -> None:
+    def _on_metadata(self, delta: MetadataDelta, _image: MetadataImage) -> None:
+        self._peers.renew_brokers(self._listener, delta)
         for key in list(self._lines):
             self._pump(key)
 
@@ -364,6 +367,11 @@ class Handover:
                 answer = response.responses[0].partition_responses[0]
                 if answer.error_code in _NOT_ALLOWED:
                     logger.warning("%s:%d does not let this broker hand produces on: give its principal Write, or super.users", host, port)
+                    self._refuse_all(key, line, held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    self._pump(key)
+                    return
+                if answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+                    # What the producer sent before is not there: perhaps it was refused here. It will ask the new leader in order.
                     self._refuse_all(key, line, held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
                     self._pump(key)
                     return

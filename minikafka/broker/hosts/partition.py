@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from minikafka.core.partition.leader import PartitionLeader
 from storage.errors import StorageError
+from storage.producer_state import add_to_sequence
 from wire.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
     from minikafka.broker.hosts.replicas import ReplicaManager
     from minikafka.core.metadata.image import PartitionRegistration
+    from minikafka.core.partition.refusals import Refusals
     from storage.log import Log
     from storage.producer_state import Verification
     from storage.types import AppendInfo
@@ -157,6 +159,20 @@ class Partition:
         """Neither lead nor follow: the replica goes, or the broker stops."""
         self.leader = self.appending = None
         self.leader_id = -1
+
+    def note_lost(self, refusals: Refusals, now_ms: int) -> None:
+        """The leadership is gone: what is not replicated is answered NOT_LEADER_OR_FOLLOWER, whether the next leader has it or not."""
+        log = self.log
+        if log.log_end_offset <= log.high_watermark:
+            return
+        for producer_id, entry in log.producer_state.entries.items():
+            lost = next((batch for batch in entry.batches if batch[1] >= log.high_watermark), None)
+            if lost is not None:
+                last_sequence, _, offset_delta, _ = lost
+                sequence = add_to_sequence(last_sequence, -offset_delta)
+                for name in (self.topic, self.topic_id):
+                    key = (name, self.index, producer_id)
+                    refusals.note(key, entry.epoch, sequence, ErrorCode.NOT_LEADER_OR_FOLLOWER, now_ms, is_lost=True)
 
     def hold(self) -> None:
         """Lead on, but take no records of clients: everything else of a leader goes on."""

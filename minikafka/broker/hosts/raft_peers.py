@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.environment import Environment
 from minikafka.net.channel import Channel, ChannelSecurity, ConnectionLost
+
+if TYPE_CHECKING:
+    from minikafka.core.metadata.delta import MetadataDelta
 
 OnAnswer = Callable[[Any, "Exception | None"], None]
 
@@ -56,6 +59,28 @@ class RaftPeers:
         peer = self._peer(host, port)
         if peer.opening is None and (peer.channel is None or peer.channel.closed):
             peer.opening = self._environment.loop.create_task(self._open(peer, host, port))
+
+    def renew(self, host: str, port: int) -> None:
+        """Another process answers there now. Connections to the one before are dropped, also one that is being opened: its machine may have
+        lost power, and nobody would say so before a timeout. What was asked is told ConnectionLost; what waited is asked again."""
+        peer = self._peers.get((host, port))
+        if peer is None:
+            return
+        if peer.channel is not None:
+            peer.channel.close("the broker has registered anew")
+        if peer.opening is not None:
+            peer.opening.cancel()
+            peer.opening = self._environment.loop.create_task(self._open(peer, host, port))
+
+    def renew_brokers(self, listener: str, delta: MetadataDelta) -> None:
+        """`renew` for all brokers that the metadata show to be other incarnations than before. `listener`: whose addresses are used."""
+        for broker_id, registration in delta.changed_brokers.items():
+            before = delta.base.brokers.get(broker_id)
+            if registration is None or before is None or before.epoch == registration.epoch:
+                continue
+            endpoint = registration.listeners.get(listener)
+            if endpoint is not None:
+                self.renew(endpoint[0], endpoint[1])
 
     def _peer(self, host: str, port: int) -> _Peer:
         peer = self._peers.get((host, port))

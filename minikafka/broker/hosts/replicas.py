@@ -324,6 +324,7 @@ class ReplicaManager:
 
     def _tell(self, partition: Partition, is_leader: bool) -> None:
         if not is_leader:
+            partition.note_lost(self.refusals, self._clock.now_ms())
             self.on_leadership_lost(partition)
         for callback in self._leadership.get(partition.topic, ()):
             callback(partition.index, partition.leader_epoch, is_leader)
@@ -557,7 +558,8 @@ class ReplicaManager:
         for directory in self._online():
             self._unlink(directory, wall_ms)
         if self._flushing is None or self._flushing.done():
-            wanted = [log for directory in self._online() for log in directory.logs.values() if log.is_flush_wanted]
+            logs = (log for directory in self._online() for log in directory.logs.values())
+            wanted = [log for log in logs if log.is_flush_wanted or log.should_sync_ahead]
             if wanted:
                 self._flushing = asyncio.ensure_future(self._run_flushes(wanted))
 
@@ -581,7 +583,7 @@ class ReplicaManager:
             if log.failure is not None or self._stopping:
                 continue
             try:
-                task = log.prepare_flush(log.active_segment_base_offset)
+                task = log.prepare_flush(None if log.should_sync_ahead else log.active_segment_base_offset)
                 if task is not None:
                     with self.flushes.measured():
                         await self._environment.run_blocking(task.run)

@@ -67,6 +67,7 @@ class PartitionLeader:
         "broker_id",
         "epoch_start_offset",
         "followers",
+        "gaps_told",
         "high_watermark",
         "isr",
         "leader_epoch",
@@ -96,6 +97,8 @@ class PartitionLeader:
         self.isr = IsrState(isr, partition_epoch)
         self.log_end_offset = log_end_offset
         self.epoch_start_offset = log_end_offset
+        #: Producers whose first gap in this epoch was told (minikafka/core/partition/refusals.py).
+        self.gaps_told: set[int] = set()
         self.high_watermark = high_watermark
         self.min_isr = min_isr
         self._lag_ms_max = lag_ms_max

@@ -5,6 +5,13 @@ and the reason passes before the second is looked at, the second is out of seque
 OUT_OF_ORDER_SEQUENCE_NUMBER then; librdkafka takes a new producer epoch for it and writes all it has under way again, on every partition,
 and what had been written before and not been acknowledged is there twice. With an empty log it is worse: there the second is taken and the
 first never can be.
+
+A leader that is new may get the second first, while the answer to the one before is on its way from the former leader: librdkafka waits
+for that, but may then send what comes next before what it has to send again. The first gap of a producer that has written nothing in the
+epoch of the leader is therefore told like a refusal of what is missing.
+
+A leader that is deposed refuses what it has written and not replicated as well (`is_lost`): perhaps no other replica has it. What comes
+behind that must not go to the next leader before it.
 """
 
 from __future__ import annotations
@@ -30,6 +37,7 @@ class _Refusal(NamedTuple):
     sequence: int
     code: ErrorCode
     until_ms: int
+    is_lost: bool
 
 
 class Refusals:
@@ -45,15 +53,15 @@ class Refusals:
     def __len__(self) -> int:
         return len(self.entries)
 
-    def note(self, key: Hashable, epoch: int, sequence: int, code: ErrorCode, now_ms: int) -> None:
-        """A batch with this first sequence was refused with one of `FOR_NOW`."""
+    def note(self, key: Hashable, epoch: int, sequence: int, code: ErrorCode, now_ms: int, *, is_lost: bool = False) -> None:
+        """A batch with this first sequence was refused with one of `FOR_NOW`. `is_lost`: after it had been written."""
         known = self.entries.get(key)
-        if known is not None and known.until_ms > now_ms and known.epoch == epoch and _is_behind(sequence, known.sequence):
+        if known is not None and known.until_ms > now_ms and known.epoch == epoch and is_behind(sequence, known.sequence):
             return
         self.entries.pop(key, None)
         if len(self.entries) >= REFUSALS_MAX:
             del self.entries[next(iter(self.entries))]
-        self.entries[key] = _Refusal(epoch, sequence, code, now_ms + REMEMBERED_MS)
+        self.entries[key] = _Refusal(epoch, sequence, code, now_ms + REMEMBERED_MS, is_lost)
 
     def code_for(self, key: Hashable, epoch: int, sequence: int, expected: int | None, now_ms: int) -> ErrorCode | None:
         """What a batch is to be answered because the one before it was refused; None when it may be tried.
@@ -63,10 +71,17 @@ class Refusals:
         known = self.entries.get(key)
         if known is None:
             return None
-        if known.until_ms > now_ms and known.epoch == epoch and expected in (None, known.sequence) and _is_behind(sequence, known.sequence):
+        if known.until_ms > now_ms and known.epoch == epoch and expected in (None, known.sequence) and is_behind(sequence, known.sequence):
             return known.code
         del self.entries[key]
         return None
+
+    def is_behind_lost(self, key: Hashable, epoch: int, sequence: int, now_ms: int) -> bool:
+        """Whether a batch before this one was written here and perhaps nowhere else."""
+        known = self.entries.get(key)
+        if known is None or not known.is_lost or known.until_ms <= now_ms or known.epoch != epoch:
+            return False
+        return sequence == known.sequence or is_behind(sequence, known.sequence)
 
     def sweep(self, now_ms: int) -> None:
         """Forget what is too old, from time to time: as long as there is anything every batch is looked at."""
@@ -76,6 +91,6 @@ class Refusals:
                 del self.entries[key]
 
 
-def _is_behind(sequence: int, other: int) -> bool:
-    """Sequences run from 0 to 2^31 - 1 and begin anew."""
+def is_behind(sequence: int, other: int) -> bool:
+    """Whether a sequence comes after another; they run from 0 to 2^31 - 1 and begin anew."""
     return 0 < (sequence - other) % _SEQUENCES < _SEQUENCES // 2

@@ -48,6 +48,17 @@ def test_a_gap_of_another_cause_is_not_covered_up() -> None:
     assert noted(5).code_for(KEY, 3, 6, 5, 1000 + REMEMBERED_MS) is None, "too long ago to have been under way together"
 
 
+def test_what_was_written_and_then_refused_holds_back_what_comes_behind_it() -> None:
+    refusals = Refusals()
+    refusals.note(KEY, 3, 5, REFUSED, 1000, is_lost=True)
+    refusals.note(KEY, 3, 7, REFUSED, 1000)
+    assert [refusals.is_behind_lost(KEY, 3, sequence, 1001) for sequence in (4, 5, 6, 7)] == [False, True, True, True]
+    assert not refusals.is_behind_lost(KEY, 4, 6, 1001), "another epoch"
+    assert not refusals.is_behind_lost(KEY, 3, 6, 1000 + REMEMBERED_MS)
+    assert not refusals.is_behind_lost(("t", 0, 8), 3, 6, 1001)
+    assert not noted(5).is_behind_lost(KEY, 3, 6, 1001), "refused before it was written: it may wait for the next leader, in order"
+
+
 def test_sequences_begin_anew() -> None:
     assert noted(2**31 - 1).code_for(KEY, 3, 0, 2**31 - 1, 1001) is REFUSED
     assert noted(0).code_for(KEY, 3, 2**31 - 1, 0, 1001) is None

@@ -1,0 +1,68 @@
+"""Connections to brokers that begin anew."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from minikafka.broker.hosts.raft_peers import RaftPeers
+from wire.messages.api_versions import ApiVersionsRequest
+
+
+class Network:
+    """Connections are opened when the test says so."""
+
+    def __init__(self) -> None:
+        self.attempts: list[asyncio.Future[Any]] = []
+
+    def connect(self, host: str, port: int, protocol: Any) -> asyncio.Future[Any]:
+        self.attempts.append(asyncio.get_running_loop().create_future())
+        return self.attempts[-1]
+
+
+def registered(epoch: int) -> Any:
+    return SimpleNamespace(epoch=epoch, listeners={"INTERNAL": ("host2", 9092)})
+
+
+def delta(before: Any, now: Any) -> Any:
+    return SimpleNamespace(base=SimpleNamespace(brokers={2: before}), changed_brokers={2: now})
+
+
+async def test_what_waits_for_a_machine_that_lost_power_is_asked_of_its_next_life() -> None:
+    """It waited for the request's timeout, 30 s, though the broker had registered anew (found by the simulator, seed 10513112)."""
+    network = Network()
+    environment: Any = SimpleNamespace(network=network, loop=asyncio.get_running_loop())
+    peers = RaftPeers(environment, "test", 30_000)
+    told: list[Exception | None] = []
+    peers.send("host2", 9092, ApiVersionsRequest(), lambda _, error: told.append(error))
+    await _turns()
+    assert len(network.attempts) == 1
+    peers.renew_brokers("INTERNAL", delta(registered(7), registered(7)))
+    peers.renew_brokers("EXTERNAL", delta(registered(7), registered(9)))
+    peers.renew_brokers("INTERNAL", delta(registered(7), None))
+    await _turns()
+    assert len(network.attempts) == 1, "it is the same life, or nobody's"
+    peers.renew_brokers("INTERNAL", delta(registered(7), registered(9)))
+    await _turns()
+    assert network.attempts[0].cancelled() and len(network.attempts) == 2 and not told
+    network.attempts[1].set_exception(ConnectionRefusedError("nobody"))
+    await _turns()
+    assert len(told) == 1 and isinstance(told[0], ConnectionRefusedError)
+    peers.close()
+
+
+async def test_what_was_asked_of_the_former_life_is_told_so() -> None:
+    environment: Any = SimpleNamespace(network=Network(), loop=asyncio.get_running_loop())
+    peers = RaftPeers(environment, "test", 30_000)
+    reasons: list[str] = []
+    peer = peers._peer("host2", 9092)
+    peer.channel = SimpleNamespace(closed=False, carried=(0, 0), close=lambda reason="closed": reasons.append(reason))  # type: ignore[assignment]
+    peers.renew_brokers("INTERNAL", delta(registered(7), registered(9)))
+    assert reasons == ["the broker has registered anew"], "its requests end with ConnectionLost"
+    peers.close()
+
+
+async def _turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
