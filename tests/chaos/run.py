@@ -17,13 +17,14 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 
 from chaos import disk  # noqa: E402
 from chaos.faults import Fault, World, catalogue  # noqa: E402
-from helpers.history import History, anomalies, realtime_lag_s  # noqa: E402
+from helpers.history import History, anomalies, realtime_lag_s, twice  # noqa: E402
 from helpers.workload import BundledReader, BundledWriter, Client, ConfluentReader, ConfluentWriter, read_everything  # noqa: E402
 
 from minikafka.spark import report as reporting  # noqa: E402
 from minikafka.spark.audit import AuditOptions, run_audit  # noqa: E402
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
 from minikafka.testing.cluster import ClusterError, ProcessCluster  # noqa: E402
+from wire.batch import iterate_batches  # noqa: E402
 
 TOPIC = "chaos"
 PARTITIONS = 6
@@ -204,10 +205,22 @@ class Run:
                 if status != 0:
                     self.figures.problems.append(f"node {node_id} stopped with status {status}")
         directories = [str(node.log_dir) for node in self.cluster.nodes.values()]
+        for value, places in twice(self.history).items():
+            self.figures.problems.append(f"{value} was written by {' and by '.join(writer_of(directories[0], *place) for place in places)}")
         report = reporting.build(run_audit(directories, LocalEngine(1), AuditOptions(level="records")))
         self.figures.audit = report["outcome"]
         if report["outcome"] != "PASS":
             self.figures.problems.append(f"audit {report['outcome']}: {report['findings'][:5]}")
+
+
+def writer_of(log_dir: str, partition: int, offset: int) -> str:
+    """Which producer wrote what stands there: copies of different producer epochs are a client's doing."""
+    for path in sorted(Path(log_dir, f"{TOPIC}-{partition}").glob("*.log")):
+        for batch in iterate_batches(memoryview(path.read_bytes())):
+            if batch.base_offset <= offset < batch.next_offset:
+                sequence = batch.base_sequence + offset - batch.base_offset
+                return f"producer {batch.producer_id}, epoch {batch.producer_epoch}, sequence {sequence}"
+    return "nobody that is known"
 
 
 #: Beside the embedded defaults: brokers of a test bed that elects quickly; a producer id lives as long as the run.

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from helpers.history import History, Outcome, anomalies, realtime_lag_s
+from chaos.run import TOPIC, writer_of
+from helpers.history import History, Outcome, anomalies, realtime_lag_s, twice
+
+from wire.batch import build_batch
 
 
 def sent(history: History, value: str, offset: int, *, process: str = "w", partition: int = 0, outcome: Outcome = Outcome.OK) -> None:
@@ -67,6 +72,20 @@ def test_duplicate() -> None:
     history = good()
     everything(history, ["v0", "v1", "v2", "v3", "v4", "v1"])
     assert set(anomalies(history)) == {"duplicate"}
+    assert twice(history) == {"v1": [(0, 1), (0, 5)]}
+
+
+def test_of_a_duplicate_it_is_said_who_wrote_it(tmp_path: Path) -> None:
+    directory = tmp_path / f"{TOPIC}-3"
+    directory.mkdir()
+    records = [(0, 0, None, b"v", ()), (1, 0, None, b"w", ())]
+    log = b"".join(
+        build_batch(records, base_offset=2 * epoch, producer_id=7, producer_epoch=epoch, base_sequence=10) for epoch in (0, 1)
+    )
+    (directory / "00000000000000000000.log").write_bytes(log)
+    assert [writer_of(str(tmp_path), 3, offset) for offset in (1, 2, 4)] == [
+        "producer 7, epoch 0, sequence 11", "producer 7, epoch 1, sequence 10", "nobody that is known",
+    ]  # fmt: skip
 
 
 def test_inconsistent_offsets() -> None:

@@ -134,25 +134,13 @@ class History:
 def anomalies(history: History) -> dict[str, list[str]]:
     """The anomalies by Jepsen's names; those that a log with idempotent producers never allows. Call it after everything was read."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    values: defaultdict[Place, set[str]] = defaultdict(set)
-    read: set[str] = set()
-    for poll in history.polls:
-        for partition, offset, value in poll.records:
-            values[(partition, offset)].add(value)
-            read.add(value)
-    for send in history.sends:
-        if send.outcome is Outcome.OK and send.offset >= 0:
-            values[(send.partition, send.offset)].add(send.value)
+    values = _values(history)
+    read = {value for poll in history.polls for *_, value in poll.records}
     for place, several in values.items():
         if len(several) > 1:
             found["inconsistent-offsets"].append(f"{place}: {sorted(several)}")
-    places: defaultdict[str, set[Place]] = defaultdict(set)
-    for place, several in values.items():
-        for value in several:
-            places[value].add(place)
-    for value, where in places.items():
-        if len(where) > 1:
-            found["duplicate"].append(f"{value}: {sorted(where)}")
+    places = _places(values)
+    found["duplicate"] += [f"{value}: {sorted(where)}" for value, where in places.items() if len(where) > 1]
     highest_read: dict[int, int] = {}
     for poll in history.polls:
         for partition, offset, _ in poll.records:
@@ -165,7 +153,31 @@ def anomalies(history: History) -> dict[str, list[str]]:
             found["G1a"].append(f"{send.value} has failed and was read at {sorted(places[send.value])}")
     _sends(history, found)
     _polls(history, values, found)
-    return dict(found)
+    return {kind: told for kind, told in found.items() if told}
+
+
+def twice(history: History) -> dict[str, list[Place]]:
+    """Values that stand in several places, and where."""
+    return {value: sorted(where) for value, where in _places(_values(history)).items() if len(where) > 1}
+
+
+def _values(history: History) -> dict[Place, set[str]]:
+    values: defaultdict[Place, set[str]] = defaultdict(set)
+    for poll in history.polls:
+        for partition, offset, value in poll.records:
+            values[(partition, offset)].add(value)
+    for send in history.sends:
+        if send.outcome is Outcome.OK and send.offset >= 0:
+            values[(send.partition, send.offset)].add(send.value)
+    return values
+
+
+def _places(values: dict[Place, set[str]]) -> dict[str, set[Place]]:
+    places: defaultdict[str, set[Place]] = defaultdict(set)
+    for place, several in values.items():
+        for value in several:
+            places[value].add(place)
+    return places
 
 
 def _sends(history: History, found: defaultdict[str, list[str]]) -> None:
