@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from crc32c import crc32c
-
 from storage.producer_state import ProducerStateManager, ProducerUpdate
 from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch
+from wire.crc import crc32c
 
 TIMESTAMP_TYPE_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10

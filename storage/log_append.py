@@ -9,8 +9,6 @@ from __future__ import annotations
 from itertools import takewhile
 from struct import Struct
 
-from crc32c import crc32c
-
 from storage.batch_scan import CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header, prepare_producer
 from storage.errors import StorageError, UnexpectedAppendOffset
 from storage.log_state import LogState
@@ -18,6 +16,7 @@ from storage.producer_state import UNCHECKED, ProducerEntry, ProducerUpdate, Ver
 from storage.types import AppendInfo
 from storage.validation import SMALL_BATCH_RECORDS, check_client_header, fit_to_topic, is_simple_record, one_batch
 from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
+from wire.crc import crc32c
 from wire.errors import ApiError, ErrorCode
 
 # Base offset, batch length, partition leader epoch: the fields in front of the CRC that a leader sets.

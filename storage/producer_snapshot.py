@@ -5,9 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from storage.errors import CorruptFile
+from wire.crc import crc32c
 
 _VERSION = 1
 _HEADER = Struct(">hIi")

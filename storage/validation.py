@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from struct import Struct
 
-from crc32c import crc32c
-
 from storage.batch_scan import CODEC_MASK, CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header
 from storage.config import LogConfig
 from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch, build_batch
 from wire.compression import CompressionType, decompress
+from wire.crc import crc32c
 from wire.errors import ApiError, ErrorCode, WireError
 
 SMALL_BATCH_RECORDS = 4

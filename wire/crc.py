@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from crc32c import crc32c as _crc32c
+from importlib.machinery import PathFinder
+from importlib.util import find_spec, module_from_spec
+from typing import Protocol
 
 
-def crc32c(data: bytes | bytearray | memoryview, value: int = 0) -> int:
+class Checksum(Protocol):
     """The checksum as an unsigned 32-bit number; `value` is the checksum of what came before."""
-    checksum: int = _crc32c(data, value)
-    return checksum
+
+    def __call__(self, data: bytes | bytearray | memoryview, value: int = 0, /) -> int: ...
+
+
+def _castagnoli() -> Checksum:
+    """The function of the package crc32c, from its extension module alone: the package itself looks up its version and makes a command line
+    (importlib.metadata, email, argparse), which is a twelfth of all that a broker imports."""
+    package = find_spec("crc32c")
+    spec = PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations) if package is not None else None
+    if spec is None or spec.loader is None:
+        from crc32c import crc32c
+
+        whole: Checksum = crc32c
+        return whole
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    alone: Checksum = module.crc32c
+    return alone
+
+
+crc32c: Checksum = _castagnoli()

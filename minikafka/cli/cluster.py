@@ -139,6 +139,11 @@ def up(
 ) -> None:
     """Start a cluster on this machine; it ends with this command (Ctrl-C). From another terminal `minikafka cluster kill 2`, `start 2`,
     `cut 3`, `heal` and `status` break it, mend it and look at it."""
+    from minikafka.testing.processes import Zygote
+
+    # It imports while this process does.
+    Zygote.begin()
+
     from minikafka.cli.cluster_control import ControlServer
     from minikafka.testing.embedded import EmbeddedCluster
     from minikafka.testing.errors import ClusterError

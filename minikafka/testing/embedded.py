@@ -31,17 +31,24 @@ from minikafka.testing.layout import ClusterLayout
 from minikafka.testing.logs import ThreadLogs, tail
 from minikafka.testing.processes import ProcessHost
 from minikafka.testing.security import SecuredCluster, Security
-from minikafka.testing.threads import ThreadHost
 from minikafka.testing.wait import wait_until
 
 if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
+    from minikafka.testing.threads import ThreadHost
 
 Mode = Literal["thread", "process"]
 CONTROLLERS_DEFAULT_MAX = 3
 _NUMBERS = itertools.count(1)
 
 __all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "Fault", "Security"]
+
+
+def _thread_host() -> ThreadHost:
+    # Imports a whole broker, which a process that only forks brokers elsewhere has no use for.
+    from minikafka.testing.threads import ThreadHost
+
+    return ThreadHost()
 
 
 class EmbeddedCluster:
@@ -124,8 +131,7 @@ class EmbeddedCluster:
             raise ClusterError("the cluster is started already")
         began = time.monotonic()
         # The process that brokers are forked from imports while this one prepares the directories.
-        host: ThreadHost | ProcessHost = ProcessHost(self.log_level) if self.mode == "process" else ThreadHost()
-        self._host = host
+        host = self._host = ProcessHost(self.log_level) if self.mode == "process" else _thread_host()
         try:
             self._prepare(host)
             started = {broker.node_id: broker.process.start() for broker in self._brokers.values()}
@@ -165,9 +171,9 @@ class EmbeddedCluster:
         tag = f"minikafka-{next(_NUMBERS)}"
         for node in layout.nodes.values():
             layout.format(node)
-            process = host.node(node, tag) if isinstance(host, ThreadHost) else host.node(node)
+            process = host.node(node) if isinstance(host, ProcessHost) else host.node(node, tag)
             self._brokers[node.node_id] = BrokerHandle(self, node, process)
-        if isinstance(host, ThreadHost):
+        if not isinstance(host, ProcessHost):
             self._logs = ThreadLogs(tag, {n.node_id: n.directory / "broker.log" for n in layout.nodes.values()}, self.log_level)
 
     def await_start(self, node_id: int, future: Any) -> None:

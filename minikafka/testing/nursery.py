@@ -1,6 +1,6 @@
-"""What the brokers of an embedded cluster are forked from, with everything imported once: `python -m minikafka.testing.nursery`.
+"""What the brokers of one embedded cluster are forked from; itself forked from the zygote (`zygote.py`).
 
-It reads one JSON command a line from its standard input and answers with one JSON line. When its input ends, however the test process
+It reads one JSON command a line from its connection and answers with one JSON line. When the connection ends, however the test process
 ended, it kills the brokers and removes the directories it was told to own: nothing stays behind.
 """
 
@@ -17,11 +17,10 @@ import shutil
 import signal
 import socket
 import sys
+import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import minikafka.broker.node
-import minikafka.net.server
 from minikafka.testing.control import NodeRunner
 
 LOG_FORMAT = "%(asctime)s %(levelname)-5s %(name)s: %(message)s"
@@ -39,23 +38,28 @@ class _Child:
 class Nursery:
     """Carries out the commands of `processes.ProcessHost`."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines = connection.makefile("r")
         self._children: dict[int, _Child] = {}
         self._owned: list[str] = []
 
     def serve(self) -> None:
-        """Until the standard input ends."""
+        """Until the connection ends."""
         try:
-            for line in sys.stdin:
+            self._say({"ok": os.getpid()})
+            for line in self._lines:
                 command = json.loads(line)
                 try:
                     answer: dict[str, Any] = {"ok": getattr(self, "do_" + command.pop("do"))(**command)}
                 except Exception as error:
                     answer = {"error": f"{error or type(error).__name__}"}
-                sys.stdout.write(json.dumps(answer) + "\n")
-                sys.stdout.flush()
+                self._say(answer)
         finally:
             self._end()
+
+    def _say(self, answer: dict[str, Any]) -> None:
+        self._connection.sendall(json.dumps(answer).encode() + b"\n")
 
     def _end(self) -> None:
         for child in self._children.values():
@@ -67,6 +71,14 @@ class Nursery:
 
     # -- commands --------------------------------------------------------------------------------------------------
 
+    def do_settle(self, directory: str | None, environment: dict[str, str]) -> None:
+        """Take over the current directory and the environment of the test process, which may have changed since the zygote was made."""
+        os.environ.clear()
+        os.environ.update(environment)
+        if directory is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(directory)
+
     def do_own(self, path: str) -> None:
         """Remove the directory at the end."""
         self._owned.append(path)
@@ -77,6 +89,8 @@ class Nursery:
         pid = os.fork()
         if pid == 0:
             ours.close()
+            self._lines.close()
+            self._connection.close()
             for child in self._children.values():
                 child.channel.close()
             _run_child(properties, output, level, theirs)
@@ -239,21 +253,15 @@ class _Commands:
             self._channel.setblocking(False)
 
 
-def main() -> None:
-    """The process."""
-    # A signal to the test's process group must not take the brokers away before the test has seen the end of them.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    assert minikafka.broker.node and minikafka.net.server
-    gc.collect()
-    gc.freeze()
-    sys.stdout.write(json.dumps({"ok": os.getpid()}) + "\n")
-    sys.stdout.flush()
+def serve(connection: socket.socket) -> NoReturn:
+    """The life of a process that was just forked from the zygote."""
     try:
-        Nursery().serve()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-if __name__ == "__main__":
-    main()
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # The test process may be gone before it has read an answer.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            Nursery(connection).serve()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)

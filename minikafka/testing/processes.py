@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -20,46 +22,120 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 
 
+class Zygote:
+    """The process that nurseries are forked from (`zygote.py`), and the way to it. One for this process: `Zygote.begin`."""
+
+    _lock = threading.Lock()
+    _current: Zygote | None = None
+
+    def __init__(self) -> None:
+        # The processes run the code that is imported here, whatever the current directory of the test is.
+        root = str(Path(minikafka.__path__[0]).parent)
+        path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+        self._requests, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "minikafka.testing.zygote", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+
+    @classmethod
+    def begin(cls) -> Zygote:
+        """The one of this process, begun now if there is none; it imports while the caller goes on."""
+        with cls._lock:
+            if cls._current is None or cls._current._process.poll() is not None:
+                if cls._current is None:
+                    atexit.register(cls.end)
+                else:
+                    cls._current._requests.close()
+                cls._current = cls()
+            return cls._current
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def nursery(self) -> socket.socket:
+        """A connection to a nursery of its own. Raises ClusterError."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                socket.send_fds(self._requests, [b"n"], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                raise ClusterError(f"the process that brokers are forked from is gone ({error})") from error
+        return ours
+
+    @classmethod
+    def end(cls) -> None:
+        """The next cluster begins another one."""
+        with cls._lock:
+            zygote, cls._current = cls._current, None
+            if zygote is not None:
+                atexit.unregister(cls.end)
+                zygote._requests.close()
+                zygote._process.wait(STOP_TIMEOUT_S)
+
+    @classmethod
+    def _forget(cls) -> None:
+        """In a process forked from this one: the zygote is its parent's."""
+        cls._lock = threading.Lock()
+        zygote, cls._current = cls._current, None
+        if zygote is not None:
+            atexit.unregister(cls.end)
+            zygote._requests.close()
+            zygote._process.returncode = 0
+
+
+os.register_at_fork(after_in_child=Zygote._forget)
+
+
 class ProcessHost:
-    """The nursery (see there) and the way to it. Commands are sent one after the other."""
+    """A nursery (see there) and the way to it. Commands are sent one after the other."""
 
     mode = "process"
 
     def __init__(self, log_level: str = "INFO") -> None:
+        """Raises ClusterError."""
         self.log_level = log_level
         self._lock = threading.Lock()
-        # The processes run the code that is imported here, whatever the current directory of the test is.
-        root = str(Path(minikafka.__path__[0]).parent)
-        path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "minikafka.testing.nursery"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            text=True,
-            start_new_session=True,
-        )
-        self._is_ready = False
+        self._connection = Zygote.begin().nursery()
+        self._lines = self._connection.makefile("r")
+        #: Answers that are to come before the next one: its process id comes unasked.
+        self._unread = 1
+        directory = None
+        with contextlib.suppress(OSError):
+            directory = os.getcwd()
+        self.tell("settle", directory=directory, environment=dict(os.environ))
 
-    @property
-    def pid(self) -> int:
-        """Process id of the nursery."""
-        return self._process.pid
+    def tell(self, do: str, **arguments: Any) -> None:
+        """A command whose answer nobody waits for; it is read before that of the next call."""
+        with self._lock:
+            self._send(do, arguments)
+            self._unread += 1
 
     def call(self, do: str, **arguments: Any) -> Any:
         """One command. Raises ClusterError with what the nursery says."""
         with self._lock:
-            stdin, stdout = self._process.stdin, self._process.stdout
-            assert stdin is not None and stdout is not None
+            self._send(do, arguments)
             try:
-                if not self._is_ready:
-                    self._read(stdout.readline())
-                    self._is_ready = True
-                stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-                stdin.flush()
-                return self._read(stdout.readline())
-            except (OSError, ValueError) as error:
+                while self._unread:
+                    self._unread -= 1
+                    self._read(self._lines.readline())
+                return self._read(self._lines.readline())
+            except OSError as error:
                 raise ClusterError(f"the process that the brokers come from is gone ({error})") from error
+
+    def _send(self, do: str, arguments: dict[str, Any]) -> None:
+        try:
+            self._connection.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
+        except OSError as error:
+            raise ClusterError(f"the process that the brokers come from is gone ({error})") from error
 
     @staticmethod
     def _read(line: str) -> Any:
@@ -76,16 +152,15 @@ class ProcessHost:
 
     def own(self, directory: Path) -> None:
         """Have the directory removed at the end, even when this process is killed."""
-        self.call("own", path=str(directory))
+        self.tell("own", path=str(directory))
 
     def close(self) -> None:
-        """End the nursery; it kills what still lives."""
-        with self._lock, contextlib.suppress(OSError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-        self._process.wait(STOP_TIMEOUT_S)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        """End the nursery; it kills what still lives. Returns when it has ended."""
+        with self._lock, self._connection, self._lines, contextlib.suppress(OSError):
+            self._connection.settimeout(STOP_TIMEOUT_S)
+            self._connection.shutdown(socket.SHUT_WR)
+            while self._lines.readline():
+                pass
 
 
 class ProcessNode:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from minikafka.client.errors import BrokerError
 from minikafka.testing import ClusterError, EmbeddedBroker, EmbeddedCluster
+from minikafka.testing.processes import Zygote
 
 pytestmark = pytest.mark.timeout(120)
 ROOT = Path(__file__).parents[2]
@@ -204,19 +205,28 @@ async def test_with_async_with() -> None:
 CHILD = """
 import sys
 from minikafka.testing import EmbeddedCluster
+from minikafka.testing.processes import Zygote
 with EmbeddedCluster(2, mode=sys.argv[1]) as c:
-    print(c.directory, *[b.port for b in c.brokers], *[getattr(b.process, 'pid', -1) for b in c.brokers], flush=True)
+    print(c.directory, Zygote.begin().pid, *[b.process.pid for b in c.brokers], flush=True)
     sys.stdin.read()
 """
 
 
 def test_nothing_stays_when_the_test_process_is_killed() -> None:
+    nothing_stays_after(lambda child: child.send_signal(signal.SIGKILL))
+
+
+def test_nothing_stays_when_the_test_process_ends() -> None:
+    nothing_stays_after(lambda child: child.communicate(timeout=20))
+
+
+def nothing_stays_after(end: Callable[[subprocess.Popen[str]], object]) -> None:
     child = subprocess.Popen([sys.executable, "-c", CHILD, "process"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert child.stdout is not None and child.stdin is not None
     directory, *numbers = child.stdout.readline().split()
-    pids = [int(number) for number in numbers[2:]]
-    assert Path(directory).exists() and all(is_alive(pid) for pid in pids)
-    child.send_signal(signal.SIGKILL)
+    pids = [int(number) for number in numbers]
+    assert len(pids) == 3 and Path(directory).exists() and all(is_alive(pid) for pid in pids)
+    end(child)
     child.wait(10)
     deadline = time.monotonic() + 10
     while any(is_alive(pid) for pid in pids) or Path(directory).exists():
@@ -224,6 +234,63 @@ def test_nothing_stays_when_the_test_process_is_killed() -> None:
         time.sleep(0.01)
     child.stdin.close()
     child.stdout.close()
+
+
+def test_clusters_of_processes_share_the_imports_and_take_this_process_as_it_is_now(tmp_path: Path, monkeypatch: Any) -> None:
+    with EmbeddedBroker(mode="process", topics=[TOPIC]) as first:
+        zygote = Zygote.begin().pid
+        assert produce(first, ["x"]) == [0]
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("MINIKAFKA_TEST_VALUE", "as it is now")
+        with EmbeddedBroker(mode="process") as second:
+            assert Zygote.begin().pid == zygote
+            if Path("/proc/self/cwd").exists():
+                assert Path(f"/proc/{second.broker(1).process.pid}/cwd").resolve() == tmp_path.resolve()
+        assert produce(first, ["y"]) == [1]
+
+
+def test_the_process_that_brokers_are_forked_from_is_replaced_when_it_dies() -> None:
+    zygote = Zygote.begin().pid
+    os.kill(zygote, signal.SIGKILL)
+    os.waitid(os.P_PID, zygote, os.WEXITED | os.WNOWAIT)
+    with EmbeddedBroker(mode="process") as broker:
+        assert Zygote.begin().pid != zygote
+        assert broker.broker(1).running
+
+
+def test_a_forked_test_process_has_brokers_of_its_own() -> None:
+    with EmbeddedBroker(mode="process") as broker:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                with EmbeddedBroker(mode="process", topics=[TOPIC]) as other:
+                    os._exit(0 if other.topics() == [TOPIC] else 2)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert broker.broker(1).running
+
+
+COMPILED = """
+import sys
+import wire.compiler
+from minikafka.testing import EmbeddedCluster, zygote
+zygote.prepare()
+late = []
+for name in ("decoder_for", "encoder_for"):
+    def watched(message, version, name=name, compile=getattr(wire.compiler, name)):
+        late.append(f"{name} {message.__name__} {version}")
+        return compile(message, version)
+    setattr(wire.compiler, name, watched)
+with EmbeddedCluster(3, topics=["t"]) as c:
+    print(*late, sep="\\n")
+"""
+
+
+def test_what_brokers_are_forked_from_has_the_codecs_of_a_start() -> None:
+    child = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, cwd=ROOT, timeout=60, check=True)
+    # An election more, or an in-sync set that changes while the topic is made, may need a few others.
+    assert len(child.stdout.splitlines()) <= 8, child.stdout
 
 
 def is_alive(pid: int) -> bool:
