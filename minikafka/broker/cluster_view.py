@@ -13,6 +13,7 @@ from wire.errors import ErrorCode
 from wire.messages.list_offsets import ListOffsetsRequest
 
 if TYPE_CHECKING:
+    from minikafka.broker.hosts.partition import Partition
     from minikafka.broker.node import Node
     from minikafka.client.maintenance import Maintenance
 
@@ -22,6 +23,8 @@ ASK_TIMEOUT_S = 2.0
 AGE_S_MAX = 1.0
 INTERNAL_PREFIX = "__"
 Key = tuple[str, int]
+#: Of every broker in service: (size in bytes, lag in records) of its replicas; None where it did not answer.
+Disks = dict[int, dict[Key, tuple[int, int]] | None]
 _TROUBLES = (ClientError, OSError, TimeoutError)
 
 
@@ -50,13 +53,15 @@ class ClusterView:
             return self._made
 
     async def _make(self) -> dict[str, Any]:
-        """cluster_id, node_id, controller, brokers, partitions with replicas, groups, events (newest first), audit."""
+        """cluster_id, node_id, controller, brokers, partitions with replicas, groups, events (newest first), audit.
+
+        `behind_ms` of a replica, how long ago it was caught up, is known of followers of partitions that this broker leads."""
         node = self._node
         image = node.metadata.image
         fenced = {broker.broker_id for broker in image.brokers.values() if broker.fenced}
         offsets: dict[int, dict[Key, int]] = {LATEST: {}, EARLIEST: {}}
-        disks: dict[int, dict[Key, tuple[int, int]]] = {}
-        groups: list[dict[str, Any]] = []
+        disks: Disks = {}
+        groups: list[dict[str, Any]] | None = None
         admin = await self._connected()
         if admin is not None:
             leaders = self._leaders(fenced)
@@ -73,7 +78,7 @@ class ClusterView:
             "node_id": node.config.node_id,
             "controller": -1 if raft.leader_id is None else raft.leader_id,
             "controller_epoch": raft.leader_epoch,
-            "brokers": self._brokers(),
+            "brokers": self._brokers(disks),
             "partitions": list(self._partitions(offsets, disks)),
             "groups": groups,
             "events": [
@@ -126,12 +131,11 @@ class ClusterView:
         }
 
     @staticmethod
-    async def _disk(admin: Maintenance, node_id: int) -> dict[Key, tuple[int, int]]:
-        """(size in bytes, lag in records) of a broker's replicas."""
+    async def _disk(admin: Maintenance, node_id: int) -> dict[Key, tuple[int, int]] | None:
         try:
             answer = (await asyncio.wait_for(admin.describe_log_dirs([node_id]), ASK_TIMEOUT_S))[node_id]
         except _TROUBLES:
-            return {}
+            return None
         return {
             (topic.name, p.partition_index): (p.partition_size, p.offset_lag)
             for result in answer.results
@@ -139,8 +143,8 @@ class ClusterView:
             for p in topic.partitions
         }
 
-    async def _groups(self, admin: Maintenance) -> list[dict[str, Any]]:
-        """Groups with their lag; what was known before when somebody does not answer."""
+    async def _groups(self, admin: Maintenance) -> list[dict[str, Any]] | None:
+        """Groups with their lag; what was known before, or None, when somebody does not answer."""
         found = []
         try:
             for name, kind, state in (await asyncio.wait_for(admin.list_groups(), ASK_TIMEOUT_S))[:GROUPS_MAX]:
@@ -152,19 +156,28 @@ class ClusterView:
                 lag = sum(max(ends[key].offset - offset, 0) for key, offset in committed.items())
                 found.append({"group": name, "state": state, "members": members, "lag": lag})
         except _TROUBLES:
-            before: list[dict[str, Any]] = self._made.get("groups", [])
+            before: list[dict[str, Any]] | None = self._made.get("groups")
             return before
         return found
 
-    def _brokers(self) -> list[dict[str, Any]]:
+    def _brokers(self, disks: Disks) -> list[dict[str, Any]]:
         rows = []
         for broker in sorted(self._node.metadata.image.brokers.values(), key=lambda b: b.broker_id):
             name = self._node.config.inter_broker_listener
             host, port = (broker.listeners.get(name) or next(iter(broker.listeners.values()), ("", 0)))[:2]
-            rows.append({"id": broker.broker_id, "host": host, "port": port, "rack": broker.rack, "fenced": broker.fenced})
+            answers = not broker.fenced and disks.get(broker.broker_id) is not None
+            row = {"id": broker.broker_id, "host": host, "port": port, "rack": broker.rack, "fenced": broker.fenced, "answers": answers}
+            rows.append(row)
         return rows
 
-    def _partitions(self, offsets: dict[int, dict[Key, int]], disks: dict[int, dict[Key, tuple[int, int]]]) -> Iterable[dict[str, Any]]:
+    def _behind_ms(self, local: Partition | None, node_id: int) -> int | None:
+        leader = None if local is None else local.leader
+        follower = None if leader is None else leader.followers.get(node_id)
+        if leader is None or follower is None:
+            return None
+        return follower.behind_ms(leader.log_end_offset, self._node.environment.clock.now_ms())
+
+    def _partitions(self, offsets: dict[int, dict[Key, int]], disks: Disks) -> Iterable[dict[str, Any]]:
         node = self._node
         own = {} if node.broker is None else node.broker.replicas.partitions
         for name, topic in sorted(node.metadata.image.topics_by_name.items()):
@@ -173,11 +186,20 @@ class ClusterView:
                 end = offsets[LATEST].get(key)
                 replicas = []
                 for node_id in p.replicas:
-                    size, lag = disks.get(node_id, {}).get(key, (None, None))
+                    size, lag = (disks.get(node_id) or {}).get(key, (None, None))
                     local = own.get(key) if node_id == node.config.node_id else None
                     log_end = local.log.log_end_offset if local is not None else None if lag is None or end is None else max(end - lag, 0)
                     cut = sum(local.truncations.values()) if local is not None else 0
-                    replicas.append({"id": node_id, "log_end_offset": log_end, "lag": lag, "size": size, "truncations": cut})
+                    replicas.append(
+                        {
+                            "id": node_id,
+                            "log_end_offset": log_end,
+                            "lag": lag,
+                            "behind_ms": self._behind_ms(own.get(key), node_id),
+                            "size": size,
+                            "truncations": cut,
+                        }
+                    )
                 yield {
                     "topic": name,
                     "partition": index,

@@ -15,8 +15,8 @@ STATES = {
     "empty": ("#c9d1d9", "no records"),
     "skipped": ("#b0a090", "nothing to compare or unreadable"),
     "missing": ("#e8703a", "a replica that should be here is not"),
-    "corrupt": ("#c0392b", "damaged"),
-    "divergent": ("#d6246e", "differs from the others"),
+    "corrupt": ("#a3461f", "damaged"),
+    "divergent": ("#d8412f", "differs from the others"),
     "lost": ("#7a0c2e", "acknowledged records are lost"),
 }
 PARTITIONS_DRAWN_MAX = 2000
@@ -280,12 +280,12 @@ def _bytes(count: float) -> str:
 
 
 _CSS = """
-:root{--bg:#f7f7f4;--card:#fff;--ink:#1c2330;--dim:#6a7280;--line:#e3e3dc;--hit:#d6246e}
-@media(prefers-color-scheme:dark){:root{--bg:#14171d;--card:#1c2129;--ink:#e8eaf0;--dim:#939cab;--line:#2c333e;--hit:#ff5c9c}}
+:root{--bg:#f7f7f4;--card:#fff;--ink:#1c2330;--dim:#6a7280;--line:#e3e3dc;--hit:#d8412f}
+@media(prefers-color-scheme:dark){:root{--bg:#14171d;--card:#1c2129;--ink:#e8eaf0;--dim:#939cab;--line:#2c333e;--hit:#ff7a66}}
 *{box-sizing:border-box}body{margin:0 auto;max-width:1100px;padding:28px;background:var(--bg);color:var(--ink);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 header{display:flex;gap:24px;align-items:center;padding:26px 30px;border-radius:16px;color:#fff}
-header.pass{background:linear-gradient(120deg,#1f7a53,#2e9e6b)}header.fail{background:linear-gradient(120deg,#7a0c2e,#d6246e)}
+header.pass{background:linear-gradient(120deg,#1f7a53,#2e9e6b)}header.fail{background:linear-gradient(120deg,#7a0c2e,#d8412f)}
 header.incomplete{background:linear-gradient(120deg,#7d6420,#c99a2e)}header .dim{color:#ffffffc0}
 h1{margin:0;font-size:34px;letter-spacing:.04em}header p{margin:4px 0}h2{margin:0 0 12px;font-size:20px}h3{margin:0 0 6px;font-size:16px}
 h4{margin:8px 0 2px;font-size:13px}section{margin-top:30px}.dim{color:var(--dim);font-size:13px;font-weight:400}.mono,pre,code{
@@ -297,12 +297,12 @@ th,td{text-align:left;padding:7px 12px;border-bottom:1px solid var(--line);verti
 tr:last-child td{border-bottom:0}.n{text-align:right;font-variant-numeric:tabular-nums}td.odd{color:var(--hit);font-weight:600}
 .chip{display:inline-block;padding:1px 9px;border-radius:99px;font-size:12px;font-weight:600;color:#fff;background:#8a93a1;margin-right:4px}
 .chip.match{background:#2e9e6b}.chip.lagging{background:#c99a2e}.chip.truncation_pending{background:#8f7bd6}.chip.single{background:#7aa7c7}
-.chip.divergent,.chip.error{background:#d6246e}.chip.corrupt{background:#c0392b}.chip.lost{background:#7a0c2e}.chip.missing{background:#e8703a}
+.chip.divergent,.chip.error{background:#d8412f}.chip.corrupt{background:#a3461f}.chip.lost{background:#7a0c2e}.chip.missing{background:#e8703a}
 .chip.warning{background:#c99a2e}.legend span{margin-right:16px;font-size:13px;color:var(--dim)}.legend i{display:inline-block;width:12px;
 height:12px;border-radius:3px;margin-right:5px;vertical-align:-1px}.maps{display:flex;flex-wrap:wrap;gap:14px}.topic{background:var(--card);
 border:1px solid var(--line);border-radius:12px;padding:12px 16px}.topic h3{font-size:13px}svg text{font-size:11px;fill:var(--dim)}
 svg.map{display:block;margin:4px 0}article{background:var(--card);border:1px solid var(--line);border-left:5px solid #8a93a1;border-radius:12px;
-padding:14px 18px;margin-bottom:14px}article.error{border-left-color:#d6246e}article.warning{border-left-color:#c99a2e}article p{margin:4px 0}
+padding:14px 18px;margin-bottom:14px}article.error{border-left-color:#d8412f}article.warning{border-left-color:#c99a2e}article p{margin:4px 0}
 article a{float:right;color:var(--dim);text-decoration:none;font-size:13px}.ribbon{width:100%;margin-top:10px;color:var(--ink)}
 .fence{fill:none;stroke:#2e9e6b;stroke-width:1.5;stroke-dasharray:5 4}.needle{stroke:var(--hit);stroke-width:2}.hex{display:flex;flex-wrap:wrap;
 gap:18px;margin-top:8px}svg text.epoch{fill:#fff;font-size:10px}.hex pre{font-size:10.5px}pre{margin:0;padding:10px 12px;background:var(--bg);border-radius:8px;overflow-x:auto}pre b{color:var(--hit)}

@@ -11,7 +11,7 @@ from typing import Any
 RUNS = "runs.jsonl"
 RUNS_KEPT_MAX = 1000
 RUNS_DRAWN_MAX = 90
-_COLOURS = {"PASS": "#2e9e6b", "FAIL": "#d6246e", "INCOMPLETE": "#c99a2e"}
+_COLOURS = {"PASS": "#2e9e6b", "FAIL": "#d8412f", "INCOMPLETE": "#c99a2e"}
 _COUNTS = ("partitions", "replicas", "batches_compared", "records_compared", "bytes_compared", "errors", "warnings")
 
 

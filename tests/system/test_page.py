@@ -20,7 +20,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(120)]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
     audits = tmp_path_factory.mktemp("audits")
     spec = {"orders": {"partitions": 3}, "clicks": {"partitions": 1, "replication_factor": 2}}
-    with EmbeddedCluster(3, topics=spec, first_http_port=0, config={"minikafka.audit.report.dir": str(audits)}) as made:
+    # A broker that hangs is in service for long enough to be looked at.
+    config = {"minikafka.audit.report.dir": str(audits), "broker.session.timeout.ms": 6000}
+    with EmbeddedCluster(3, topics=spec, first_http_port=0, config=config) as made:
         producer = confluent_kafka.Producer(made.client_config())
         for number in range(1500):
             producer.produce("orders", b"x", partition=number % 3)
@@ -48,6 +50,8 @@ def test_the_page_and_its_json_are_served_with_a_strict_policy(cluster: Embedded
     partition = next(p for p in view["partitions"] if p["topic"] == "orders" and p["partition"] == 0)
     assert partition["high_watermark"] == 500 and sorted(partition["isr"]) == [1, 2, 3]
     assert [(r["log_end_offset"], r["lag"]) for r in partition["replicas"]] == [(500, 0)] * 3
+    known = {r["id"]: r["behind_ms"] for r in partition["replicas"] if r["behind_ms"] is not None}
+    assert known == ({one: 0 for one in (1, 2, 3) if one != 2} if partition["leader"] == 2 else {})
 
 
 def test_a_healthy_cluster(cluster: EmbeddedCluster, tmp_path: Path) -> None:
@@ -64,6 +68,27 @@ def test_a_healthy_cluster(cluster: EmbeddedCluster, tmp_path: Path) -> None:
         assert window.run("return document.querySelectorAll('#partitions tbody tr').length") == 1
         assert window.run("return performance.getEntriesByType('resource').filter(e => !e.name.startsWith(location.origin)).length") == 0
         assert len(window.screenshot()) > 20_000
+
+
+def test_a_replica_that_falls_behind_shows_for_how_long(cluster: EmbeddedCluster) -> None:
+    leader = cluster.leader("orders", 1)
+    follower = next(one for one in cluster.isr("orders", 1) if one not in (leader, cluster.controller))
+    cluster.broker(follower).pause()
+    try:
+        producer = confluent_kafka.Producer(cluster.client_config(acks=1))
+        producer.produce("orders", b"late", partition=1)
+        assert producer.flush(10) == 0
+        with browser() as window:
+            window.open(url(cluster, leader))
+            window.wait("view && document.querySelector('.replica .late')")
+            assert window.run("return document.getElementById('health').textContent").startswith("1 broker does not answer")
+            assert window.run("return document.querySelector('.replica.mute').textContent").startswith("?")
+            assert window.run("return document.querySelector('.replica .late').textContent").endswith(("ms", "s"))
+            shown = window.run("return document.querySelector('.replica:has(.late)').title")
+            assert shown.startswith(f"broker {follower}: no answer") and "last caught up" in shown
+    finally:
+        cluster.broker(follower).resume()
+        cluster.wait_isr("orders", 1, size=3)
 
 
 def test_a_dead_broker_is_seen_at_once_and_on_a_phone(cluster: EmbeddedCluster) -> None:

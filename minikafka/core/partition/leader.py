@@ -53,6 +53,12 @@ class FollowerProgress:
         """Whether it is at the end, or was there at most `lag_ms_max` ago."""
         return self.log_end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_ms_max
 
+    def behind_ms(self, leader_end_offset: int, now_ms: int) -> int | None:
+        """For how long it has not been at the end; 0 where it is, None for one that has not been there since this leader leads."""
+        if self.log_end_offset == leader_end_offset:
+            return 0
+        return max(now_ms - self.last_caught_up_ms, 0) if self.last_caught_up_ms else None
+
 
 class PartitionLeader:
     """Leadership of one partition in one leader epoch.
