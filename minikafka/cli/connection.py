@@ -12,24 +12,35 @@ _META = "minikafka.connection"
 def use_properties(context: click.Context, value: str | tuple[str, ...] | Mapping[str, str]) -> None:
     """Take the properties of a file (a name), of options (NAME=VALUE) or of a mapping, for every client that the command makes.
 
-    What stands on the command line counts more than what stands in the file. Raises click.BadParameter."""
+    What stands on the command line counts more than what stands in the file. librdkafka's names are taken for Kafka's; one that nobody has,
+    and on the command line one that does not say how to connect, raises click.BadParameter."""
     from minikafka.broker.config import ConfigurationError, load_properties
     from minikafka.client.cluster import default_security
+    from minikafka.security.client_properties import client_properties
+    from minikafka.security.errors import SecurityError
 
     files, options = context.meta.setdefault(_META, ({}, {}))
     if isinstance(value, str):
         try:
-            files.update(load_properties(value))
-        except ConfigurationError as error:
+            files.update(client_properties(load_properties(value)))
+        except (ConfigurationError, SecurityError) as error:
             raise click.BadParameter(str(error), param_hint="--command-config") from error
     elif isinstance(value, tuple):
+        given = {}
         for text in value:
             name, equals, setting = text.partition("=")
             if not equals or not name.strip():
                 raise click.BadParameter(f"{text.partition('=')[0]!r} is not NAME=VALUE", param_hint="-X")
-            options[name.strip()] = setting.strip()
+            given[name.strip()] = setting.strip()
+        try:
+            options.update(client_properties(given, only_connection=True))
+        except SecurityError as error:
+            raise click.BadParameter(str(error), param_hint="-X") from error
     else:
-        options.update(value)
+        try:
+            options.update(client_properties(value))
+        except SecurityError as error:
+            raise click.BadParameter(str(error), param_hint="--command-property") from error
     token = default_security.set({**files, **options})
     context.call_on_close(lambda: default_security.reset(token))
 

@@ -89,12 +89,13 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
 def client_security(properties: Mapping[str, str] | ClientSecurity) -> ClientSecurity | None:
     """What Kafka's client properties say; None for plain text. Raises ClientError with what is wrong."""
     from minikafka.security.client import ClientSecurity
+    from minikafka.security.client_properties import client_properties
     from minikafka.security.errors import SecurityError
 
     if isinstance(properties, ClientSecurity):
         return properties
     try:
-        return ClientSecurity.from_properties(properties)
+        return ClientSecurity.from_properties(client_properties(properties))
     except SecurityError as error:
         raise ClientError(str(error)) from error
 

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from minikafka.security.client_properties import client_properties
 from minikafka.security.jaas import parse_jaas
 from minikafka.security.mechanisms import PlainClient, SaslClient
 from minikafka.security.scram import SCRAM_MECHANISMS, ScramClient
@@ -32,6 +33,7 @@ class Security:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Security:
         """A Kafka client's properties: security.protocol, ssl.*, sasl.mechanism, sasl.jaas.config. Raises ValueError."""
+        properties = client_properties(properties)
         protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
         if protocol not in PROTOCOLS:
             raise ValueError(f"security.protocol={protocol}: must be one of {', '.join(PROTOCOLS)}")

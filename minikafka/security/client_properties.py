@@ -1,0 +1,128 @@
+"""Names of the client properties that say how to connect: Kafka's, librdkafka's for the same things, and what is refused by name.
+
+A misspelt name would otherwise connect without TLS, or as nobody. Pure: only the PEM files that librdkafka's names point to are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from minikafka.security.errors import SecurityError
+
+#: Kafka's names that have an effect.
+EFFECTIVE = frozenset(
+    (
+        "security.protocol",
+        "sasl.jaas.config",
+        "sasl.mechanism",
+        "sasl.password",
+        "sasl.username",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)
+#: Names of Kafka's clients and brokers that may stand in a file and do nothing for a client here.
+WITHOUT_EFFECT = frozenset(
+    (
+        "security.inter.broker.protocol",
+        "security.providers",
+        "sasl.client.callback.handler.class",
+        "sasl.enabled.mechanisms",
+        "sasl.mechanism.controller.protocol",
+        "sasl.mechanism.inter.broker.protocol",
+        "sasl.server.callback.handler.class",
+        "sasl.server.max.receive.size",
+        "ssl.allow.dn.changes",
+        "ssl.allow.san.changes",
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.principal.mapping.rules",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    )
+)
+FAMILIES_WITHOUT_EFFECT = ("sasl.kerberos.", "sasl.login.", "sasl.oauthbearer.")
+#: librdkafka's names -> Kafka's, where the value is the same.
+RENAMED = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+}
+#: librdkafka's names -> Kafka's, where ours is what the file holds.
+READ = {"ssl.certificate.location": "ssl.keystore.certificate.chain", "ssl.key.location": "ssl.keystore.key"}
+#: Names that people give in good faith and that cannot be done: why, and what to do.
+REFUSED = {
+    "bootstrap.servers": "give -b HOST:PORT (or MINIKAFKA_BOOTSTRAP)",
+    "metadata.broker.list": "give -b HOST:PORT (or MINIKAFKA_BOOTSTRAP)",
+    "enable.ssl.certificate.verification": "certificates are always checked (ssl.endpoint.identification.algorithm=none: but not names)",
+    "ssl.crl.location": "revocation lists are not read",
+    "ssl.curves.list": "curves are OpenSSL's choice here",
+    "ssl.engine.location": "OpenSSL engines are not loaded",
+    "ssl.sigalgs.list": "signature algorithms are OpenSSL's choice here",
+    "ssl.providers": "OpenSSL providers are not loaded",
+}
+PREFIXES = ("security.", "ssl.", "sasl.")
+
+
+def client_properties(given: Mapping[str, str], *, only_connection: bool = False) -> dict[str, str]:
+    """`given` under Kafka's names; what does not say how to connect is passed over, or with `only_connection` refused.
+
+    Raises SecurityError for a name that nobody has, for one that is refused, and for a file of librdkafka's that cannot be read."""
+    found: dict[str, str] = {}
+    origin: dict[str, str] = {}
+    for name, value in given.items():
+        check_name(name, only_connection=only_connection)
+        kafka = RENAMED.get(name) or READ.get(name) or name
+        if origin.setdefault(kafka, name) != name:
+            raise SecurityError(f"{name} and {origin[kafka]} say the same: give one of them")
+        found[kafka] = _content(name, value) if name in READ else value
+    if found.get("ssl.endpoint.identification.algorithm", "").strip().lower() == "none":
+        # As librdkafka calls it; Kafka's is empty.
+        found["ssl.endpoint.identification.algorithm"] = ""
+    return found
+
+
+def check_name(name: str, *, only_connection: bool) -> None:
+    """Raises SecurityError for a name that would be ignored although it seems to say how to connect."""
+    if name in EFFECTIVE or name in RENAMED or name in READ:
+        return
+    if name in REFUSED and (only_connection or name.startswith(PREFIXES) or name.startswith("enable.ssl.")):
+        raise SecurityError(f"{name} is not supported: {REFUSED[name]}")
+    is_known = name in WITHOUT_EFFECT or name.startswith(FAMILIES_WITHOUT_EFFECT)
+    if is_known and not only_connection:
+        return
+    if is_known:
+        raise SecurityError(f"{name} has no effect here")
+    if only_connection or name.startswith(PREFIXES):
+        raise SecurityError(f"{name} is no property that says how to connect{_suggestion(name)}")
+
+
+def _suggestion(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, [*EFFECTIVE, *RENAMED, *READ], n=1, cutoff=0.75)
+    return f"; did you mean {close[0]}?" if close else ": those are security.protocol, sasl.* and ssl.*; for the rest there are options"
+
+
+def _content(name: str, location: str) -> str:
+    try:
+        return Path(location).read_text("ascii", "replace")
+    except OSError as error:
+        raise SecurityError(f"{name}={location}: {error.strerror or error}") from error
