@@ -38,6 +38,7 @@ from minikafka.broker.handlers.topics import TopicHandlers
 from minikafka.broker.handlers.transactions import TransactionHandlers
 from minikafka.broker.hosts.cleaner import LogCleaner
 from minikafka.broker.hosts.controller import ControllerHost
+from minikafka.broker.hosts.controller_registration import ControllerRegistrar
 from minikafka.broker.hosts.cordons import Cordons
 from minikafka.broker.hosts.directory_moves import DirectoryMoves
 from minikafka.broker.hosts.group import GroupHost
@@ -174,6 +175,7 @@ class Node:
         self.broker: BrokerParts | None = None
         self.audits = AuditSchedule(self)
         self.controller: ControllerHost | None = None
+        self.registrar: ControllerRegistrar | None = None
         self.timeline = Timeline(environment.clock.wall_ms)
         #: Who may do what; None where authorizer.class.name is not set, and everybody may do everything.
         self.authority: Authority | None = None
@@ -301,6 +303,8 @@ class Node:
             listeners=lambda: {e.name: (*self._advertised_address(e), e.security_protocol) for e in config.controller_listeners},
             own_incarnation=(lambda: cast(BrokerParts, self.broker).lifecycle.incarnation_id) if config.is_broker else None,
         )
+        channel = ControllerChannel(self.raft, environment, f"controller-{config.node_id}-to-controller", self.security.controller)
+        self.registrar = ControllerRegistrar(config.node_id, environment, self.metadata, self.controller, channel)
         dispatcher = Dispatcher("controller", environment.clock, self.features, environment.monotonic_s)
         clock = environment.clock
         LateSaslHandlers().register(dispatcher)
@@ -472,7 +476,8 @@ class Node:
             await broker.handover.close()
             await broker.dispatcher.close()
             await broker.controller_channel.close()
-        if self.controller is not None:
+        if self.controller is not None and self.registrar is not None:
+            await self.registrar.stop()
             await self.controller.stop()
         if self._metadata_directory is not None and self._metadata_directory.is_offline:
             self.raft.abandon()

@@ -16,7 +16,7 @@ from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURE
 from minikafka.core.controller.controller import Controller
 from minikafka.core.controller.topics import random_uuid
 from minikafka.core.metadata.image import METADATA_VERSION
-from minikafka.core.metadata.versions import NEWEST, versioned
+from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, versioned
 from wire.errors import ApiError, ErrorCode
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from wire.messages.broker_registration import BrokerRegistrationRequest
@@ -90,7 +90,8 @@ class ControllerHost:
         self._listeners = listeners
         self._own_incarnation = own_incarnation
         self._rules = BrokerConfigRules(config)
-        self._incarnation_id = random_uuid(environment.random)
+        #: 16 bytes of this process.
+        self.incarnation_id: bytes = random_uuid(environment.random)
         self._core: Controller | None = None
         self._epoch = -1
         self._waiting: deque[tuple[int, Respond, Any]] = deque()
@@ -273,21 +274,27 @@ class ControllerHost:
         self._arm()
 
     def _register_itself(self, core: Controller, now_ms: int) -> None:
-        if self._listeners is None:
-            return
-        request = ControllerRegistrationRequest(
+        """As ControllerRegistrar would, without waiting for the first image; controllers register once for each life of their process."""
+        own, level = core.image.controllers.get(self._config.node_id), core.image.features.get(METADATA_VERSION, 0)
+        is_known = own is not None and own.incarnation_id == self.incarnation_id
+        if self._listeners is not None and not is_known and level >= REGISTERED_CONTROLLERS:
+            self._write(core, core.handle(self.registration_request(), 0, now_ms).records, True)
+
+    def registration_request(self) -> ControllerRegistrationRequest:
+        """Where this controller is and what it can."""
+        listeners = {} if self._listeners is None else self._listeners()
+        return ControllerRegistrationRequest(
             controller_id=self._config.node_id,
-            incarnation_id=self._incarnation_id,
+            incarnation_id=self.incarnation_id,
             listeners=[
                 ControllerRegistrationRequest.Listener(name=name, host=host, port=port, security_protocol=protocol)
-                for name, (host, port, protocol) in self._listeners().items()
+                for name, (host, port, protocol) in listeners.items()
             ],
             features=[
                 ControllerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
                 for name, (low, high) in SUPPORTED_FEATURES.items()
             ],
         )
-        self._write(core, core.handle(request, 0, now_ms).records, True)
 
     def _deactivate(self) -> None:
         if self._core is None:

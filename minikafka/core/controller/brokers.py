@@ -14,6 +14,7 @@ from minikafka.core.metadata.image import (
     BrokerRegistration,
     is_reserved_directory,
 )
+from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS
 from wire.errors import ApiError, ErrorCode
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -174,7 +175,9 @@ class BrokerControl:
         return Result(UnregisterBrokerResponse(error_message=None), records)
 
     def register_controller(self, request: ControllerRegistrationRequest) -> Result:
-        """ControllerRegistration (KIP-919)."""
+        """ControllerRegistration (KIP-919). Raises UNSUPPORTED_VERSION below the metadata.version that has it."""
+        if self._state.image.features.get(METADATA_VERSION, NEWEST) < REGISTERED_CONTROLLERS:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller registrations.")
         record = RegisterControllerRecord(
             controller_id=request.controller_id,
             incarnation_id=request.incarnation_id,

@@ -108,6 +108,10 @@ class FeatureControl:
             own_low, own_high = broker.features.get(name, (0, 0))
             if level != 0 and not own_low <= level <= own_high:
                 return f"{prefix} Broker {broker.broker_id} only supports versions {own_low}-{own_high}"
+        for controller in self._state.image.controllers.values():
+            own_low, own_high = controller.features.get(name, (0, 0))
+            if level != 0 and not own_low <= level <= own_high:
+                return f"{prefix} Controller {controller.controller_id} only supports versions {own_low}-{own_high}"
         current = self._state.image.features.get(name, 0)
         if name == KRAFT_VERSION and self.kraft is not None:
             current = self.kraft.kraft_version

@@ -10,6 +10,8 @@ from wire.records.metadata_records import BrokerRegistrationChangeRecord, Partit
 
 #: The newest metadata.version: 4.3-IV0.
 NEWEST = 30
+#: 3.7-IV0, the first metadata.version in which controllers register (KIP-919).
+REGISTERED_CONTROLLERS = 15
 
 #: (metadata.version, record version from there on), newest first; every other record has one version only.
 _PARTITIONS = ((23, 2), (17, 1), (0, 0))
