@@ -141,6 +141,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("add.partitions.to.txn.retry.backoff.max.ms", "int", "100", "Longest time a broker waits between tries to add partitions to a transaction for a producer.", low=0),
         _p("add.partitions.to.txn.retry.backoff.ms", "int", "20", "Pause between two such tries.", low=1),
         _p("socket.request.max.bytes", "int", "104857600", "Largest request.", low=1),
+        _p("max.connection.creation.rate", "int", MAX_INT, "New connections a second, of all listeners of a broker but its inter-broker listener (where there is another); more wait. listener.name.NAME.max.connection.creation.rate is one listener's own, read at the start.", low=0, dynamic=True),
         _p("max.connections", "int", MAX_INT, "Connections of one listener.", low=0, dynamic=True),
         _p("max.connections.per.ip", "int", MAX_INT, "Connections from one address.", low=0, dynamic=True),
         _p("quota.window.num", "int", "11", "Samples kept for client quotas.", low=1),

@@ -70,6 +70,10 @@ def cluster_id(bootstrap: str, output: str, traceback: bool) -> None:
 @traceback_option
 def list_endpoints(bootstrap: str, include_fenced_brokers: bool, output: str, traceback: bool) -> None:
     """Where clients can connect."""
+    from minikafka.client.cluster import ask_controllers
+
+    if include_fenced_brokers and ask_controllers.get():
+        raise click.UsageError("--include-fenced-brokers is about brokers: give --bootstrap-server")
 
     async def work(admin: Maintenance) -> None:
         response = await admin.describe_nodes(include_fenced=include_fenced_brokers)
@@ -84,13 +88,14 @@ def list_endpoints(bootstrap: str, include_fenced_brokers: bool, output: str, tr
         if output != "table":
             emit(rows, output, COLUMNS)
             return
-        width = max([10, *(len(row["host"]) for row in rows)])
-        line = "{:<10} {:<" + str(min(width, 100)) + "} {:<10} {:<10} {:<10} {:<15}"
-        if all(len(row["host"]) <= 9 for row in rows):
-            line = "{:<10} {:<9} {:<10} {:<10} {:<10} {:<15}"
-        click.echo(line.format("ID", "HOST", "PORT", "RACK", "STATE", "ENDPOINT_TYPE"))
+        # As Kafka's tool: columns as wide as what is in them where brokers are listed, and no state where controllers are.
+        columns = [column for column in COLUMNS if column != "state" or kind != "controller"]
+        hosts = max([4, *(len(row["host"]) for row in rows)])
+        racks = 10 if kind == "controller" else max([4, *(len(row["rack"] or "") for row in rows)])
+        widths = {"id": 10, "host": min(hosts, 100), "port": 10, "rack": racks, "state": 10, "endpoint_type": 15}
+        click.echo(" ".join(column.upper().ljust(widths[column]) for column in columns))
         for row in rows:
-            click.echo(line.format(row["id"], row["host"], row["port"], row["rack"] or "null", row["state"], row["endpoint_type"]))
+            click.echo(" ".join(str("null" if row[column] is None else row[column]).ljust(widths[column]) for column in columns))
 
     with_admin(bootstrap, work, traceback=traceback)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 UINT32 = 0xFFFFFFFF
+Key = TypeVar("Key", str, tuple[str, int])
 TABLE_SIZE_MIN = 16
 
 
@@ -27,10 +29,15 @@ def topic_partition_hash(topic: str, index: int) -> int:
     return (31 * (31 + index) + string_hash(topic)) & UINT32
 
 
-def table_order(hashed: Iterable[tuple[int, tuple[str, int]]]) -> list[tuple[str, int]]:
+def table_order(hashed: Iterable[tuple[int, Key]]) -> list[Key]:
     """Keys, given with their hashes, in the order in which `java.util.HashMap` lists them; equal places go by the key."""
     pairs = list(hashed)
     size = TABLE_SIZE_MIN
     while len(pairs) > size * 3 // 4:
         size *= 2
     return [key for _, key in sorted(((value ^ value >> 16) & (size - 1), key) for value, key in pairs)]
+
+
+def names_in_table_order(names: Iterable[str]) -> list[str]:
+    """Strings in the order in which a `java.util.HashMap` lists them as keys."""
+    return table_order((string_hash(name), name) for name in names)

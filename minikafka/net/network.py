@@ -74,6 +74,8 @@ class Listener(Protocol):
     port: int
     #: Asked about each new connection's address: for how many ms to hold it before it is closed, 0 to serve it.
     admit: Callable[[str], int] | None
+    #: Asked at each new connection: for how many ms it and those after it must wait, 0 to go on.
+    pace: Callable[[], int] | None
 
     def accept(self) -> None:
         """Begin to accept connections; those that came since `listen` have waited."""

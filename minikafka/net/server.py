@@ -133,7 +133,10 @@ class SocketListener:
         self.closed_total = 0
         self._per_ip: dict[str, int] = {}
         self.admit: Callable[[str], int] | None = None
+        self.pace: Callable[[], int] | None = None
         self._held: set[SocketConnection] = set()
+        #: Accepted, and to be served when the pause is over; until then nothing is accepted.
+        self._delayed: socket.socket | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._accepting = False
 
@@ -157,10 +160,25 @@ class SocketListener:
             except OSError as error:
                 logger.warning("cannot accept a connection: %s", error)
                 return
-            try:
-                self._accepted(sock)
-            except OSError:
-                sock.close()
+            if self.pace is not None and (pause_ms := self.pace()) > 0:
+                self._delayed = sock
+                self._loop.remove_reader(self._socket.fileno())
+                self._loop.call_later(pause_ms / 1000, self._go_on)
+                return
+            self._take(sock)
+
+    def _go_on(self) -> None:
+        """A pause of accepting is over."""
+        sock, self._delayed = self._delayed, None
+        if sock is not None:
+            self._take(sock)
+            self._loop.add_reader(self._socket.fileno(), self._acceptable)
+
+    def _take(self, sock: socket.socket) -> None:
+        try:
+            self._accepted(sock)
+        except OSError:
+            sock.close()
 
     def _accepted(self, sock: socket.socket) -> None:
         limits = self._limits
@@ -248,6 +266,9 @@ class SocketListener:
         if self._accepting:
             self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
+        if self._delayed is not None:
+            self._delayed.close()
+            self._delayed = None
         for connection in (*self.connections.values(), *self._held):
             connection.close("the broker is stopping")
 

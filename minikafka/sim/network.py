@@ -178,6 +178,7 @@ class SimListener:
         self.port = port
         self._handler = handler
         self.admit: Callable[[str], int] | None = None
+        self.pace: Callable[[], int] | None = None
         self._accepting = False
         self._backlog: list[SimConnection] = []
         self.connections: list[SimConnection] = []

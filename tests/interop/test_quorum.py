@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from helpers.apache_kafka import run_tool
 from helpers.ledger import Writer, audit, create_topic
 from helpers.mixed_cluster import BOTH, CONTROLLER, KAFKA, MINI, MixedCluster, other_kind
 
@@ -45,6 +46,9 @@ def test_leaders_die_in_turn(kinds: tuple[str, ...], wanted: set[tuple[str, str]
                 cluster.start(dead)
                 cluster.wait_for_isr("t", nodes)
         assert wanted <= set(moves)
+        # KIP-919: controllers of both kinds register with active ones of both kinds.
+        listed = run_tool("org.apache.kafka.tools.ClusterTool", "list-endpoints", "--bootstrap-controller", cluster.controllers)
+        assert {int(line.split()[0]) for line in listed.splitlines() if line[:1].isdigit()} == nodes, listed
         assert writer.check(cluster.bootstrap) > 500
         assert not cluster.errors(), "\n".join(cluster.errors())
         for node_id in nodes:

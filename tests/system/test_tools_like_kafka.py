@@ -63,6 +63,9 @@ def settled(text: str) -> list[str]:
         ("consumer.group.ConsumerGroupCommand --list --type", "consumer-groups --list --type"),
         ("GroupsCommand --list", "groups --list"),
         ("MetadataQuorumCommand --bootstrap-controller C describe --status", "metadata-quorum --bootstrap-controller C describe --status"),
+        ("FeatureCommand --bootstrap-controller C describe", "features --bootstrap-controller C describe"),
+        ("ClusterTool list-endpoints --bootstrap-controller C", "cluster list-endpoints --bootstrap-controller C"),
+        ("ClusterTool list-endpoints --include-fenced-brokers", "cluster list-endpoints --include-fenced-brokers"),
         ("kafka.admin.ConfigCommand --describe --entity-type users", "configs --describe --entity-type users"),
         (
             "kafka.admin.ConfigCommand --describe --entity-type users --entity-name alice --entity-type clients --entity-name app",
@@ -101,7 +104,10 @@ def test_controllers_are_asked_themselves(cluster: EmbeddedCluster) -> None:
     assert f"LeaderId:               {cluster.controller}" in say("metadata-quorum --bootstrap-controller {} describe --status")
     assert "Feature: metadata.version" in say("features --bootstrap-controller {} describe")
     assert f"Cluster ID: {cluster.cluster_id}" in say("cluster cluster-id -C {}")
-    assert " controller" in say("cluster list-endpoints -C {}")
+    listed = [line.split() for line in say("cluster list-endpoints -C {}").splitlines()[1:]]
+    nodes = cluster.layout.nodes.values()
+    assert listed == [[str(n.node_id), "127.0.0.1", str(n.controller_port), "null", "controller"] for n in nodes]
+    assert "--include-fenced-brokers is about brokers" in say("cluster list-endpoints -C {} --include-fenced-brokers", 2)
     say("configs --bootstrap-controller {} --alter --entity-type topics --entity-name t --add-config retention.ms=12345")
     assert "retention.ms=12345" in say(f"configs -b {cluster.bootstrap_servers} --describe --entity-type topics --entity-name t")
     assert "No partition reassignments found." in say("reassign-partitions --bootstrap-controller {} --list")

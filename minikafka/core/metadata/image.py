@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from minikafka.core.java_hash import names_in_table_order
 from wire.records.metadata_records import (
     AccessControlEntryRecord,
     DelegationTokenRecord,
@@ -231,6 +232,11 @@ class TopicImage:
         return f"TopicImage({self.name!r}, {len(self.partitions)} partitions)"
 
 
+def _listed(features: Mapping[str, tuple[int, int]]) -> list[tuple[str, tuple[int, int]]]:
+    """In the order of Kafka's hash tables, in which its snapshots have them: registrations come in any, snapshots must be alike."""
+    return [(name, features[name]) for name in names_in_table_order(features)]
+
+
 class BrokerRegistration:
     """A registered broker. `listeners`: name -> (host, port, security protocol id). Immutable."""
 
@@ -303,7 +309,7 @@ class BrokerRegistration:
             ],
             features=[
                 RegisterBrokerRecord.BrokerFeature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in self.features.items()
+                for name, (low, high) in _listed(self.features)
             ],
             rack=self.rack,
             fenced=self.fenced,
@@ -401,7 +407,7 @@ class ControllerRegistration:
             ],
             features=[
                 RegisterControllerRecord.ControllerFeature(name=name, min_supported_version=low, max_supported_version=high)
-                for name, (low, high) in self.features.items()
+                for name, (low, high) in _listed(self.features)
             ],
         )
 

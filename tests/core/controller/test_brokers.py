@@ -18,7 +18,10 @@ from wire.errors import ApiError, ErrorCode
 from wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from wire.messages.broker_registration import BrokerRegistrationRequest
+from wire.messages.controller_registration import ControllerRegistrationRequest
 from wire.messages.unregister_broker import UnregisterBrokerRequest
+from wire.messages.update_features import UpdateFeaturesRequest
+from wire.records.metadata_records import FeatureLevelRecord
 
 
 def code_of(action: Any, *arguments: Any, **keywords: Any) -> ErrorCode:
@@ -266,3 +269,25 @@ def test_features_a_broker_lacks_cannot_be_finalized_over_it() -> None:
     driver = ControllerDriver()
     driver.register(1)
     assert driver.image.brokers[1].features["transaction.version"] == (0, 2)
+
+
+def test_controllers_register_from_3_7_on() -> None:
+    driver = ControllerDriver()
+    features = [
+        ControllerRegistrationRequest.Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
+        ControllerRegistrationRequest.Feature(name="group.version", min_supported_version=0, max_supported_version=0),
+    ]
+    listeners = [ControllerRegistrationRequest.Listener(name="CONTROLLER", host="c2", port=9093, security_protocol=0)]
+    request = ControllerRegistrationRequest(controller_id=2, incarnation_id=bytes(16), listeners=listeners, features=features)
+    driver.write([FeatureLevelRecord(name="metadata.version", feature_level=14)])
+    with pytest.raises(ApiError, match="too old to support controller registrations") as refused:
+        driver.do(request)
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+    driver.write([FeatureLevelRecord(name="metadata.version", feature_level=15)])
+    driver.do(request)
+    assert driver.image.controllers[2].listeners == {"CONTROLLER": ("c2", 9093, 0)}
+    # What a controller does not know is not finalized.
+    driver.write([FeatureLevelRecord(name="group.version", feature_level=0)])
+    update = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=1)
+    with pytest.raises(ApiError, match="Controller 2 only supports versions 0-0"):
+        driver.do(UpdateFeaturesRequest(feature_updates=[update]))

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from minikafka.core.metadata.delta import MetadataDelta, MetadataError
-from minikafka.core.metadata.image import DIRECTORY_UNASSIGNED, MetadataImage, PartitionRegistration, empty_image
+from minikafka.core.metadata.image import (
+    DIRECTORY_UNASSIGNED,
+    BrokerRegistration,
+    ControllerRegistration,
+    MetadataImage,
+    PartitionRegistration,
+    empty_image,
+)
 from minikafka.core.metadata.records import image_records
 from wire.records.metadata_records import (
     BrokerRegistrationChangeRecord,
@@ -14,6 +21,7 @@ from wire.records.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
     RemoveTopicRecord,
     TopicRecord,
     UnregisterBrokerRecord,
@@ -187,3 +195,16 @@ def test_a_snapshot_names_only_what_differs() -> None:
     assert (delta.image().offset, delta.image().epoch) == (40, 3)
     delta.apply(PartitionChangeRecord(partition_id=0, topic_id=A, isr=[1]), 41)
     assert sorted(delta.changed_topics[A].changed) == [0, 1]
+
+
+def test_snapshots_list_features_as_kafka_does_in_whatever_order_they_were_registered() -> None:
+    """The order of java.util.HashMap, as snapshots of Apache Kafka 4.3 have it."""
+    kafkas = ["group.version", "kraft.version", "metadata.version", "share.version", "streams.version", "transaction.version"]
+    kafkas.append("eligible.leader.replicas.version")
+    for names in (kafkas, kafkas[::-1]):
+        broker = RegisterBrokerRecord(broker_id=1, features=[RegisterBrokerRecord.BrokerFeature(name=name) for name in names])
+        controller = RegisterControllerRecord(
+            controller_id=1, features=[RegisterControllerRecord.ControllerFeature(name=name) for name in names]
+        )
+        assert [f.name for f in BrokerRegistration.from_record(broker, 0).to_record().features] == kafkas
+        assert [f.name for f in ControllerRegistration.from_record(controller).to_record().features] == kafkas
