@@ -29,15 +29,19 @@ def topic_partition_hash(topic: str, index: int) -> int:
     return (31 * (31 + index) + string_hash(topic)) & UINT32
 
 
-def table_order(hashed: Iterable[tuple[int, Key]]) -> list[Key]:
+def table_order(hashed: Iterable[tuple[int, tuple[str, int]]]) -> list[tuple[str, int]]:
     """Keys, given with their hashes, in the order in which `java.util.HashMap` lists them; equal places go by the key."""
+    return _by_place(sorted(hashed, key=lambda pair: pair[1]))
+
+
+def names_in_table_order(names: Iterable[str]) -> list[str]:
+    """Strings in the order in which a `java.util.HashMap` lists them as keys; equal places go by when they were put there."""
+    return _by_place((string_hash(name), name) for name in names)
+
+
+def _by_place(hashed: Iterable[tuple[int, Key]]) -> list[Key]:
     pairs = list(hashed)
     size = TABLE_SIZE_MIN
     while len(pairs) > size * 3 // 4:
         size *= 2
-    return [key for _, key in sorted(((value ^ value >> 16) & (size - 1), key) for value, key in pairs)]
-
-
-def names_in_table_order(names: Iterable[str]) -> list[str]:
-    """Strings in the order in which a `java.util.HashMap` lists them as keys."""
-    return table_order((string_hash(name), name) for name in names)
+    return [key for _, key in sorted(pairs, key=lambda pair: (pair[0] ^ pair[0] >> 16) & (size - 1))]

@@ -198,13 +198,13 @@ def test_a_snapshot_names_only_what_differs() -> None:
 
 
 def test_snapshots_list_features_as_kafka_does_in_whatever_order_they_were_registered() -> None:
-    """The order of java.util.HashMap, as snapshots of Apache Kafka 4.3 have it."""
-    kafkas = ["group.version", "kraft.version", "metadata.version", "share.version", "streams.version", "transaction.version"]
-    kafkas.append("eligible.leader.replicas.version")
-    for names in (kafkas, kafkas[::-1]):
+    """The order of java.util.HashMap, as snapshots of Apache Kafka 4.3 have it; share.version and metadata.version share a place."""
+    first, last = ["group.version", "kraft.version"], ["streams.version", "transaction.version", "eligible.leader.replicas.version"]
+    for pair in (["share.version", "metadata.version"], ["metadata.version", "share.version"]):
+        names = [*pair, *last, *first]
         broker = RegisterBrokerRecord(broker_id=1, features=[RegisterBrokerRecord.BrokerFeature(name=name) for name in names])
         controller = RegisterControllerRecord(
             controller_id=1, features=[RegisterControllerRecord.ControllerFeature(name=name) for name in names]
         )
-        assert [f.name for f in BrokerRegistration.from_record(broker, 0).to_record().features] == kafkas
-        assert [f.name for f in ControllerRegistration.from_record(controller).to_record().features] == kafkas
+        assert [f.name for f in BrokerRegistration.from_record(broker, 0).to_record().features] == [*first, *pair, *last]
+        assert [f.name for f in ControllerRegistration.from_record(controller).to_record().features] == [*first, *pair, *last]
