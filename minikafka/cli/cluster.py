@@ -88,10 +88,10 @@ def list_endpoints(bootstrap: str, include_fenced_brokers: bool, output: str, tr
         if output != "table":
             emit(rows, output, COLUMNS)
             return
-        # As Kafka's tool: columns as wide as what is in them where brokers are listed, and no state where controllers are.
+        # As Kafka's tool: hosts and racks as wide as the longest, and no state where controllers are listed.
         columns = [column for column in COLUMNS if column != "state" or kind != "controller"]
-        hosts = max([4, *(len(row["host"]) for row in rows)])
-        racks = 10 if kind == "controller" else max([4, *(len(row["rack"] or "") for row in rows)])
+        hosts = max((len(row["host"]) for row in rows), default=10)
+        racks = max((len(row["rack"]) for row in rows if row["rack"]), default=10)
         widths = {"id": 10, "host": min(hosts, 100), "port": 10, "rack": racks, "state": 10, "endpoint_type": 15}
         click.echo(" ".join(column.upper().ljust(widths[column]) for column in columns))
         for row in rows:
