@@ -7,6 +7,7 @@ from struct import Struct
 
 from storage.producer_state import ProducerStateManager, ProducerUpdate
 from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch
+from wire.compression import CorruptRecord
 from wire.crc import crc32c
 
 TIMESTAMP_TYPE_BIT = 0x08
@@ -37,6 +38,12 @@ def batches(view: memoryview, position: int, end: int) -> Iterator[tuple[int, in
             return
         yield position, size, header
         position += size
+
+
+def check_batch(view: memoryview, position: int, size: int, header: Header) -> None:
+    """Raises CorruptRecord if the batch is not what its checksum says."""
+    if crc32c(view[position + CRC_FROM : position + size]) != header[4]:
+        raise CorruptRecord(f"the batch at offset {header[0]} is corrupt (stored crc = {header[4]})")
 
 
 def valid_batches(view: memoryview, base_offset: int) -> Iterator[tuple[int, int, Header]]:

@@ -11,7 +11,7 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from storage.batch_scan import INT32_MAX, batches
+from storage.batch_scan import INT32_MAX, batches, check_batch
 from storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTransactions, OffsetMap, map_batch
 from storage.log import Log
 from storage.segment import CLEANED, Segment
@@ -140,7 +140,8 @@ class Cleaning:
     # -- anywhere
 
     def build_map(self) -> None:
-        """Read the keys of the dirty part, as many as fit, and group the segments that become one."""
+        """Read the keys of the dirty part, as many as fit, and group the segments that become one. Raises CorruptRecord for a batch that is
+        not what its checksum says, as `write` does: with a new checksum it would pass for what was written."""
         aborted = [entry for entry in self._aborted if entry.last_offset >= self._first_dirty_offset]
         transactions = CleanedTransactions(aborted)
         ends = [source.base_offset for source in self._sources[1:]] + [self._end_offset]
@@ -163,9 +164,10 @@ class Cleaning:
 
     def _map_segment(self, source: _Source, transactions: CleanedTransactions) -> bool:
         with source.pin.map() as view:
-            for count, (position, _, header) in enumerate(batches(view, 0, source.size)):
+            for count, (position, size, header) in enumerate(batches(view, 0, source.size)):
                 if header[0] + header[6] < self._first_dirty_offset:
                     continue
+                check_batch(view, position, size, header)
                 if not map_batch(self._map, transactions, view, position, header, self._first_dirty_offset):
                     return False
                 if count % _BATCHES_PER_SLICE == 0:
@@ -222,6 +224,7 @@ class Cleaning:
         assert self._filter is not None
         retained = self._filter.retained
         for count, (position, batch_size, header) in enumerate(batches(view, 0, size)):
+            check_batch(view, position, batch_size, header)
             kept = retained(view, position, batch_size, header)
             if kept is not None:
                 timestamp = int.from_bytes(kept[35:43], "big", signed=True)

@@ -28,8 +28,10 @@ ROUGH = (ClientError, *TRANSPORT_ERRORS)
 ADMIN_TIMEOUT_MS = 3000
 CALM_S = 1.0
 CONTROLLER_LISTENER = "CONTROLLER"
+#: Bits that flip.
+ROTS = frozenset({"rot", "rot_fetched", "rot_internal", "rot_metadata"})
 #: Faults that can end a process without its mark of a clean shutdown.
-UNCLEAN = frozenset({"kill", "kill_all", "power", "wipe", "disk_error", "disk_full", "min_isr", "rot"})
+UNCLEAN = frozenset({"kill", "kill_all", "power", "wipe", "disk_error", "disk_full", "min_isr", *ROTS})
 
 
 class Chaos:
@@ -45,6 +47,11 @@ class Chaos:
         #: Partitions whose reassignment has been asked for and not been answered.
         self._reassigned: set[int] = set()
         self.rot = Rot(world)
+
+    @property
+    def has_rotted(self) -> bool:
+        """Whether bits have flipped anywhere."""
+        return any(self.injected[kind] for kind in ROTS)
 
     def begin(self) -> None:
         """Set the alarm for every fault."""
@@ -290,19 +297,92 @@ class Chaos:
 
     def _rot(self, fault: Fault, node: SimNode) -> Any:
         """Bits of a committed batch flip. One reader begins anew and meets them if they are the leader's."""
-        if not node.config.is_broker or node.disk.failing or not node.is_running or not self.may_lose_power(node):
-            return False
-        index, image = fault.pick % self.world.options.partitions, self.world.invariants.image
-        if index in self._reassigned or image is None or image.topics_by_name[TOPIC].partitions[index].is_reassigning:
-            return False
-        done = self.rot.begin(node, TOPIC, index, fault)
+        done = self._strike(fault, node, TOPIC, fault.pick % self.world.options.partitions)
         if done is None:
             return False
         readers = [client for client in self.world.workload.clients if client.name.startswith("reader")]
         for client in readers[:1]:
             client.kill()
             client.boot()
-        self._later(fault, self.rot.end, node)
+        return done
+
+    def _strike(self, fault: Fault, node: SimNode, topic: str, index: int) -> str | None:
+        if not node.config.is_broker or node.disk.failing or not node.is_running or not self.may_lose_power(node):
+            return None
+        registration = self._registration(topic, index)
+        if index in self._reassigned or registration is None or registration.is_reassigning:
+            return None
+        done = self.rot.begin(node, topic, index, fault)
+        if done is not None:
+            self._later(fault, self.rot.end, node)
+        return done
+
+    def _registration(self, topic: str, index: int) -> Any:
+        image = self.world.invariants.image
+        found = None if image is None else image.topics_by_name.get(topic)
+        return None if found is None else found.partitions.get(index)
+
+    def _has_records(self, topic: str, index: int) -> bool:
+        registration = self._registration(topic, index)
+        if registration is None or registration.leader < 0:
+            return False
+        partition = self.world.nodes[registration.leader].partition(topic, index)
+        return partition is not None and partition.log.high_watermark > 0
+
+    def _rot_fetched(self, fault: Fault, node: SimNode) -> Any:
+        """Bits flip on a leader of which another replica has to copy everything."""
+        return self._rot_copied(fault, TOPIC, fault.pick % self.world.options.partitions) or False
+
+    def _rot_copied(self, fault: Fault, topic: str, index: int) -> str | None:
+        registration = self._registration(topic, index)
+        if registration is None or len(registration.isr) < 3 or registration.leader < 0:
+            return None
+        leader = self.world.nodes[registration.leader]
+        others = [self.world.nodes[i] for i in registration.isr if i != registration.leader]
+        empty = others[fault.pick % len(others)]
+        if not self.may_lose_power(empty) or empty.disk.failing:
+            return None
+        done = self._strike(fault, leader, topic, index)
+        if done is not None:
+            self.rot.lose_copy(empty, topic, index)
+            self.world.fabric.later(CALM_S / 4, empty.boot)
+        return done
+
+    def _rot_internal(self, fault: Fault, node: SimNode) -> Any:
+        """Bits of a coordinator's log flip: on the leader, whom another copies; or on a follower, who may lead when the leader stops."""
+        topics = ("__consumer_offsets", STATE_TOPIC) if fault.pick & 16 else (STATE_TOPIC, "__consumer_offsets")
+        choices = [(topic, index) for topic in topics for index in ((0, 1) if fault.pick & 32 else (1, 0))]
+        topic, index = next((choice for choice in choices if self._has_records(*choice)), choices[0])
+        registration = self._registration(topic, index)
+        if registration is None or len(registration.isr) < 2 or registration.leader < 0:
+            return False
+        if fault.pick & 8:
+            return self._rot_copied(fault, topic, index) or False
+        leader = self.world.nodes[registration.leader]
+        others = [i for i in registration.isr if i != registration.leader]
+        done = self._strike(fault, self.world.nodes[others[fault.pick % len(others)]], topic, index)
+        if done is None:
+            return False
+        self._stop(fault, leader)
+        return f"{done} on n{others[fault.pick % len(others)]}; {leader} stops"
+
+    def _rot_metadata(self, fault: Fault, node: SimNode) -> Any:
+        """Bits of the metadata log flip; half of the time the process ends, in order or not, and a quarter an observer has to fetch
+        everything anew."""
+        if node.disk.failing or not node.is_running:
+            return False
+        done = self.rot.begin_metadata(node, fault)
+        if done is None:
+            return False
+        observers = [other for other in self.world.brokers if not other.config.is_controller and other is not node and other.is_running]
+        if fault.pick & 2:
+            (self._kill if fault.pick & 4 else self._stop)(fault, node)
+        elif fault.pick & 4 and observers:
+            other = observers[fault.pick % len(observers)]
+            other.kill()
+            self.rot.forget_metadata(other)
+            self.world.fabric.later(CALM_S / 4, other.boot)
+        self._later(fault, self.rot.end_metadata, node)
         return done
 
     def _disk_full(self, fault: Fault, node: SimNode) -> Any:

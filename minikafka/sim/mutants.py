@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.sim.mutations import MUTATIONS
+from minikafka.sim.rot_mutations import ROT_MUTATIONS
 from minikafka.sim.runner import run_drawn
 from minikafka.sim.swarm import draw
 from minikafka.sim.transaction_mutations import TRANSACTION_MUTATIONS
@@ -50,7 +51,8 @@ class Caught:
     text: str
 
 
-MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in (*MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS)}
+_ALL = (*MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS)
+MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in _ALL}
 
 
 def _find(target: str) -> tuple[Any, str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.core.metadata.records import image_records
 from minikafka.sim.replicas import corrupt_batches, log_of
+from minikafka.sim.rot import METADATA_DIRECTORY
 
 if TYPE_CHECKING:
     from minikafka.sim.invariants import Invariants
@@ -17,12 +18,12 @@ LOOKUPS = 5
 def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
     """S2, S3, S21: the file of a log, its epochs and its index against each other."""
     log = partition.log
+    if invariants.world.chaos.has_rotted:
+        check_bytes(invariants, node, log.directory)
     if invariants.is_compacted(partition.topic):
         return
     batches = log_of(node.disk, log.directory)
     where = f"{node} {partition}"
-    if invariants.world.chaos.injected["rot"]:
-        check_bytes(invariants, node, log.directory)
     fail = invariants.world.violate
     expected: list[tuple[int, int]] = []
     before = None
@@ -60,10 +61,15 @@ def check_log(invariants: Invariants, node: SimNode, partition: Any) -> None:
 
 def check_bytes(invariants: Invariants, node: SimNode, directory: str) -> None:
     """S5: every batch is what its CRC says, but for those that rot has struck there: rot is copied by nobody."""
-    rotten = invariants.world.chaos.rot.batches.get((node.node_id, directory), ())
+    rotten = invariants.world.chaos.rot.of(node, directory)
     corrupt = [base for base in corrupt_batches(node.disk, directory) if base not in rotten]
     if corrupt:
         invariants.world.violate("S5", f"{node} {directory}: the batches at {corrupt} are corrupt, and nothing has befallen them there")
+
+
+def image_text(image: Any) -> str:
+    """Everything that an image says."""
+    return repr(list(image_records(image)))
 
 
 def unrest(invariants: Invariants) -> tuple[str, str] | None:
@@ -75,6 +81,8 @@ def unrest(invariants: Invariants) -> tuple[str, str] | None:
             return "L1", f"{node} is {node.state} ({node.exit_reason})"
     if world.chaos.rot.batches:
         return "L1", f"nobody can do without what is rotten: {world.chaos.rot.batches}"
+    if world.chaos.rot.metadata:
+        return "L1", f"nobody can do without the rotten metadata log of {world.chaos.rot.metadata}"
     for node in world.brokers:
         broker = image.brokers.get(node.node_id)
         if broker is None or broker.fenced or broker.in_controlled_shutdown or broker.epoch != node.broker_epoch():
@@ -143,9 +151,10 @@ def check_all(invariants: Invariants) -> None:
                                f" {first[parting : parting + 2]} and {other[parting : parting + 2]}")  # fmt: skip
     texts: dict[int, dict[int, str]] = {}
     for node in world.nodes.values():
+        check_bytes(invariants, node, METADATA_DIRECTORY)
         assert node.node is not None
         found = node.node.metadata.image
-        texts.setdefault(found.offset, {})[node.node_id] = repr(list(image_records(found)))
+        texts.setdefault(found.offset, {})[node.node_id] = image_text(found)
     for offset, by_node in texts.items():
         if len(set(by_node.values())) > 1:
             fail("S19", f"the images of {sorted(by_node)} at offset {offset} differ")

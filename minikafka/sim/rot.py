@@ -1,14 +1,16 @@
 """Bit rot: bits of a stored batch flip on one replica, while another in-sync replica keeps it whole; later an operator replaces the copy.
 
 Kafka's rules are asked for: a broker does not look at what it has stored, so that rot on a leader is found by whoever reads - a consumer
-gets an error and no record, a follower refuses the batch and tries again -, and nothing mends it but a new copy of the log.
+gets an error and no record, a follower refuses the batch and tries again, a coordinator does not take up what it cannot read -, and nothing
+mends it but a new copy of the log. In the metadata log whoever is to act on a batch, or to hand it on, finds it and ends: an observer cuts
+and fetches again, a voter waits for the operator, unless it was the last batch.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minikafka.sim.replicas import log_of, segments_of
+from minikafka.sim.replicas import Batch, batch_at, corrupt_batches, is_durable, log_of, segments_of
 
 if TYPE_CHECKING:
     from minikafka.sim.node import SimNode
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 #: Only records rot: offsets, lengths and epochs stand before the checksummed part of a batch, and nobody could tell.
 _RECORDS_FROM = 61
 _RETRY_S = 0.3
+METADATA_DIRECTORY = "/data/__cluster_metadata-0"
+#: What is no part of the metadata log, or what a formatted directory has: an operator leaves it.
+_KEPT = frozenset({"quorum-state", "partition.metadata", "bootstrap.checkpoint", "00000000000000000000-0000000000.checkpoint"})
 
 
 class Rot:
@@ -26,6 +31,14 @@ class Rot:
     def __init__(self, world: World) -> None:
         self._world = world
         self.batches: dict[tuple[int, str], set[int]] = {}
+        #: Of metadata logs: node id -> base offset.
+        self.metadata: dict[int, int] = {}
+
+    def of(self, node: SimNode, directory: str) -> set[int]:
+        """Base offsets of what is rotten in a log of the node."""
+        if directory == METADATA_DIRECTORY:
+            return {self.metadata[node.node_id]} if node.node_id in self.metadata else set()
+        return self.batches.get((node.node_id, directory), set())
 
     def begin(self, node: SimNode, topic: str, index: int, fault: Fault) -> str | None:
         """Flip a bit of a committed batch; None if the node has none. Half the time it is the newest, which others may have to read yet."""
@@ -38,10 +51,7 @@ class Rot:
         if not committed:
             return None
         batch = committed[-1] if fault.pick & 1 else committed[(fault.pick >> 1) % len(committed)]
-        for _, inode in segments_of(node.disk, directory):
-            if batch in inode.parsed:
-                at = batch.position + _RECORDS_FROM + fault.pick % (batch.end - batch.position - _RECORDS_FROM)
-                inode.data[at] ^= 1 << fault.pick % 8
+        _flip(node, directory, batch, fault)
         self.batches.setdefault((node.node_id, directory), set()).add(batch.base)
         return f"{topic}-{index}, the batch at {batch.base}"
 
@@ -68,7 +78,93 @@ class Rot:
             self._world.invariants.forget_log(node, directory)
             self._world.tell("world", f"{node.host}: {directory} is removed")
 
+    def lose_copy(self, node: SimNode, topic: str, index: int) -> None:
+        """An operator replaces a whole replica, which then copies everything from the leader."""
+        directory = f"/data/{topic}-{index}"
+        node.kill()
+        node.has_lost_power = True
+        node.disk.remove(directory)
+        self._world.invariants.forget_log(node, directory)
+        self._world.tell("world", f"{node.host}: {directory} is removed")
+
+    # -- the metadata log
+
+    def begin_metadata(self, node: SimNode, fault: Fault) -> str | None:
+        """Flip a bit of a batch that every other controller has on its disk, if this one is of a controller; None without one. One metadata
+        log at a time: with two of three voters' nothing would be left to decide by."""
+        process = node.node
+        if self.metadata or process is None or not hasattr(process, "raft") or process.raft.failure is not None:
+            return None
+        log = process.raft.metadata_log.log
+        batches = [batch for batch in log_of(node.disk, METADATA_DIRECTORY) if batch.base >= log.log_start_offset]
+        batches = [batch for batch in batches if batch.end - batch.position > _RECORDS_FROM and self._others_have(node, batch)]
+        if not batches:
+            return None
+        batch = batches[-1] if fault.pick & 1 else batches[(fault.pick >> 3) % len(batches)]
+        _flip(node, METADATA_DIRECTORY, batch, fault)
+        self.metadata[node.node_id] = batch.base
+        return f"the metadata log, the batch at {batch.base}"
+
+    def _others_have(self, node: SimNode, batch: Batch) -> bool:
+        others = [other for other in self._world.controllers if other is not node]
+        if not node.config.is_controller:
+            return True
+
+        def has(other: SimNode) -> bool:
+            found = batch_at(other.disk, METADATA_DIRECTORY, batch.base)
+            return found is not None and found.key == batch.key and is_durable(other.disk, METADATA_DIRECTORY, batch.base)
+
+        return len(others) > 1 and all(map(has, others))
+
+    def _others_have_everything(self, node: SimNode) -> bool:
+        """Whether the others can do without whatever this voter may have promised."""
+        own = log_of(node.disk, METADATA_DIRECTORY)
+        if not node.config.is_controller or not own:
+            return True
+        if self._others_have(node, own[-1]):
+            return True
+        others = [log_of(other.disk, METADATA_DIRECTORY) for other in self._world.controllers if other is not node]
+        # A later leader's log goes on without it: it was never committed.
+        return all(log and log[-1].epoch > own[-1].epoch for log in others)
+
+    def end_metadata(self, node: SimNode) -> None:
+        """An operator removes the log, but not the vote, when the others have everything; perhaps it has been cut and fetched again."""
+        world = self._world
+        if node.node_id not in self.metadata:
+            return
+        if self.metadata[node.node_id] not in corrupt_batches(node.disk, METADATA_DIRECTORY):
+            del self.metadata[node.node_id]
+            return
+        if node.is_alive:
+            if self._others_have_everything(node) and not node.disk.failing:
+                node.stop()
+        elif self._others_have_everything(node):
+            self.forget_metadata(node)
+            node.boot()
+            return
+        world.fabric.later(_RETRY_S, self.end_metadata, node)
+
+    def forget_metadata(self, node: SimNode) -> None:
+        """Segments, indexes, epochs and snapshots of the metadata log are removed."""
+        names = node.disk.files.get(METADATA_DIRECTORY, {})
+        for name in [name for name in names if name not in _KEPT]:
+            del names[name]
+        node.disk.durable[METADATA_DIRECTORY] = dict(names)
+        node.disk.journal.pop(METADATA_DIRECTORY, None)
+        node.disk.segments.clear()
+        self.metadata.pop(node.node_id, None)
+        self._world.tell("world", f"{node.host}: the metadata log is removed")
+
     def heal(self) -> None:
         """Everything heals: replace whatever is rotten, as soon as others have it all."""
         for node in self._world.brokers:
             self.end(node)
+        for node in self._world.nodes.values():
+            self.end_metadata(node)
+
+
+def _flip(node: SimNode, directory: str, batch: Batch, fault: Fault) -> None:
+    for _, inode in segments_of(node.disk, directory):
+        if batch in inode.parsed:
+            at = batch.position + _RECORDS_FROM + fault.pick % (batch.end - batch.position - _RECORDS_FROM)
+            inode.data[at] ^= 1 << fault.pick % 8

@@ -122,6 +122,16 @@ KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
 }
 
 
+#: Faults that are drawn apart (`_more_rot`): as `KINDS`.
+ROT_KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
+    "rot_internal": (2.0, ("any",), 0.5, 4.0),
+    "rot_metadata": (3.0, ("any", "controller", "controller"), 0.3, 4.0),
+    "rot_fetched": (1.0, ("leader",), 0.5, 4.0),
+}
+#: Of the seeds with faults of several kinds.
+ROT_SHARE = 0.2
+
+
 def draw(seed: int, *, profile: str | None = None, duration_s: float | None = None) -> tuple[Options, list[Fault]]:
     """Options and faults of a seed. `profile`: calm, one, crashes, network, disks, rot, mixed, storm; None = drawn."""
     generator = random.Random(f"swarm/{seed}")
@@ -134,7 +144,22 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     options = _options(seed, generator, profile, duration_s)
     faults = _faults(generator, options)
     _transactions(options)
-    return options, faults
+    return options, sorted([*faults, *_more_rot(options)], key=lambda fault: fault.at_s)
+
+
+def _more_rot(options: Options) -> list[Fault]:
+    """With a generator of its own, so that the other faults of a seed are what they were."""
+    generator = random.Random(f"swarm/rot/{options.seed}")
+    if options.profile in ("calm", "one") or (options.profile != "rot" and generator.random() >= ROT_SHARE):
+        return []
+    faults = []
+    for _ in range(generator.choice((1, 2, 3))):
+        kind = generator.choices(list(ROT_KINDS), [entry[0] for entry in ROT_KINDS.values()])[0]
+        _, targets, least, most = ROT_KINDS[kind]
+        at_s = round(generator.uniform(0.1, 0.9) * options.duration_s, 3)
+        seconds = round(generator.uniform(least, most), 3)
+        faults.append(Fault(at_s, kind, targets[generator.randrange(len(targets))], seconds, generator.randrange(1 << 16)))
+    return faults
 
 
 def _transactions(options: Options) -> None:

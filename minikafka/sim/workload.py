@@ -206,7 +206,7 @@ class Workload:
                 await asyncio.sleep(0.05)
                 continue
             except ClientError as error:
-                if UNREADABLE in str(error) and self.world.chaos.injected["rot"]:
+                if UNREADABLE in str(error) and self.world.chaos.has_rotted:
                     self.noticed += 1
                     continue
                 self.world.violate("S13", f"{client.name}: {error}")

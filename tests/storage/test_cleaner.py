@@ -16,6 +16,7 @@ from storage.filesystem import OsFileSystem
 from storage.log import Log
 from storage.recovery import load_log
 from wire.batch import RecordBatch, build_batch, iterate_batches
+from wire.compression import CorruptRecord
 from wire.record import Record
 
 DAY_MS = 86_400_000
@@ -276,3 +277,22 @@ def test_a_crash_while_segments_are_replaced_loses_nothing(renames: int, tmp_pat
     offsets = [r.offset for r in records_of(again)]
     assert offsets == sorted(set(offsets))
     again.close()
+
+
+@pytest.mark.parametrize("is_dirty", [True, False])
+def test_a_corrupt_batch_is_not_written_anew(open_log: Callable[..., Log], is_dirty: bool) -> None:
+    """With a checksum of its own it would pass for what was written; a round over it ends, and the log stays as it is."""
+    log = open_log(**COMPACT)
+    put(log, [("a", "1"), ("b", "2")])
+    put(log, [("a", "3"), ("c", "4")])
+    roll(log)
+    checkpoint = None if is_dirty else clean(log)
+    put(log, [("b", "5")])
+    roll(log)
+    segment = log.segments[0]
+    data = bytearray(segment.file.pread(segment.size, 0))
+    data[-2] ^= 1
+    segment.file.pwrite(bytes(data), 0)
+    with pytest.raises(CorruptRecord):
+        clean(log, checkpoint)
+    assert log.segments[0].file.pread(segment.size, 0) == bytes(data)

@@ -8,6 +8,7 @@ from typing import Any
 from minikafka.broker.dispatch import Dispatcher, RequestContext
 from minikafka.broker.hosts import raft_wire
 from minikafka.broker.hosts.raft import RaftHost
+from minikafka.broker.hosts.raft_log import CorruptMetadata
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.progress import ReplicaProgress
 from minikafka.core.raft.roles import Leader
@@ -90,8 +91,12 @@ class RaftHandlers:
             if 0 <= reply.read_from < reply.read_to:
                 partition = response.responses[0].partitions[0]
                 try:
-                    piece = self._raft.metadata_log.read(reply.read_from, reply.read_to, reply.bytes_max)
-                    partition.records = piece if piece.size else b""
+                    partition.records = self._raft.metadata_log.read(reply.read_from, reply.read_to, reply.bytes_max)
+                except CorruptMetadata as error:
+                    partition.error_code = ErrorCode.CORRUPT_MESSAGE
+                    context.respond(response)
+                    self._raft.found_corrupt(error)
+                    return
                 except (ApiError, StorageError) as error:
                     partition.error_code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
             context.respond(response)

@@ -14,7 +14,7 @@ from minikafka.core.group.effects import Append
 from storage.batch_scan import marker_of
 from storage.errors import StorageError
 from wire.batch import build_batch, iterate_batches
-from wire.errors import ApiError, ErrorCode
+from wire.errors import ApiError, ErrorCode, WireError
 from wire.record import Record
 from wire.records.frame import (
     decode_group_key,
@@ -194,8 +194,9 @@ class GroupHost:
             for _ in steps:
                 load.next = self._environment.loop.call_soon(self._go_on, index, load, steps)
                 return
-        except StorageError as error:
-            # The directory is offline now; another broker will lead the partition and load its groups.
+        except (StorageError, WireError) as error:
+            # The directory is offline now, and another broker will lead the partition and load its groups; or its log is corrupt, and
+            # nobody coordinates them until another leads.
             logger.error("%s-%d cannot be loaded: %s", OFFSETS_TOPIC, index, error)
             del self._loads[index]
             return
@@ -216,7 +217,7 @@ class GroupHost:
         self.run_effects(index, shard)
 
     def _steps(self, load: _Load, log: Log) -> Iterator[None]:
-        """Raises StorageError."""
+        """Raises StorageError; CorruptRecord for a batch that is not what its checksum says."""
         offset, due = log.log_start_offset, LOAD_STEP_RECORDS
         while offset < log.log_end_offset:
             result = log.read(offset, LOAD_CHUNK_BYTES, end_offset=log.log_end_offset)
@@ -225,6 +226,7 @@ class GroupHost:
             if not data:
                 break
             for batch in iterate_batches(memoryview(data)):
+                batch.check()
                 offset = batch.next_offset
                 if batch.is_control:
                     marker = marker_of(batch)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.hosts import raft_wire
 from minikafka.broker.hosts.raft_delivery import Delivery, RaftListener, SnapshotId
 from minikafka.broker.hosts.raft_figures import RaftFigures
-from minikafka.broker.hosts.raft_log import MetadataLog, SyncTask, frame_all
+from minikafka.broker.hosts.raft_log import CorruptMetadata, MetadataLog, SyncTask, frame_all
 from minikafka.broker.hosts.raft_peers import RaftPeers
 from minikafka.core.raft import events as ev
 from minikafka.core.raft import messages as m
@@ -162,7 +162,7 @@ class RaftHost:
     async def start(self) -> None:
         """Load log, snapshot and election state, replay what is known to be committed; a lone voter leads on return, and everything
         before its epoch has been delivered. Raises StorageError."""
-        self._log.load(self._static_voters())
+        self._log.load(self._static_voters(), is_observer=self._is_observer)
         config = self._config
         meta = self._log_directory.meta
         assert meta is not None
@@ -341,6 +341,13 @@ class RaftHost:
             return
         self._feed(ev.Received(respond, request))
 
+    def found_corrupt(self, error: CorruptMetadata) -> None:
+        """This leader cannot give a replica what it asks for. Raises `error`, which ends this node so that another leads, if there is
+        another voter."""
+        if len(self.quorum.voters) > 1:
+            raise error
+        logger.error("%s", error)
+
     # -- the engine
 
     def _now(self) -> int:
@@ -402,6 +409,9 @@ class RaftHost:
 
     def _fetched(self, effect: ev.AppendFetched) -> None:
         batches = self._log.append_fetched(memoryview(effect.records), effect.epoch)
+        if batches is None:
+            self._events.appendleft(ev.FetchedAppended(is_refused=True))
+            return
         self.figures.fetched.record(sum(batch.end_offset - batch.base_offset for batch in batches), self._now())
         appended: list[ev.Event] = [*batches, ev.FetchedAppended()]
         self._events.extendleft(reversed(appended))

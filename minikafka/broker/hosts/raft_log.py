@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from minikafka.broker import quorum_state
+from minikafka.broker.hosts.raft_rot import find_rot
 from minikafka.broker.snapshots import (
     PART,
     SnapshotContent,
@@ -34,6 +35,7 @@ from storage.log_dir import METADATA_TOPIC, LogDirectory
 from storage.recovery import load_log
 from storage.slice import FileSlice
 from wire.batch import RecordBatch, build_batch, iterate_batches
+from wire.compression import CorruptRecord
 from wire.control import ControlType, control_batch, control_record, control_type, decode_control
 from wire.errors import ApiError, ErrorCode
 from wire.record import Record
@@ -45,6 +47,10 @@ _log = logging.getLogger("minikafka.raft")
 
 BATCH_BYTES_MAX = 8 << 20
 READ_BYTES = 1 << 20
+
+
+class CorruptMetadata(StorageError):
+    """A batch of the metadata log is not what its checksum says: nobody may act on it."""
 
 
 class MetadataLog:
@@ -65,9 +71,24 @@ class MetadataLog:
 
     # -- loading
 
-    def load(self, static_voters: VoterSet) -> None:
-        """Raises StorageError, also when a file that must not be guessed (quorum-state, the newest snapshot) is not valid."""
+    def load(self, static_voters: VoterSet, *, is_observer: bool = False) -> None:
+        """Raises StorageError, also when a file that must not be guessed (quorum-state, the newest snapshot) is not valid.
+
+        A log is cut at its last batch if that is corrupt, for a torn write looks no different. With valid batches behind a corrupt one it
+        is rot: an observer fetches the rest again, a voter does not start, because it may have told a leader that it has what follows
+        (Kafka cuts there, and a quorum can lose what is committed)."""
         wall_ms = self._wall_ms()
+        with self._disk("check"):
+            rot = find_rot(self._filesystem, self.directory)
+        if rot is not None and rot.is_followed and not is_observer:
+            raise CorruptMetadata(
+                f"{self.directory}: the batch at offset {rot.offset} of the metadata log is corrupt and valid ones follow, which this voter"
+                " may have promised to keep. When the other voters have everything, remove the segments and snapshots of this directory,"
+                " keep quorum-state, and start again",
+                path=self.directory,
+            )
+        if rot is not None:
+            _log.error("%s: the batch at offset %d is corrupt; what follows is fetched again", self.directory, rot.offset)
         self.log = load_log(
             self._filesystem,
             self.directory,
@@ -75,7 +96,7 @@ class MetadataLog:
             0,
             self._log_config(),
             wall_ms=wall_ms,
-            is_clean=self._root.is_clean,
+            is_clean=self._root.is_clean and rot is None,
             on_failure=self._root.fail,
         )
         log = self.log
@@ -195,14 +216,14 @@ class MetadataLog:
         info = self.log.append_as_leader(memoryview(batch), epoch, self._wall_ms(), origin="raft")
         return BatchAppended(epoch, info.first_offset, info.last_offset + 1, voters, versions)
 
-    def append_fetched(self, records: memoryview, epoch: int) -> list[BatchAppended]:
-        """What the leader sent. Batches that are not valid are left out: they are fetched again."""
+    def append_fetched(self, records: memoryview, epoch: int) -> list[BatchAppended] | None:
+        """What the leader sent; None, and nothing is taken, if some of it is not valid."""
         end = self.log.log_end_offset
         try:
             self.log.append_as_follower(records, epoch)
         except (UnexpectedAppendOffset, ApiError) as error:
             _log.warning("fetched metadata records are not taken: %s", error)
-            return []
+            return None
         appended = []
         for batch in iterate_batches(records):
             if batch.base_offset < end or batch.next_offset > self.log.log_end_offset:
@@ -214,23 +235,51 @@ class MetadataLog:
     def truncate(self, offset: int) -> None:
         self.log.truncate_to(offset, self._wall_ms())
 
-    def read(self, offset: int, end_offset: int, bytes_max: int) -> FileSlice:
-        return self.log.read(offset, bytes_max, end_offset=end_offset).slice
+    def read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
+        """What a replica is given: batches that are what their checksums say, up to the first that is not. Raises CorruptMetadata if that
+        is the first of all, ApiError, StorageError."""
+        data, size = self._read(offset, end_offset, bytes_max), 0
+        try:
+            for batch in self._checked(data, offset):
+                size += batch.size_in_bytes
+        except CorruptMetadata:
+            if not size:
+                raise
+            return data[:size]
+        return data
 
     def batches(self, offset: int, end_offset: int, bytes_max: int | None = None) -> Iterator[RecordBatch]:
-        """Whole batches in [offset, end_offset); with `bytes_max` only those of one read."""
+        """Whole batches in [offset, end_offset); with `bytes_max` only those of one read. Raises CorruptMetadata (as Kafka's
+        RecordsIterator, which checks the checksum of what is committed)."""
         while offset < end_offset:
-            piece = self.log.read(offset, bytes_max or READ_BYTES, end_offset=end_offset).slice
-            with self._disk("read"):
-                data = piece.read()
-            piece.release()
-            before = offset
-            for batch in iterate_batches(data):
+            data, before = self._read(offset, end_offset, bytes_max or READ_BYTES), offset
+            for batch in self._checked(data, offset):
                 if batch.next_offset > offset:
                     yield batch
                     offset = batch.next_offset
-            if offset == before or bytes_max is not None:
+            if offset == before:
+                raise self._corrupt(offset, "no whole batch is there")
+            if bytes_max is not None:
                 return
+
+    def _read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
+        piece = self.log.read(offset, bytes_max, end_offset=end_offset).slice
+        with self._disk("read"):
+            data = piece.read()
+        piece.release()
+        return data
+
+    def _checked(self, data: bytes, offset: int) -> Iterator[RecordBatch]:
+        try:
+            for batch in iterate_batches(data):
+                offset = batch.base_offset
+                batch.check()
+                yield batch
+        except CorruptRecord as error:
+            raise self._corrupt(offset, str(error)) from error
+
+    def _corrupt(self, offset: int, why: str) -> CorruptMetadata:
+        return CorruptMetadata(f"{self.directory}: the batch at offset {offset} of the metadata log is corrupt: {why}", path=self.directory)
 
     def prepare_sync(self) -> SyncTask:
         """What makes everything appended so far durable."""

@@ -15,7 +15,7 @@ from minikafka.core.transaction.effects import Markers, StateAppend, Transaction
 from minikafka.core.transaction.state import PartitionKey
 from storage.errors import StorageError
 from wire.batch import build_batch, iterate_batches
-from wire.errors import ApiError, ErrorCode
+from wire.errors import ApiError, ErrorCode, WireError
 from wire.record import Record
 from wire.records.frame import (
     decode_transaction_key,
@@ -184,14 +184,16 @@ class TransactionHost:
         shard = TransactionShard(self._shard_config, leader_epoch, lambda: self.transaction_version)
         try:
             records = self._replay(partition, shard)
-        except StorageError as error:
-            # The directory is offline now; another broker will lead the partition and load its transactions.
+        except (StorageError, WireError) as error:
+            # The directory is offline now, and another broker will lead the partition and load its transactions; or its log is corrupt, and
+            # nobody coordinates them until another leads.
             logger.error("%s-%d cannot be loaded: %s", TRANSACTIONS_TOPIC, index, error)
             return
         self._loading[index] = shard
         self._await_commit(index, shard, partition, partition.log.log_end_offset, records, begun_ms)
 
     def _replay(self, partition: Partition, shard: TransactionShard) -> int:
+        """Raises StorageError; CorruptRecord for a batch that is not what its checksum says."""
         log = partition.log
         offset, records = log.log_start_offset, 0
         while offset < log.log_end_offset:
@@ -201,6 +203,7 @@ class TransactionHost:
             if not data:
                 break
             for batch in iterate_batches(memoryview(data)):
+                batch.check()
                 offset = batch.next_offset
                 if batch.is_control:
                     continue

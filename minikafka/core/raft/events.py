@@ -49,7 +49,9 @@ class BatchAppended:
 
 @dataclass(slots=True)
 class FetchedAppended:
-    """All batches of an AppendFetched are in the log."""
+    """All batches of an AppendFetched are in the log; or, `is_refused`, what the leader sent is not valid and none is."""
+
+    is_refused: bool = False
 
 
 @dataclass(slots=True)

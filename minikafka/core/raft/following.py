@@ -82,6 +82,7 @@ def on_fetch_reply(quorum: Quorum, node_id: int, request: m.FetchRequest, reply:
         return
     if request.offset != quorum.log.end_offset:
         return
+    role.deadline_before_ms = role.fetch_deadline_ms
     role.fetch_deadline_ms = now_ms + quorum.config.fetch_timeout_ms
     role.has_fetched = True
     role.failures = 0
@@ -115,11 +116,18 @@ def _begin_snapshot(quorum: Quorum, role: Follower, snapshot: OffsetAndEpoch) ->
     role.snapshot, role.snapshot_position = snapshot, 0
 
 
-def on_appended(quorum: Quorum, now_ms: int) -> None:
-    """Fetched records are in the log: everything of them that the leader has committed is committed here."""
+def on_appended(quorum: Quorum, is_refused: bool, now_ms: int) -> None:
+    """Fetched records are in the log: everything of them that the leader has committed is committed here. A leader of which nothing can be
+    taken is asked again after a pause, and replaced if that lasts: what it sends says nothing for it."""
     quorum.append_pending = False
     role = quorum.role
-    if isinstance(role, Follower):
+    if not isinstance(role, Follower):
+        return
+    if is_refused:
+        role.fetch_deadline_ms = role.deadline_before_ms
+        role.has_fetched = False
+        quorum.requests.back_off(role.leader_id, now_ms)
+    else:
         quorum.raise_high_watermark(role.leader_high_watermark)
 
 

@@ -179,7 +179,7 @@ class Quorum:
         elif kind is BatchAppended:
             self._on_batch(event, now_ms)  # type: ignore[arg-type]
         elif kind is FetchedAppended:
-            following.on_appended(self, now_ms)
+            following.on_appended(self, event.is_refused, now_ms)  # type: ignore[union-attr]
         elif kind is Flushed:
             self._on_flushed(event, now_ms)  # type: ignore[arg-type]
         elif kind is SnapshotInstalled:

@@ -101,6 +101,8 @@ class Follower(Role):
     until it is lost or says goodbye. `has_told_leader`: it knows this static voter's directory id and endpoints."""
 
     fetch_deadline_ms: int = 0
+    #: What the deadline was before the last answer, for an answer that turns out to be of no use.
+    deadline_before_ms: int = 0
     has_fetched: bool = False
     snapshot: OffsetAndEpoch | None = None
     snapshot_position: int = 0

@@ -419,3 +419,25 @@ def test_a_voter_without_an_address_on_the_controllers_listener_is_refused() -> 
     leader = elected()
     reply = leader.ask(m.AddVoterRequest(key(4), (Endpoint("OTHER", "h", 4),), 2000))
     assert reply is not None and reply.error is ErrorCode.INVALID_REQUEST and "default listener" in str(reply.text)
+
+
+def test_a_leader_of_which_nothing_can_be_taken_is_asked_again_after_a_pause_and_given_up() -> None:
+    """Its answers come in time, but what is in them is corrupt."""
+    replica = Replica(1, voters(1, 2, 3))
+    replica.start()
+    replica.feed(ev.Received("t", m.BeginQuorumEpochRequest(1, 2, key(1), (Endpoint("C", "h", 2),))))
+    asked, given_up_ms = [], replica.quorum.role.fetch_deadline_ms
+    while isinstance(replica.quorum.role, Follower):
+        fetches = replica.sent(m.FetchRequest)
+        if len(fetches) > len(asked):
+            asked.append(replica.now)
+            reply = m.FetchReply(ErrorCode.NONE, leader_id=2, epoch=1, high_watermark=0, records=b"corrupt")
+            done = replica.feed(ev.Answered(fetches[-1].request_id, reply))
+            assert any(isinstance(effect, ev.AppendFetched) for effect in done)
+            replica.feed(ev.FetchedAppended(is_refused=True))
+            assert replica.quorum.log.end_offset == 0 and replica.quorum.high_watermark <= 0
+        replica.until_deadline()
+    assert replica.now == given_up_ms and len(asked) > 2
+    pauses = [later - earlier for earlier, later in zip(asked, asked[1:], strict=False)]
+    assert min(pauses) >= QuorumConfig().retry_backoff_ms
+    assert isinstance(replica.quorum.role, Prospective)

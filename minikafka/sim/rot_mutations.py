@@ -1,0 +1,81 @@
+"""Broken rules of what has rotted, for `mutants`: checksums that are not looked at, and a voter that forgets what it promised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from minikafka.broker.hosts.raft_rot import Rot
+from minikafka.sim.mutations import unchecked_batches
+from storage.batch_scan import batches
+from wire.batch import RecordBatch
+
+RAFT_LOG = "minikafka.broker.hosts.raft_log"
+APPENDS = "storage.log_append:LogAppends._whole_batches"
+TESTS = ("tests/broker/test_rot.py",)
+
+
+class _Trusted(RecordBatch):
+    """A batch of which nobody checks anything."""
+
+    __slots__ = ()
+
+    def check(self) -> None:
+        """Nothing."""
+
+
+def _trusted(original: Any) -> Any:
+    def iterate(*arguments: Any) -> Iterator[RecordBatch]:
+        for batch in original(*arguments):
+            yield _Trusted(batch._view, batch.position)
+
+    return iterate
+
+
+def _no_rot(original: Any) -> Any:
+    return lambda filesystem, directory: None
+
+
+def _never_followed(original: Any) -> Any:
+    def find_rot(filesystem: Any, directory: str) -> Rot | None:
+        found = original(filesystem, directory)
+        return None if found is None else Rot(found.offset, False)
+
+    return find_rot
+
+
+def _metadata_unchecked(original: Any) -> Any:
+    unchecked = unchecked_batches(original)
+    return lambda self, records: (unchecked if self.topic == "__cluster_metadata" else original)(self, records)
+
+
+def _any_length(original: Any) -> Any:
+    return lambda view, base_offset: batches(view, 0, len(view))
+
+
+def _nothing(original: Any) -> Any:
+    return lambda *_: None
+
+
+def _refusal_counts(original: Any) -> Any:
+    return lambda quorum, is_refused, now_ms: original(quorum, False, now_ms)
+
+
+ROT_MUTATIONS: list[dict[str, Any]] = [
+    {"name": "recovery-takes-anything", "breaks": "recovery looks at lengths only, not at checksums", "profile": "crashes",
+     "patches": (("storage.segment:valid_batches", _any_length),), "options": (("shape", "combined"), ("min_isr", 2))},
+    {"name": "metadata-takes-anything", "breaks": "a node starts with and acts on whatever its metadata log holds", "profile": "rot",
+     "patches": ((f"{RAFT_LOG}:iterate_batches", _trusted), (f"{RAFT_LOG}:find_rot", _no_rot)), "options": (("shape", "separate"),)},
+    {"name": "metadata-rot-spreads", "breaks": "metadata are handed on and stored with wrong checksums", "profile": "rot",
+     "patches": ((f"{RAFT_LOG}:iterate_batches", _trusted), (APPENDS, _metadata_unchecked)), "options": (("shape", "quorum"),)},
+    {"name": "voter-cuts-rot", "breaks": "a voter cuts its log at a corrupt batch, and forgets what it has promised", "tests": TESTS,
+     "patches": ((f"{RAFT_LOG}:find_rot", _never_followed),)},
+    {"name": "refusal-counts", "breaks": "a leader that sends corrupt batches counts as alive, and is asked without a pause",
+     "patches": (("minikafka.core.raft.following:on_appended", _refusal_counts),), "tests": ("tests/core/raft/test_quorum.py",)},
+    {"name": "groups-load-anything", "breaks": "a group coordinator takes up what fails its checksum", "tests": TESTS,
+     "patches": (("minikafka.broker.hosts.group:iterate_batches", _trusted),)},
+    {"name": "transactions-load-anything", "breaks": "a transaction coordinator takes up what fails its checksum", "tests": TESTS,
+     "patches": (("minikafka.broker.hosts.transaction:iterate_batches", _trusted),)},
+    {"name": "compaction-takes-anything", "breaks": "compaction gives a corrupt batch a checksum of its own",
+     "patches": (("storage.cleaner:check_batch", _nothing),), "tests": ("tests/storage/test_cleaner.py",)},
+]

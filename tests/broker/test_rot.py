@@ -1,0 +1,231 @@
+"""Bits that flip in internal topics and in the metadata log: whoever reads them says so, and acts on none of it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.memory_filesystem import MemoryFileSystem
+from helpers.raft_nodes import Listener, close, config_of, format_node, host_of
+
+from minikafka.broker.config import BrokerConfig
+from minikafka.broker.handlers.raft import RaftHandlers
+from minikafka.broker.hosts.group import OFFSETS_TOPIC, GroupHost
+from minikafka.broker.hosts.raft_log import CorruptMetadata, MetadataLog
+from minikafka.broker.hosts.transaction import TRANSACTIONS_TOPIC, TransactionHost
+from minikafka.core.raft.voters import VoterSet
+from storage.config import LogConfig
+from storage.filesystem import OsFileSystem
+from storage.log import Log
+from storage.log_dir import LogDirectory
+from storage.recovery import load_log
+from wire.batch import OVERHEAD, build_batch, iterate_batches
+from wire.errors import ApiError, ErrorCode
+from wire.messages.fetch import FetchRequest
+from wire.record import Record
+from wire.records.frame import encode_coordinator_key, encode_coordinator_value
+from wire.records.group_records import OffsetCommitKey, OffsetCommitValue
+from wire.records.metadata_records import FeatureLevelRecord
+from wire.records.transaction_records import TransactionLogKey, TransactionLogValue
+from wire.uuid import METADATA_TOPIC_ID
+
+METADATA_FILE = "__cluster_metadata-0/00000000000000000000.log"
+CONFIG = {"process.roles": "broker", "node.id": "1", "controller.quorum.voters": "2@localhost:1", "log.dirs": "/data"}
+
+
+def flip(path: Path, number: int) -> int:
+    """Flip the last bit but of batch `number` (from the end if negative); its base offset."""
+    data = bytearray(path.read_bytes())
+    batch = list(iterate_batches(bytes(data)))[number]
+    data[batch.position + batch.size_in_bytes - 2] ^= 1
+    path.write_bytes(data)
+    return batch.base_offset
+
+
+async def written(directory: Path, levels: int, *, is_clean: bool) -> Any:
+    """A lone voter has written one batch a level, and is gone."""
+    config = config_of(directory)
+    format_node(config, standalone=True)
+    host = host_of(config)
+    await host.start()
+    for level in range(levels):
+        await host.wait_committed(host.append([FeatureLevelRecord(name="feature", feature_level=level)]))
+    if is_clean:
+        await close(host)
+    else:
+        host.abandon()
+        host._log_directory.abandon()
+    return config
+
+
+# -- the metadata log
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_a_voter_does_not_start_without_what_it_may_have_promised(tmp_path: Path, is_clean: bool) -> None:
+    """Kafka cuts the log there, and forgets that it had told a leader that it has what follows."""
+    config = await written(tmp_path / "d", 5, is_clean=is_clean)
+    offset = flip(tmp_path / "d" / METADATA_FILE, 3)
+    before = (tmp_path / "d" / METADATA_FILE).read_bytes()
+    with pytest.raises(CorruptMetadata, match=f"offset {offset} .*other voters"):
+        await host_of(config).start()
+    assert (tmp_path / "d" / METADATA_FILE).read_bytes() == before
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_the_last_batch_is_cut(tmp_path: Path, is_clean: bool) -> None:
+    """What a power cut left of a write looks no different."""
+    config = await written(tmp_path / "d", 5, is_clean=is_clean)
+    flip(tmp_path / "d" / METADATA_FILE, -1)
+    listener = Listener()
+    host = host_of(config, listener=listener)
+    await host.start()
+    assert [record.feature_level for _, record in listener.records] == [0, 1, 2, 3]
+    await close(host)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_an_observer_cuts_and_fetches_again(tmp_path: Path, is_clean: bool) -> None:
+    config = await written(tmp_path / "d", 5, is_clean=is_clean)
+    offset = flip(tmp_path / "d" / METADATA_FILE, 3)
+    directory = LogDirectory(OsFileSystem(), config.metadata_directory)
+    directory.open()
+    log = MetadataLog(directory, config, lambda: 1)
+    log.load(VoterSet([]), is_observer=True)
+    assert log.log.log_end_offset == log.state.end_offset == offset
+    log.close()
+    directory.close()
+
+
+async def test_a_batch_that_rots_before_it_is_delivered_stops_the_node(tmp_path: Path) -> None:
+    config = config_of(tmp_path / "d")
+    format_node(config, standalone=True)
+    listener = Listener()
+    failures: list[BaseException] = []
+    host = host_of(config, listener=listener)
+    host._on_failure = failures.append
+    await host.start()
+    await host.wait_committed(host.append([FeatureLevelRecord(name="feature", feature_level=1)]))
+    waiting = asyncio.ensure_future(host.wait_committed(host.append([FeatureLevelRecord(name="feature", feature_level=2)])))
+    offset = flip(tmp_path / "d" / METADATA_FILE, -1)
+    with pytest.raises(ApiError):
+        await waiting
+    assert [record.feature_level for _, record in listener.records] == [1]
+    assert isinstance(failures[0], CorruptMetadata) and f"offset {offset} " in str(failures[0]) and host.failure is failures[0]
+    await close(host)
+
+
+async def test_a_lone_leader_hands_on_what_is_valid_and_says_what_is_not(tmp_path: Path) -> None:
+    """With other voters it would make room for one of them: tests/sim/test_rot.py."""
+    config = config_of(tmp_path / "d")
+    format_node(config, standalone=True)
+    host = host_of(config)
+    await host.start()
+    for level in range(5):
+        await host.wait_committed(host.append([FeatureLevelRecord(name="feature", feature_level=level)]))
+    offset = flip(tmp_path / "d" / METADATA_FILE, 3)
+    answers: list[Any] = []
+    context: Any = SimpleNamespace(api_version=17, respond=answers.append)
+    for at in (0, offset):
+        wanted = FetchRequest.FetchPartition(
+            partition=0, fetch_offset=at, current_leader_epoch=1, last_fetched_epoch=0 if at == 0 else 1, partition_max_bytes=1 << 20
+        )
+        topic = FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])
+        state = FetchRequest.ReplicaState(replica_id=9)
+        RaftHandlers(host, lambda: 1, lambda: 1).fetch(context, FetchRequest(replica_state=state, max_wait_ms=0, topics=[topic]))
+    first, second = (answer.responses[0].partitions[0] for answer in answers)
+    assert [batch.next_offset for batch in iterate_batches(bytes(first.records))][-1] == offset and not first.error_code
+    assert ErrorCode(second.error_code) is ErrorCode.CORRUPT_MESSAGE and not second.records
+    assert host.failure is None
+    await close(host)
+
+
+async def test_what_a_leader_sends_corrupt_is_refused_and_asked_for_again_after_a_pause(tmp_path: Path) -> None:
+    """Nor does the leader count as alive for it."""
+    config = await written(tmp_path / "d", 5, is_clean=True)
+    directory = LogDirectory(OsFileSystem(), config.metadata_directory)
+    directory.open()
+    log = MetadataLog(directory, config, lambda: 1)
+    log.load(VoterSet([]))
+    records = bytearray(log.read(0, log.log.log_end_offset, 1 << 20))
+    log.truncate(0)
+    records[-2] ^= 1
+    assert log.append_fetched(memoryview(records), 1) is None and log.log.log_end_offset == 0
+    records[-2] ^= 1
+    assert log.append_fetched(memoryview(records), 1)
+    log.close()
+    directory.close()
+
+
+# -- coordinators
+
+
+def coordinator_log(topic: str, pairs: list[tuple[Any, Any, int]]) -> Log:
+    """One batch a pair (key, value, version)."""
+    log = load_log(MemoryFileSystem(), f"/data/{topic}-0", topic, 0, LogConfig(), wall_ms=1)
+    for key, value, version in pairs:
+        record = Record(offset=0, timestamp=1, key=encode_coordinator_key(key), value=encode_coordinator_value(value, version), headers=())
+        log.append_as_leader(memoryview(build_batch([record], base_sequence=0)), 0, 1, origin="coordinator")
+    return log
+
+
+def offsets(count: int) -> Log:
+    value = OffsetCommitValue(offset=7, leader_epoch=-1, metadata="a note", commit_timestamp=1)
+    return coordinator_log(OFFSETS_TOPIC, [(OffsetCommitKey(group="g", topic="t", partition=n), value, 3) for n in range(count)])
+
+
+def transactions(count: int) -> Log:
+    value = TransactionLogValue(
+        producer_id=7, producer_epoch=0, transaction_timeout_ms=1000, transaction_status=0, transaction_partitions=None
+    )
+    return coordinator_log(TRANSACTIONS_TOPIC, [(TransactionLogKey(transactional_id=f"id-{n}"), value, 1) for n in range(count)])
+
+
+def rot(log: Log, byte: int) -> None:
+    """In the last batch, `byte` bytes from its end."""
+    segment = log.segments[-1]
+    data = bytearray(segment.file.pread(segment.size, 0))
+    assert len(data) > OVERHEAD + byte
+    data[-byte] ^= 1
+    segment.file.pwrite(bytes(data), 0)
+
+
+def hosts(log: Log) -> tuple[dict[str, Any], GroupHost, TransactionHost]:
+    config = BrokerConfig.from_properties({**CONFIG, "listeners": "PLAINTEXT://:1", "controller.listener.names": "C"})
+    clock = SimpleNamespace(now_ms=lambda: 0, wall_ms=lambda: 1)
+    environment: Any = SimpleNamespace(clock=clock, loop=asyncio.get_running_loop(), random=random.Random(1))
+    partition, leads = SimpleNamespace(log=log), {}
+    replicas: Any = SimpleNamespace(
+        partition=lambda topic, index: partition, subscribe_leadership=leads.__setitem__,
+        when_replicated=lambda partition, end, timeout_ms, done: done(ErrorCode.NONE, 0),
+    )  # fmt: skip
+    names = dict.fromkeys((OFFSETS_TOPIC, TRANSACTIONS_TOPIC), SimpleNamespace(partitions={0: None}))
+    metadata: Any = SimpleNamespace(image=SimpleNamespace(topics_by_name=names, features={}), subscribe=lambda callback: None)
+    nobody: Any = None
+    groups = GroupHost(config, environment, replicas, metadata, nobody)
+    return leads, groups, TransactionHost(config, environment, replicas, metadata, nobody, nobody, nobody)
+
+
+# Where the bit flips, the record may still be one: another offset, another timeout.
+@pytest.mark.parametrize("byte", range(1, 30))
+@pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+async def test_a_coordinator_takes_up_nothing_from_a_corrupt_log(topic: str, byte: int, caplog: pytest.LogCaptureFixture) -> None:
+    log = offsets(3) if topic == OFFSETS_TOPIC else transactions(3)
+    leads, groups, coordinator = hosts(log)
+    host: Any = groups if topic == OFFSETS_TOPIC else coordinator
+    leads[topic](0, 1, True)
+    host.shard("g")
+    leads[topic](0, 2, False)
+    rot(log, byte)
+    leads[topic](0, 3, True)
+    with pytest.raises(ApiError) as refused:
+        host.shard("g")
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    assert f"{topic}-0 cannot be loaded: a batch at offset 2 fails its checksum" in caplog.text
+    assert host.shards() == []
+    await groups.stop()
+    await coordinator.stop()
