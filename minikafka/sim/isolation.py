@@ -3,6 +3,7 @@ transactions and the state of the coordinators."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from minikafka.sim.replicas import Batch, from_offset, inode_of, segments_of
@@ -37,9 +38,29 @@ class Isolation:
         self._outcomes: dict[tuple[int, int], bool] = {}
         self._epochs: dict[tuple[Key, int], int] = {}
         self._found_ends: dict[tuple[int, str], int] = {}
+        #: (producer id, epoch of the markers, whether it commits) of what a coordinator's log says, as far as it is committed.
+        self._decided: set[tuple[int, int, bool]] = set()
+
+    def deciding(self, node: SimNode, markers: Any) -> None:
+        """Markers are about to be sent: an election may take back what is not committed, and the next coordinator decide otherwise."""
+        decision = (markers.producer_id, markers.producer_epoch, markers.commit)
+        if decision not in self._decided and not self._invariants.is_compacted(STATE_TOPIC):
+            self._world.violate(
+                "S17",
+                f"{node} {_word(markers.commit)} {markers.transactional_id} with markers of epoch {markers.producer_epoch}: an election could"
+                " take that decision back, for it is not committed",
+            )
+
+    def _note_decision(self, node: SimNode, log: Any, batch: Batch) -> None:
+        inode = inode_of(node.disk, log.directory, batch)
+        data = memoryview(bytes(inode.data[batch.position : batch.end]))
+        for commits, value in _decisions_in(data):
+            self._decided.add((value.producer_id, value.producer_epoch, commits))
 
     def committed(self, node: SimNode, log: Any, key: Key, batch: Batch) -> None:
         """A batch below a high watermark: one transaction a producer and log, ended by its own marker, by the same one everywhere."""
+        if log.topic == STATE_TOPIC:
+            self._note_decision(node, log, batch)
         if not batch.attributes & _TRANSACTIONAL:
             return
         fail, producer_id, epoch = self._world.violate, batch.producer_id, batch.producer_epoch
@@ -160,17 +181,22 @@ class Isolation:
         decisions: dict[tuple[int, int], tuple[bool, list[tuple[str, int]]]] = {}
         for node, index, _ in self._shards():
             for _, inode in segments_of(node.disk, f"/data/{STATE_TOPIC}-{index}"):
-                for batch in iterate_batches(memoryview(bytes(inode.data))):
-                    for record in () if batch.is_control else batch.records():
-                        key = decode_transaction_key(bytes(record.key or b""))
-                        value = None if key is None or record.value is None else decode_transaction_value(key, bytes(record.value))
-                        commits = None if value is None else _PREPARED.get(value.transaction_status)
-                        if commits is None:
-                            continue
-                        topics = value.transaction_partitions or ()
-                        partitions = [(topic.topic, number) for topic in topics for number in topic.partition_ids]
-                        decisions[value.producer_id, value.producer_epoch] = (commits, partitions)
+                for commits, value in _decisions_in(memoryview(bytes(inode.data))):
+                    topics = value.transaction_partitions or ()
+                    partitions = [(topic.topic, number) for topic in topics for number in topic.partition_ids]
+                    decisions[value.producer_id, value.producer_epoch] = (commits, partitions)
         return decisions
+
+
+def _decisions_in(data: memoryview) -> Iterator[tuple[bool, Any]]:
+    """Whether it commits, and the record, of each decision in the batches of a coordinator's log."""
+    for batch in iterate_batches(data):
+        for record in () if batch.is_control else batch.records():
+            key = decode_transaction_key(bytes(record.key or b""))
+            value: Any = None if key is None or record.value is None else decode_transaction_value(key, bytes(record.value))
+            commits = None if value is None else _PREPARED.get(value.transaction_status)
+            if commits is not None:
+                yield commits, value
 
 
 def _commits(node: SimNode, directory: str, batch: Batch) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minikafka.sim.handover_mutations import HANDOVER_MUTATIONS
 from minikafka.sim.mutations import MUTATIONS
 from minikafka.sim.rot_mutations import ROT_MUTATIONS
 from minikafka.sim.runner import run_drawn
@@ -51,7 +52,7 @@ class Caught:
     text: str
 
 
-_ALL = (*MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS)
+_ALL = (*MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS, *HANDOVER_MUTATIONS)
 MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in _ALL}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.dispatch import RequestContext
 from minikafka.broker.hosts.metadata import MetadataHost
 from minikafka.broker.hosts.raft_log import MetadataLog
+from minikafka.broker.hosts.transaction_markers import MarkerSender
 from minikafka.sim.loop import ProcessLoop
 from storage.log import Log
 from storage.log_dir import LogDirectory
@@ -39,7 +40,7 @@ def wrapped(owner: type, name: str, around: Callable[..., Any]) -> Iterator[None
 
 @contextmanager
 def installed(invariants: Invariants) -> Iterator[None]:
-    """Tell `invariants` of high watermarks, truncations, images, votes, recoveries and answers."""
+    """Tell `invariants` of high watermarks, truncations, images, votes, recoveries, answers and markers."""
     nodes = {node.host: node for node in invariants.world.nodes.values()}
 
     def here() -> SimNode | None:
@@ -87,6 +88,11 @@ def installed(invariants: Invariants) -> Iterator[None]:
             invariants.acknowledging(node, response)
         return original(context, response)
 
+    def send(original: Any, sender: MarkerSender, markers: Any, *arguments: Any) -> Any:
+        if (node := here()) is not None:
+            invariants.isolation.deciding(node, markers)
+        return original(sender, markers, *arguments)
+
     with ExitStack() as stack:
         for owner, name, around in (
             (LogState, "update_high_watermark", update_high_watermark),
@@ -95,6 +101,7 @@ def installed(invariants: Invariants) -> Iterator[None]:
             (MetadataLog, "persist", persist),
             (LogDirectory, "load", load),
             (RequestContext, "respond", respond),
+            (MarkerSender, "send", send),
         ):
             stack.enter_context(wrapped(owner, name, around))
         yield

@@ -69,6 +69,31 @@ def _decide_at_once(original: Any) -> Any:
     return append_records
 
 
+class _Replicated:
+    """A ReplicaManager for which everything is replicated."""
+
+    def __init__(self, replicas: Any) -> None:
+        self._replicas = replicas
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._replicas, name)
+
+    def when_replicated(self, partition: Any, end_offset: int, timeout_ms: int, done: Any) -> None:
+        """It is."""
+        done(ErrorCode.NONE, 0)
+
+
+def _take_up_at_once(original: Any) -> Any:
+    def await_commit(self: Any, *arguments: Any) -> None:
+        kept, self._replicas = self._replicas, _Replicated(self._replicas)
+        try:
+            original(self, *arguments)
+        finally:
+            self._replicas = kept
+
+    return await_commit
+
+
 def _count_nothing(original: Any) -> Any:
     def wake(self: Any, key: Any) -> int:
         before = self.completions
@@ -137,6 +162,9 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{SHARD}.loaded", _constant(None)),), "options": _WITH},
     {"name": "decision-unreplicated", "breaks": "a decision counts before it is replicated", "profile": "storm",
      "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.append_records", _decide_at_once),), "options": _WITH},
+    {"name": "decision-taken-up-at-once", "breaks": "a new coordinator acts on decisions of its log that are not committed",
+     "profile": "crashes", "patches": (("minikafka.broker.hosts.transaction:TransactionHost._await_commit", _take_up_at_once),),
+     "options": (*_WITH, ("has_cleaner", False), ("pace_s", 0.05), ("delay_mean_s", 0.01))},
     {"name": "never-too-late", "breaks": "no transaction is aborted for taking too long",
      "patches": ((f"{SHARD}.abort_timed_out", _constant([])),), "options": _WITH},
     {"name": "fetch-behind-its-back", "breaks": "a fetch waits though what it let complete has written to what it had read",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -438,6 +439,6 @@ def test_a_leader_of_which_nothing_can_be_taken_is_asked_again_after_a_pause_and
             assert replica.quorum.log.end_offset == 0 and replica.quorum.high_watermark <= 0
         replica.until_deadline()
     assert replica.now == given_up_ms and len(asked) > 2
-    pauses = [later - earlier for earlier, later in zip(asked, asked[1:], strict=False)]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(asked)]
     assert min(pauses) >= QuorumConfig().retry_backoff_ms
     assert isinstance(replica.quorum.role, Prospective)
