@@ -45,11 +45,8 @@ class Isolation:
         """Markers are about to be sent: an election may take back what is not committed, and the next coordinator decide otherwise."""
         decision = (markers.producer_id, markers.producer_epoch, markers.commit)
         if decision not in self._decided and not self._invariants.is_compacted(STATE_TOPIC):
-            self._world.violate(
-                "S17",
-                f"{node} {_word(markers.commit)} {markers.transactional_id} with markers of epoch {markers.producer_epoch}: an election could"
-                " take that decision back, for it is not committed",
-            )
+            who = f"{markers.transactional_id}, epoch {markers.producer_epoch}"
+            self._world.violate("S17", f"{node} sends markers of {who}: {_word(markers.commit)}, but that decision is not committed")
 
     def _note_decision(self, node: SimNode, log: Any, batch: Batch) -> None:
         inode = inode_of(node.disk, log.directory, batch)

@@ -1,0 +1,54 @@
+"""Bits that flip in a simulated cluster: who finds them, and that everything goes on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from minikafka.sim.swarm import ROT_KINDS, Fault, Options, draw
+from minikafka.sim.world import Outcome, World
+
+
+def play(options: Options, *faults: Fault) -> tuple[Outcome, str]:
+    """A run without a violation, and what was told in it."""
+    world = World(options, list(faults))
+    outcome = world.run()
+    assert outcome.violation is None, outcome.story
+    assert all(outcome.injected[fault.kind] for fault in faults)
+    return outcome, "\n".join(f"{who} {text}" for _, who, text in world.lines)
+
+
+def test_a_leader_of_the_quorum_that_is_to_hand_on_what_has_rotted_ends_and_another_leads() -> None:
+    """A broker without a log asks for everything; a voter with such a log does not start until the others have everything."""
+    fault = Fault(0.5, "rot_metadata", "controller", 1.8, pick=4)
+    _, told = play(Options(seed=1, shape="quorum", duration_s=4.0), fault)
+    assert "the metadata quorum stops on this node: /data/__cluster_metadata-0: the batch at offset 0 of the metadata log is" in told
+    assert "epoch 2 of the metadata quorum has leader" in told
+    assert "valid ones follow" in told
+    assert told.count("the metadata log is removed") == 2, "the broker's, and in the end the voter's"
+
+
+@pytest.mark.parametrize(
+    ("pick", "line"),
+    [
+        (0, "n3 __consumer_offsets-1 cannot be loaded: a batch at offset 0"),
+        (8, "n3 __consumer_offsets-1: what broker 2 sent cannot be appended"),
+    ],
+)
+def test_groups_go_on_when_a_rotten_copy_is_replaced(pick: int, line: str) -> None:
+    """A follower's copy, who then leads; or the leader's, which another is to copy."""
+    fault = Fault(1.0, "rot_internal", "any", 0.6, pick)
+    outcome, told = play(Options(seed=3, shape="combined", duration_s=3.0, pace_s=0.05), fault)
+    assert line in told and "/data/__consumer_offsets-1 is removed" in told
+    assert outcome.consumed > 0
+
+
+def test_rot_is_drawn_apart() -> None:
+    """A seed without the faults that came later is what it was."""
+    drawn = [draw(seed) for seed in range(200)]
+    with_rot = [(options, faults) for options, faults in drawn if any(fault.kind in ROT_KINDS for fault in faults)]
+    assert 20 < len(with_rot) < 60
+    for options, faults in with_rot:
+        assert options.profile not in ("calm", "one")
+        assert all(earlier.at_s <= later.at_s for earlier, later in pairwise(faults))
