@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -32,15 +33,15 @@ def test_a_leader_of_the_quorum_that_is_to_hand_on_what_has_rotted_ends_and_anot
 @pytest.mark.parametrize(
     ("pick", "line"),
     [
-        (0, "n3 __consumer_offsets-1 cannot be loaded: a batch at offset 0"),
-        (8, "n3 __consumer_offsets-1: what broker 2 sent cannot be appended"),
+        (0, r"__consumer_offsets-1 cannot be loaded: a batch at offset 0 "),
+        (8, r"__consumer_offsets-1: what broker \d sent cannot be appended: .* the batch at offset 0 is corrupt"),
     ],
 )
 def test_groups_go_on_when_a_rotten_copy_is_replaced(pick: int, line: str) -> None:
     """A follower's copy, who then leads; or the leader's, which another is to copy."""
     fault = Fault(1.0, "rot_internal", "any", 0.6, pick)
     outcome, told = play(Options(seed=3, shape="combined", duration_s=3.0, pace_s=0.05), fault)
-    assert line in told and "/data/__consumer_offsets-1 is removed" in told
+    assert re.search(line, told) and "/data/__consumer_offsets-1 is removed" in told
     assert outcome.consumed > 0
 
 
