@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import BOOTSTRAP_VARIABLES, command_config_option
+from minikafka.cli.spark_options import EngineWanted, spark_options
 
 if TYPE_CHECKING:
     from minikafka.spark.audit import AuditResult
@@ -24,14 +25,7 @@ FINDINGS_SHOWN_MAX = 20
 @command_config_option
 @click.option("--rerun", default=None, type=click.Path(), help="A report: audit again only the partitions that it has findings on.")
 @click.option("--topic", "topics", multiple=True, help="Audit only this topic (repeatable).")
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    show_default=True,
-    help="auto: Spark when --master is given, else processes of this machine.",
-)
-@click.option("--master", default=None, help="Spark master URL, for example local[*] or spark://host:7077.")
+@spark_options
 @click.option(
     "--level", type=click.Choice(["batches", "records"]), default="batches", show_default=True, help="records: decode every record as well."
 )
@@ -42,7 +36,6 @@ FINDINGS_SHOWN_MAX = 20
     show_default=True,
     help="What replicas are compared by; blake2b is slower and leaves nothing to a 32-bit checksum.",
 )
-@click.option("--processes", type=click.IntRange(0), default=0, help="Processes of the local engine [default: one a core].")
 @click.option("--split-bytes", type=click.IntRange(1 << 20), default=512 << 20, show_default=True, help="Log bytes a task.")
 @click.option("--self-check", is_flag=True, help="One replica of each partition is enough: its own checks decide.")
 @click.option(
@@ -73,11 +66,8 @@ def audit(
     bootstrap: str,
     rerun: str | None,
     topics: tuple[str, ...],
-    engine: str,
-    master: str | None,
     level: str,
     digest: str,
-    processes: int,
     split_bytes: int,
     self_check: bool,
     fail_on: tuple[str, ...],
@@ -86,6 +76,7 @@ def audit(
     report_dir: str | None,
     output: str,
     quiet: bool,
+    **engine: Any,
 ) -> None:
     """Compare the replicas in LOG_DIRS (brokers' log.dirs, or folders of them) and check each against itself.
 
@@ -116,7 +107,7 @@ def audit(
         bootstrap=bootstrap, security=_security(), transaction_timeout_ms=transaction_timeout_ms,
         fail_on=tuple(verdict.upper() for verdict in fail_on),
     )  # fmt: skip
-    driver = _engine(engine, master, processes)
+    driver = EngineWanted("audit", **engine).start()
     try:
         result: AuditResult = run_audit(log_dirs, driver, options, _progress if sys.stderr.isatty() and not quiet else None)
     except BrokerError as error:
@@ -215,20 +206,6 @@ def _security() -> Any:
 def _fail(text: str, status: int = EXIT_USAGE) -> Any:
     click.echo(f"minikafka audit: {text}", err=True)
     sys.exit(status)
-
-
-def _engine(name: str, master: str | None, processes: int) -> Any:
-    """Spark when asked for; without Java or PySpark the local engine, with one line that says so."""
-    from minikafka.spark.engine_local import LocalEngine
-
-    if name == "spark" or (name == "auto" and master):
-        from minikafka.spark.engine_spark import SparkEngine, SparkUnavailable
-
-        try:
-            return SparkEngine(master=master)
-        except SparkUnavailable as error:
-            click.echo(f"minikafka audit: {error}; running the same checks with the local engine", err=True)
-    return LocalEngine(processes)
 
 
 def _progress(done: int, planned: int) -> None:

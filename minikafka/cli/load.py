@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, bootstrap_option, command_config_option
-from minikafka.cli.load_files import OWN_FORMATS, FilesWanted, files_options
+from minikafka.cli.load_files import FilesWanted, files_options
+from minikafka.cli.load_source import Source
+from minikafka.cli.spark_options import EngineWanted, name_and_value, spark_options
 
 if TYPE_CHECKING:
     from minikafka.spark.load import LoadOptions, LoadReport
@@ -32,7 +34,9 @@ _OPTIONS = (
     click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True),
     click.option("--batch-size", "batch_bytes", type=click.IntRange(1024), default=512 << 10, show_default=True,
                  help="Bytes of a record batch before compression."),
-    click.option("--format", default="", help="parquet, csv, jsonl; with --master what Spark reads, too (orc, delta, table)."),
+    click.option("--format", default="", help="parquet, csv, jsonl; with --master what Spark reads, too (orc, delta, avro, table)."),
+    click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE",
+                 help="An option of Spark's reader of that format, such as versionAsOf of delta (repeatable)."),
     click.option("--delimiter", default=",", show_default=True, help="Of CSV columns."),
     click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes a unit of work."),
     click.option("--job-id", "job", default="",
@@ -54,16 +58,9 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("table", type=click.Path())
 @command_config_option
 @load_options
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "local", "spark"]),
-    default="auto",
-    show_default=True,
-    help="auto: Spark when --master is given, else processes of this machine.",
-)
-@click.option("--master", default=None, help="Spark master URL.")
-@click.option("--processes", type=_COUNT, default=0, help="Processes of the local engine [default: one a core].")
+@spark_options
 @files_options
+@click.option("--audit", "audited", is_flag=True, help="Afterwards prove over the wire that all replicas of the topic are equal.")
 @click.option(
     "--metrics-file",
     type=click.Path(dir_okay=False),
@@ -71,37 +68,48 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
 def load(
-    table: str, engine: str, master: str | None, processes: int, to_files: str | None, nodes: tuple[str, ...], node_count: int,
-    configs: tuple[str, ...], cluster_id: str, metrics_file: str | None, output: str, **chosen: Any,
+    table: str, engine: str, master: str | None, confs: tuple[str, ...], packages: str, processes: int, read_options: tuple[str, ...],
+    to_files: str | None, nodes: tuple[str, ...], node_count: int, configs: tuple[str, ...], cluster_id: str, metrics_file: str | None,
+    audited: bool, output: str, **chosen: Any,
 ) -> None:  # fmt: skip
     """Load TABLE (a file, a directory or a pattern) into a topic with acks=all, each row exactly once.
 
     With --to-files no broker is needed: DIR becomes a new cluster that holds the topic, one directory a node with its server.properties
     and every replica, to be opened by `minikafka start` and by Apache Kafka. `minikafka verify-files DIR` checks it.
 
-    Exit status: 0 every row was acknowledged (or written), 1 some were not, 2 usage or an unreadable table, 3 no broker answers.
+    Exit status: 0 every row was acknowledged (or written), 1 some were not, 2 usage or an unreadable table, 3 no broker, or no Spark
+    master, answers; with --audit also 1 when replicas differ, 3 when they could not be compared.
     """
+    from minikafka.spark.report import one_line
+
     options = _load_options(chosen)
+    source = Source(table, options, name_and_value(read_options, "--read-option"))
+    wanted = EngineWanted("load", engine, master, confs, packages, processes)
 
     def start_engine() -> Any:
-        return _engine(engine, master, processes, options.format not in OWN_FORMATS)
+        return wanted.start(source.is_for_spark)
 
     if to_files is not None or nodes or configs or cluster_id:
         if metrics_file:
             _fail("--metrics-file is for loads into a running cluster", 2)
         files = FilesWanted(to_files, nodes, node_count, options.replication_factor, configs, cluster_id)
-        files.run(table, options, start_engine, output)
+        if audited:
+            _fail("--audit asks brokers; `minikafka audit` of the directories proves that they agree", 2)
+        files.run(source, start_engine, output)
         return
     listeners: list[Any] = [Line()] if sys.stderr.isatty() and output == "table" else []
     if metrics_file:
         listeners.append(MetricsFile(metrics_file, options))
-    report = _run(table, options, start_engine, listeners)
+    report, verdict = _run(source, start_engine, listeners, audited and not options.dry_run)
     if output in ("table", "wide"):
         click.echo(_line(report, options.dry_run))
+        if verdict is not None:
+            click.echo(one_line(verdict))
     else:
         from minikafka.cli.common import emit_one
 
-        emit_one(_as_dict(report), output)
+        emit_one({**_as_dict(report), **({"audit": verdict["outcome"]} if verdict is not None else {})}, output)
+    sys.exit(verdict["exit_code"] if verdict is not None else 0)
 
 
 def _load_options(chosen: dict[str, Any]) -> LoadOptions:
@@ -121,10 +129,16 @@ def _load_options(chosen: dict[str, Any]) -> LoadOptions:
     return LoadOptions(**chosen, headers=headers, security=security)
 
 
-def _run(table: str, options: LoadOptions, start_engine: Callable[[], Any], listeners: list[Any]) -> LoadReport:
-    """Load; leaves with one line and status 1 or 2 when that fails."""
+def _run(
+    source: Source, start_engine: Callable[[], Any], listeners: list[Any], audited: bool
+) -> tuple[LoadReport, dict[str, Any] | None]:  # fmt: skip
+    """Load, and audit the topic when that is wanted; leaves with one line and status 1, 2 or 3 when that fails."""
+    from minikafka.spark.audit import AuditOptions, run_audit
+    from minikafka.spark.fetch_client import BrokerError
     from minikafka.spark.load import LoadFailed, run_load
+    from minikafka.spark.load_frame import load_dataframe
     from minikafka.spark.produce_client import ProduceFailed, Unreachable
+    from minikafka.spark.report import build
     from minikafka.spark.tables import TableError
 
     def progress(rows: int, share: float | None) -> None:
@@ -134,20 +148,30 @@ def _run(table: str, options: LoadOptions, start_engine: Callable[[], Any], list
     report, status, driver = None, EXIT_REFUSED, start_engine()
     try:
         told = progress if listeners else None
-        if options.format not in OWN_FORMATS and driver.name != "spark":
-            _fail(f"--format {options.format} is read by Spark: give --master, for example --master 'local[*]'", 2)
-        report = run_load(table, options, driver, told) if options.format in OWN_FORMATS else _load_with_spark(table, options, driver, told)
+        if source.is_for_spark:
+            frame = source.frame(driver)
+            report = load_dataframe(frame, source.options, told)
+        else:
+            report = run_load(source.table, source.options, driver, told)
         status = 0
-        return report
+        verdict = None
+        if audited:
+            about = {"topics": (report.topic,), "bootstrap": source.options.bootstrap, "security": source.options.security}
+            verdict = build(run_audit([], driver, AuditOptions(**about, self_check=True)))
+            status = verdict["exit_code"]
+        return report, verdict
     except (TableError, ValueError) as error:
         status = 2
         return _fail(str(error), 2)  # type: ignore[no-any-return]
+    except BrokerError as error:
+        status = EXIT_UNREACHABLE
+        return _fail(f"the rows are loaded, but the audit fails: {error.text}", status)  # type: ignore[no-any-return]
     except (LoadFailed, ProduceFailed) as error:
         status = EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_REFUSED
         return _fail(str(error), status)  # type: ignore[no-any-return]
     except OSError as error:
         status = 2
-        return _fail(f"{error.filename or table}: {error.strerror or error}", 2)  # type: ignore[no-any-return]
+        return _fail(f"{error.filename or source.table}: {error.strerror or error}", 2)  # type: ignore[no-any-return]
     except Exception as error:
         from minikafka.spark.engine_spark import what_a_task_says
 
@@ -164,22 +188,6 @@ def _run(table: str, options: LoadOptions, start_engine: Callable[[], Any], list
 def _fail(text: str, status: int) -> Any:
     click.echo(f"minikafka load: {text}", err=True)
     sys.exit(status)
-
-
-def _engine(name: str, master: str | None, processes: int, only_spark: bool = False) -> Any:
-    """Spark when asked for; without Java or PySpark the local engine, with one line that says so, unless only Spark can do it."""
-    from minikafka.spark.engine_local import LocalEngine
-
-    if name == "spark" or (name == "auto" and master):
-        from minikafka.spark.engine_spark import SparkEngine, SparkUnavailable
-
-        try:
-            return SparkEngine(master=master)
-        except SparkUnavailable as error:
-            if only_spark:
-                _fail(str(error), 2)
-            click.echo(f"minikafka load: {error}; loading with the local engine", err=True)
-    return LocalEngine(processes)
 
 
 class Line:
@@ -240,19 +248,6 @@ class MetricsFile:
         except OSError as error:
             if state != "running" or self.rows == 0:
                 click.echo(f"minikafka load: --metrics-file {self.path}: {error.strerror}", err=True)
-
-
-def _load_with_spark(table: str, options: LoadOptions, driver: Any, progress: Any) -> LoadReport:
-    """A format that only Spark reads; expressions instead of columns are allowed then."""
-    from minikafka.spark.engine_spark import what_spark_says
-    from minikafka.spark.load_frame import load_dataframe
-
-    session = driver.session
-    try:
-        frame = session.table(table) if options.format == "table" else session.read.format(options.format).load(table)
-    except Exception as error:
-        _fail(f"{table}: Spark cannot read it as {options.format}: {what_spark_says(error)}", 2)
-    return load_dataframe(frame, options, progress)
 
 
 def _header(text: str) -> tuple[str, str]:

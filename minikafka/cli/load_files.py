@@ -14,14 +14,12 @@ import click
 from minikafka.cli.common import emit_one, output_option, parse_pairs
 
 if TYPE_CHECKING:
+    from minikafka.cli.load_source import Source
     from minikafka.spark.cluster_files import ClusterOptions
-    from minikafka.spark.load import LoadOptions
     from minikafka.spark.to_files import FilesReport
 
 #: Options of `load` that speak to brokers.
 ONLY_BROKERS = {"bootstrap": "--bootstrap-server", "job": "--job-id", "bytes_per_second": "--throttle"}
-#: Formats that are read without Spark.
-OWN_FORMATS = ("", "parquet", "csv", "jsonl")
 
 
 def files_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,11 +61,12 @@ class FilesWanted:
     configs: tuple[str, ...]
     cluster_id: str
 
-    def run(self, table: str, options: LoadOptions, start_engine: Callable[[], Any], output: str) -> None:
+    def run(self, source: Source, start_engine: Callable[[], Any], output: str) -> None:
         """Write, report, leave with status 1 or 2 and one line when that fails."""
         from minikafka.spark.cluster_files import ClusterOptions
         from minikafka.spark.cluster_segments import FilesFailed
         from minikafka.spark.load import run_load
+        from minikafka.spark.load_frame import load_dataframe
         from minikafka.spark.tables import TableError
         from minikafka.spark.to_files import instructions, plan_load
 
@@ -77,15 +76,15 @@ class FilesWanted:
         cluster = ClusterOptions(
             self.directory, self.nodes, self.node_count, self.replication_factor, self.cluster_id, parse_pairs(self.configs, "--config")
         )
-        driver = None
+        driver, options = None, source.options
         try:
             plan_load(options, cluster)  # before an engine is started
             driver = start_engine()
             if options.dry_run:
-                done = run_load(table, options, driver)
+                done = load_dataframe(source.frame(driver), options) if source.is_for_spark else run_load(source.table, options, driver)
                 click.echo(f"Dry run, nothing written: {done.rows:,} rows in {done.batches:,} batches for {done.partitions} partitions")
                 return
-            report = self._write(table, options, cluster, driver, Progress() if sys.stderr.isatty() and output == "table" else None)
+            report = self._write(source, cluster, driver, Progress() if sys.stderr.isatty() and output == "table" else None)
         except (TableError, ValueError) as error:
             _fail(str(error), 2)
         except FilesFailed as error:
@@ -108,21 +107,12 @@ class FilesWanted:
             if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
                 _fail(f"{shown} is for a running cluster, --to-files writes a new one", 2)
 
-    def _write(self, table: str, options: LoadOptions, cluster: ClusterOptions, driver: Any, progress: Progress | None) -> FilesReport:
+    def _write(self, source: Source, cluster: ClusterOptions, driver: Any, progress: Progress | None) -> FilesReport:
         from minikafka.spark.to_files import dataframe_to_files, load_to_files
 
-        if options.format in OWN_FORMATS:
-            return load_to_files(table, options, cluster, driver, progress)
-        if driver.name != "spark":
-            _fail(f"--format {options.format} is read by Spark: give --master, for example --master 'local[*]'", 2)
-        from minikafka.spark.engine_spark import what_spark_says
-
-        session = driver.session
-        try:
-            frame = session.table(table) if options.format == "table" else session.read.format(options.format).load(table)
-        except Exception as error:
-            _fail(f"{table}: Spark cannot read it as {options.format}: {what_spark_says(error)}", 2)
-        return dataframe_to_files(frame, options, cluster, progress)
+        if source.is_for_spark:
+            return dataframe_to_files(source.frame(driver), source.options, cluster, progress)
+        return load_to_files(source.table, source.options, cluster, driver, progress)
 
 
 class Progress:

@@ -11,8 +11,11 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
+
+from minikafka.spark import spark_master
+from minikafka.spark.spark_master import VOICE, MasterUnreachable, SparkUnavailable
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,47 +36,69 @@ def what_a_task_says(error: Exception) -> str | None:
     found = re.search(r"No module named '([^']+)'", str(error))
     if found is not None:
         return f"a worker has no module {found[1]} (pip install 'minikafka[spark]' where the executors run)"
+    worker = re.search(r"Error from python worker:\n(.*?)\n\s*PYTHONPATH was", str(error), re.DOTALL)  # one that did not even start
+    if worker is not None:
+        return f"a Spark task failed: {worker[1].splitlines()[-1].strip()}"
     lines = [line.strip() for line in str(error).splitlines() if "Error: " in line or "Exception: " in line]
     return f"a Spark task failed: {lines[-1] if lines else what_spark_says(error)}"
 
 
-class SparkUnavailable(Exception):
-    """Spark cannot run here; the text is one line that says what is missing."""
+def under_spark_submit() -> bool:
+    """Whether spark-submit started this process: it says which master, and what the properties are."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def start_session(master: str | None = None, application: str = "minikafka") -> Any:
-    """A SparkSession with the settings that Python jobs need. Raises SparkUnavailable.
+def start_session(master: str | None = None, application: str = "minikafka", settings: Mapping[str, str] | None = None) -> Any:
+    """A SparkSession with the settings that Python jobs need; `settings` are further properties of Spark, and win. Under spark-submit
+    only those are set. Raises SparkUnavailable.
 
-    PYSPARK_PYTHON must be this interpreter (workers otherwise start any `python3` of the PATH, without our packages).
+    On this machine's Spark PYSPARK_PYTHON is this interpreter (workers otherwise start any `python3` of the PATH, without our packages); on
+    a cluster it is where nothing else is said.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise SparkUnavailable(f"PySpark is not installed ({error}): pip install 'minikafka[spark]'") from error
-    _check_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    submitted = under_spark_submit()
+    if not submitted:
+        _check_java()
+        master = master or "local[*]"
+    is_local = not submitted and (master or "").startswith("local")
+    if is_local or not ("PYSPARK_PYTHON" in os.environ or "spark.pyspark.python" in (settings or {})):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    if not submitted:
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     logging.getLogger("py4j").setLevel(logging.ERROR)
     builder = SparkSession.builder.appName(application)
-    if master or not os.environ.get("SPARK_ENV_LOADED"):
-        builder = builder.master(master or "local[*]")
-    settings = {
-        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
-        "spark.driver.bindAddress": "127.0.0.1", "spark.python.worker.reuse": "true", "spark.speculation": "false",
-        "spark.python.unix.domain.socket.enabled": "true",  # Spark 4.1 and later: half the fixed cost of a task over TCP
-    }  # fmt: skip
-    if (master or "local").startswith("local"):
-        settings["spark.driver.host"] = "127.0.0.1"
-    else:
-        del settings["spark.driver.bindAddress"]
-    for name, value in settings.items():
+    if master:
+        spark_master.probe(master)
+        builder = builder.master(master)
+    for name, value in {**({} if submitted else _settings(master or "")), **(settings or {})}.items():
         builder = builder.config(name, value)
-    try:
-        with _quiet_stderr():
+    with VOICE.listen():
+        try:
             session = builder.getOrCreate()
-    except Exception as error:
-        raise SparkUnavailable(f"Spark does not start: {what_spark_says(error)}") from error
+        except Exception as error:
+            reason, unreachable = spark_master.reason(VOICE.last_words(), what_spark_says(error))
+            kind = MasterUnreachable if unreachable else SparkUnavailable
+            raise kind(f"Spark does not start{'' if is_local or not master else f' on {master}'}: {reason}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _settings(master: str) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR",
+        "spark.python.worker.reuse": "true", "spark.speculation": "false",
+    }  # fmt: skip
+    if master.startswith("local"):
+        settings |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    if master.startswith(("local", "spark:")):
+        # Spark 4.1 and later: half the fixed cost of a task over TCP. In a container of YARN a socket's path becomes too long.
+        settings["spark.python.unix.domain.socket.enabled"] = "true"
+    if master.startswith("yarn"):
+        settings["spark.hadoop.yarn.resourcemanager.connect.max-wait.ms"] = "30000"  # instead of a quarter of an hour
+    return settings
 
 
 JAVA_MIN = 17
@@ -98,27 +123,13 @@ def _check_java() -> None:
         raise SparkUnavailable(f"{java} is {version}, Spark needs Java {JAVA_MIN} or later (set JAVA_HOME)")
 
 
-class _quiet_stderr:
-    """The JVM's first lines (log set-up, native library) go nowhere; descriptor 2 is what the JVM inherits."""
-
-    def __enter__(self) -> None:
-        sys.stderr.flush()
-        self.saved = os.dup(2)
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        os.close(nowhere)
-
-    def __exit__(self, *_: object) -> None:
-        os.dup2(self.saved, 2)
-        os.close(self.saved)
-
-
 class SparkEngine:
     name = "spark"
 
-    def __init__(self, session: Any = None, master: str | None = None) -> None:
-        self.session = session if session is not None else start_session(master)
+    def __init__(self, session: Any = None, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:
+        self.session = session if session is not None else start_session(master, settings=settings)
         self._own = session is None
+        self._watch = spark_master.ExecutorWatch(self.session.sparkContext) if self._own else None
         self.parallelism: int = self.session.sparkContext.defaultParallelism
 
     def open(self) -> None:
@@ -131,6 +142,8 @@ class SparkEngine:
         yield from rdd.mapPartitions(_Apply(function)).collect()
 
     def close(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
         if self._own:
             self.session.stop()
 

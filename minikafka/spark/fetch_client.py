@@ -25,8 +25,8 @@ NOT_LEADER, OUT_OF_RANGE, UNKNOWN_PARTITION, STORAGE, OFFSET_NOT_AVAILABLE = 6, 
 ERRORS = {
     1: "OFFSET_OUT_OF_RANGE", 3: "UNKNOWN_TOPIC_OR_PARTITION", 5: "LEADER_NOT_AVAILABLE", 6: "NOT_LEADER_OR_FOLLOWER",
     9: "REPLICA_NOT_AVAILABLE", 29: "TOPIC_AUTHORIZATION_FAILED", 31: "CLUSTER_AUTHORIZATION_FAILED", 33: "UNSUPPORTED_SASL_MECHANISM",
-    35: "UNSUPPORTED_VERSION", 56: "KAFKA_STORAGE_ERROR", 58: "SASL_AUTHENTICATION_FAILED", 74: "FENCED_LEADER_EPOCH",
-    76: "UNSUPPORTED_COMPRESSION_TYPE", 78: "OFFSET_NOT_AVAILABLE", 100: "UNKNOWN_TOPIC_ID",
+    34: "ILLEGAL_SASL_STATE", 35: "UNSUPPORTED_VERSION", 56: "KAFKA_STORAGE_ERROR", 58: "SASL_AUTHENTICATION_FAILED",
+    74: "FENCED_LEADER_EPOCH", 76: "UNSUPPORTED_COMPRESSION_TYPE", 78: "OFFSET_NOT_AVAILABLE", 100: "UNKNOWN_TOPIC_ID",
 }  # fmt: skip
 
 
@@ -170,7 +170,7 @@ class Connection:
         answer = self.ask(SASL_HANDSHAKE, 1, _string(security.mechanism))
         error = answer.integer(2)
         if error:
-            raise BrokerError(f"broker {self.place}: {name_of(error)}")
+            raise BrokerError(f"broker {self.place} does not take SASL {security.mechanism} here: {name_of(error)}")
         exchange = security.login()
         token: bytes | None = exchange.first()
         while token is not None:

@@ -114,7 +114,7 @@ _CHECKS = (
     Check("replica-lagging", NOTE, "A replica is a correct but shorter copy."),
     Check("replica-reread", NOTE, "A segment changed or vanished while it was read; that range was not judged."),
     Check("unreadable", ERROR, "Files could not be read, so nothing can be said about them."),
-    Check("replica-missing", ERROR, "The controller counts a broker as a replica, but the broker has no log of the partition."),
+    Check("replica-missing", ERROR, "By the controller or its own checkpoints a broker is a replica, but it has no log of the partition."),
     Check("replica-offline", NOTE, "A replica that is not in sync does not answer; the others were compared without it."),
     Check(
         "isr-claim",

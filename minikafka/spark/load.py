@@ -143,7 +143,7 @@ def run_load(table: str, options: LoadOptions, engine: Engine, progress: Progres
                  state.producers[index] if state else None)
             for index, group in enumerate(groups)
         ]  # fmt: skip
-        return _run_tasks(tasks, state, ledger, engine, progress, started)
+        return _run_tasks(tasks, replace(options, partitions=partitions, job=job), state, ledger, engine, progress, started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +208,10 @@ def already_loaded(state: JobState, job: str, options: LoadOptions, engine: str)
 
 
 def _run_tasks(
-    tasks: list[Task], state: JobState | None, ledger: JobLedger | None, engine: Engine, progress: Progress | None, started: float,
+    tasks: list[Task], options: LoadOptions, state: JobState | None, ledger: JobLedger | None, engine: Engine, progress: Progress | None,
+    started: float,
 ) -> LoadReport:  # fmt: skip
     """Run what is not done yet, some of it again; note each end; at last ask the leaders whether every row is there."""
-    options = tasks[0].options if tasks else None
     reports = {index: TaskReport.from_ledger(fact) for index, fact in (state.tasks if state else {}).items()}
     left = [task for task in tasks if task.index not in reports]
     errors: list[str] = []
@@ -225,19 +225,19 @@ def _run_tasks(
                     errors.append(report.error)
                     continue
                 reports[index] = report
-                if ledger is not None and options is not None:
+                if ledger is not None:
                     ledger.append(options.job, "task", {"task": index, **report.for_ledger()})
             left = [task for task in left if task.index not in reports]
             if not errors or not all("run the job again" in error for error in errors):
                 break
     watch.tell(sum(one.rows for one in reports.values()))
-    report = sum_up(tasks, reports, engine.name, time.perf_counter() - started)
+    report = sum_up(tasks, options, reports, engine.name, time.perf_counter() - started)
     if errors:
         raise LoadFailed(
             f"{errors[0]} ({report.acknowledged:,} rows of finished tasks are acknowledged; {len(left)} of {len(tasks)} tasks failed; "
             f"go on with --job-id {report.job})"
         )
-    if ledger is not None and options is not None and state is not None:
+    if ledger is not None and state is not None:
         reconcile(tasks, reports, report, options)
         fields = ("rows", "bytes", "batches", "partitions", "offsets")
         ledger.append(options.job, "done", {name: getattr(report, name) for name in fields})
@@ -250,19 +250,18 @@ def _watch(tasks: list[Task], state: JobState | None, progress: Progress | None)
     return LoadWatch(options, state.producers if state is not None else [], sum(counts) if all(counts) else 0, progress)
 
 
-def sum_up(tasks: list[Task], reports: dict[int, TaskReport], engine: str, seconds: float) -> LoadReport:
+def sum_up(tasks: list[Task], options: LoadOptions, reports: dict[int, TaskReport], engine: str, seconds: float) -> LoadReport:
     """What the finished tasks did together."""
     offsets: dict[int, tuple[int, int]] = {}
     for one in reports.values():
         for partition, (low, high) in one.offsets.items():
             known = offsets.get(partition, (low, high))
             offsets[partition] = min(low, known[0]), max(high, known[1])
-    options = tasks[0].options if tasks else None
     total = {name: sum(getattr(one, name) for one in reports.values()) for name in ("rows", "acknowledged", "bytes", "batches", "retries")}
     return LoadReport(
-        options.topic if options else "", total["rows"], total["acknowledged"], total["bytes"], total["batches"], total["retries"],
-        options.partitions if options else 0, len(tasks), seconds, engine, dict(sorted(offsets.items())),
-        options.job if options else "", repeated=sum(one.repeated for one in reports.values()),
+        options.topic, total["rows"], total["acknowledged"], total["bytes"], total["batches"], total["retries"],
+        options.partitions, len(tasks), seconds, engine, dict(sorted(offsets.items())), options.job,
+        repeated=sum(one.repeated for one in reports.values()),
     )  # fmt: skip
 
 

@@ -39,44 +39,60 @@ class _Name:
 def load_dataframe(frame: Any, options: LoadOptions, progress: Progress | None = None) -> LoadReport:
     """Load a DataFrame; `key`, `value`, `timestamp`, `partition` and the headers' columns are SQL expressions over its columns.
 
-    Raises LoadFailed, ProduceFailed.
+    With the same job id it goes on, unless the DataFrame has other columns, partitions or input files. Raises LoadFailed, ProduceFailed.
     """
     started = time.perf_counter()
-    chosen, options = _select(frame, options)
+    source, (chosen, options) = frame, _select(frame, options)
     count = chosen.rdd.getNumPartitions()
+    at_once = min(count, frame.sparkSession.sparkContext.defaultParallelism)
+    if options.dry_run:
+        options = replace(options, partitions=options.partitions or 1, tasks_at_once=at_once)
+        tasks = [Task(index, (), options, None) for index in range(count)]
+        done, errors = _write(chosen, options, None, frozenset())
+        if errors:
+            raise LoadFailed(f"{errors[0]} ({len(errors)} of {count} tasks failed)")
+        return sum_up(tasks, options, done, _Name.name, time.perf_counter() - started)
     with JobLedger(options.bootstrap, options.timeout_ms, options.security) as ledger:
         partitions = prepare_topic(options)
         job = options.job or secrets.token_hex(8)
-        fingerprint = job_fingerprint(options, partitions, [(str(chosen.schema.simpleString()), count)])
+        parts = [(str(chosen.schema.simpleString()), count), *((file,) for file in sorted(source.inputFiles()))]
+        fingerprint = job_fingerprint(options, partitions, parts)
         known = ledger.read(options.job) if options.job else None
         plan = {"parallelism": 0, "split_bytes": 0, "topic": options.topic, "tasks": count}
         state = begin_job(ledger, known, job, fingerprint, plan, options)
         if state.summary is not None:
             return already_loaded(state, job, options, "spark")
-        at_once = min(count, frame.sparkSession.sparkContext.defaultParallelism)
         options = replace(options, partitions=partitions, job=job, tasks_at_once=at_once)
         done = {index: TaskReport.from_ledger(fact) for index, fact in state.tasks.items()}
         with LoadWatch(options, state.producers, 0, progress):
-            rows = chosen.mapInArrow(_Write(options, state.producers, frozenset(done)), "report string").collect()
-        errors = []
-        for row in rows:
-            said = json.loads(row.report)
-            report = TaskReport.from_ledger(said)
-            report.repeated = said["repeated"]
-            if said["error"]:
-                errors.append(said["error"])
-                continue
-            done[said["task"]] = report
-            ledger.append(job, "task", {"task": said["task"], **report.for_ledger()})
+            found, errors = _write(chosen, options, state.producers, frozenset(done))
+        for index, report in found.items():
+            ledger.append(job, "task", {"task": index, **report.for_ledger()})
+        done |= found
         tasks = [Task(index, (), options, state.producers[index]) for index in range(count)]
         for task in tasks:
             done.setdefault(task.index, TaskReport())  # an empty partition says nothing
-        report = sum_up(tasks, done, _Name.name, time.perf_counter() - started)
+        report = sum_up(tasks, options, done, _Name.name, time.perf_counter() - started)
         if errors:
             raise LoadFailed(f"{errors[0]} ({len(errors)} of {count} tasks failed; go on with --job-id {job})")
         reconcile(tasks, done, report, options)
         ledger.append(job, "done", {name: getattr(report, name) for name in ("rows", "bytes", "batches", "partitions", "offsets")})
         return report
+
+
+def _write(
+    chosen: Any, options: LoadOptions, producers: list[tuple[int, int]] | None, done: frozenset[int]
+) -> tuple[dict[int, TaskReport], list[str]]:  # fmt: skip
+    """The reports of the tasks that came to their end, and what the others say."""
+    found, errors = {}, []
+    for row in chosen.mapInArrow(_Write(options, producers, done), "report string").collect():
+        said = json.loads(row.report)
+        if said["error"]:
+            errors.append(said["error"])
+            continue
+        found[said["task"]] = TaskReport.from_ledger(said)
+        found[said["task"]].repeated = said["repeated"]
+    return found, errors
 
 
 def _select(frame: Any, options: LoadOptions) -> tuple[Any, LoadOptions]:
@@ -100,7 +116,7 @@ def _select(frame: Any, options: LoadOptions) -> tuple[Any, LoadOptions]:
 class _Write:
     """What Spark runs on every partition."""
 
-    def __init__(self, options: LoadOptions, producers: list[tuple[int, int]], done: frozenset[int]) -> None:
+    def __init__(self, options: LoadOptions, producers: list[tuple[int, int]] | None, done: frozenset[int]) -> None:
         self.options, self.producers, self.done = options, producers, done
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -114,7 +130,7 @@ class _Write:
         report = TaskReport()
         keep_memory()
         try:
-            with open_writer(self.options, self.producers[index], report) as write:
+            with open_writer(self.options, self.producers[index] if self.producers is not None else None, report) as write:
                 row = 0
                 for batch in batches:
                     row += write(pa.Table.from_batches([batch]), row)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -60,6 +61,10 @@ class Security:
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return client_context(dict(self.properties)).wrap_socket(plain, server_hostname=host) if self.tls else plain
+        except ssl.SSLError as error:
+            plain.close()
+            why = getattr(error, "verify_message", "") or error.reason or error
+            raise ConnectionError(f"TLS fails ({why}): does the listener speak TLS, does the trust store know its signer?") from error
         except BaseException:
             plain.close()
             raise

@@ -6,7 +6,9 @@ can run on any machine that can open the path.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -229,6 +231,11 @@ def make_plan(
                 continue
             if replica is None:
                 plan.skipped += 1
+                if plan.image is None and _has_held_records(directory, parsed, path):
+                    text = f"{path} has no segment any more, but its checkpoints tell of records"
+                    plan.missing.setdefault(parsed, []).append(
+                        Finding("replica-missing", text, *parsed, brokers=(directory.broker,), file=path)
+                    )
                 continue
             replica.transaction_timeout_ms = transaction_timeout_ms
             plan.replicas.setdefault(parsed, []).append(replica)
@@ -292,7 +299,9 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
                     continue
                 base, extension = parsed
                 if extension == "log":
-                    status = entry.stat()
+                    status = _status(entry)
+                    if status is None:
+                        continue
                     segments[base] = Segment(base, status.st_size, (), status.st_ino, status.st_ctime_ns)
                 elif extension == "snapshot":
                     snapshots.append(entry.name)
@@ -314,6 +323,27 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
     )  # fmt: skip
     _read_identity(replica)
     return replica
+
+
+def _has_held_records(directory: LogDirectory, key: tuple[str, int], path: str) -> bool:
+    try:
+        epochs = len((_read(os.path.join(path, "leader-epoch-checkpoint")) or b"").splitlines()) > 2
+    except OSError:
+        epochs = False
+    return os.path.isdir(path) and (epochs or (directory.high_watermark or {}).get(key, 0) > 0)
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for a segment that was deleted meanwhile. Raises OSError for a link that leads nowhere, a pipe, a device."""
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        if entry.is_symlink():
+            raise OSError(errno.EIO, f"{entry.name} is a link that leads nowhere") from None
+        return None
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise OSError(errno.EIO, f"{entry.name} is no file")
+    return status
 
 
 def changed(replica: Replica) -> bool:

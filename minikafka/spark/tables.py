@@ -57,6 +57,14 @@ def list_files(path: str, format_name: str = "") -> tuple[list[str], str]:
     return files, chosen
 
 
+def format_of(path: str) -> str:
+    """The format that a file's name tells. Raises TableError."""
+    chosen = _SUFFIXES.get(os.path.splitext(path)[1].lower(), "")
+    if not chosen:
+        raise TableError(f"{path}: the format is not clear from the name; give --format")
+    return chosen
+
+
 def plan_units(path: str, format_name: str = "", split_bytes: int = 64 << 20, delimiter: str = ",") -> tuple[list[Unit], list[str]]:
     """The work units of a table and its column names. Raises TableError."""
     files, chosen = list_files(path, format_name)

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import socket
 import stat
 import threading
@@ -123,6 +124,50 @@ def test_a_directory_without_a_segment_is_a_missing_replica(tmp_path: Path) -> N
         path.unlink()
     result = run(*cluster.paths, "--topic", "rep")
     assert result.exit_code == 1 and "AUDIT FAIL" in result.output
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_segment_that_is_a_link_to_nowhere_or_a_pipe_is_unreadable(three_brokers: Any, kind: str) -> None:
+    paths = three_brokers()
+    segment = Path(paths[0]) / "rep-0" / "00000000000000000000.log"
+    segment.unlink()
+    if kind == "pipe":
+        os.mkfifo(segment)
+    else:
+        segment.symlink_to("/nowhere")
+    result = run(*paths, "-o", "json")
+    (finding,) = [one for one in json.loads(result.output)["findings"] if one["level"] != "note"]
+    assert (result.exit_code, finding["check"]) == (3, "unreadable") and segment.name in finding["message"]
+
+
+def test_a_replica_that_lost_its_segments_is_missing_even_where_no_controller_says_so(three_brokers: Any) -> None:
+    paths = three_brokers()
+    for path in (Path(paths[0]) / "rep-0").glob("*.log"):
+        path.unlink()
+    result = run(*paths, "-o", "json")
+    report = json.loads(result.output)
+    (finding,) = [one for one in report["findings"] if one["level"] != "note"]
+    assert (result.exit_code, finding["check"], finding["brokers"]) == (1, "replica-missing", ["1"])
+
+
+def test_a_segment_that_is_deleted_while_it_is_listed_costs_no_replica(three_brokers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths, scandir = three_brokers(), os.scandir
+    for path in paths:
+        (Path(path) / "rep-0" / "00000000000000000000.log.deleted").touch()
+        shutil.copy(Path(path) / "rep-0" / "00000000000000000000.log", Path(path) / "rep-0" / "00000000000000000099.log")
+
+    @contextlib.contextmanager
+    def delete_meanwhile(path: str) -> Any:
+        with scandir(path) as entries:
+            found = list(entries)
+        for entry in found:
+            if entry.name == "00000000000000000099.log":
+                os.unlink(entry.path)
+        yield iter(found)
+
+    monkeypatch.setattr(os, "scandir", delete_meanwhile)
+    result = run(*paths, "-o", "json")
+    assert result.exit_code == 0 and len(json.loads(result.output)["partitions"][0]["brokers"]) == 3
 
 
 def test_a_segment_that_is_a_directory_is_unreadable_not_a_crash(tmp_path: Path) -> None:

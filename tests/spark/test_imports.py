@@ -8,6 +8,7 @@ import pytest
 AUDIT = [
     "access", "audit", "checks", "claims", "compare", "engine_local", "engine_spark", "explain", "fetch_client", "findings",
     "ledger", "live", "logformat", "logical", "metadata_log", "producers", "records", "replay", "report", "report_html", "scan", "sources",
+    "spark_master",
 ]  # fmt: skip
 #: How a client connects and says who it is; it sees no record, and the audit checks none of it.
 LOGGING_IN = ("minikafka.security", "minikafka.core.scram")

@@ -278,6 +278,15 @@ def test_wrong_columns_files_and_brokers_are_told_in_one_line(tmp_path: Path) ->
         assert text in result.output
 
 
+def test_an_empty_table_is_a_load_of_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").touch()
+    with TopicServer("t", 4) as server:
+        load = ["load", str(tmp_path / "t.csv"), "--topic", "t", "--job-id", "none", "--bootstrap-server", server.bootstrap]
+        first, again = run(*load), run(*load)
+    assert "Loaded 0 rows" in first.output and "into t, 4 partitions" in first.output and "job none" in first.output
+    assert first.exit_code == again.exit_code == 0 and "is done already" in again.output
+
+
 def test_a_dry_run_needs_no_broker(tmp_path: Path) -> None:
     parquet.write_table(flights(5000), tmp_path / "t.parquet")
     result = run(str(tmp_path / "t.parquet"), "--topic", "t", "--dry-run", "--partitions", "3")
@@ -286,6 +295,22 @@ def test_a_dry_run_needs_no_broker(tmp_path: Path) -> None:
 
 def test_compressions_have_kafkas_numbers() -> None:
     assert [CompressionType[name.upper()].value for name in COMPRESSIONS] == list(range(5))
+
+
+def test_a_worker_that_does_not_start_says_why() -> None:
+    class Py4JJavaError(Exception):
+        pass
+
+    said = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+    : org.apache.spark.SparkException: Job aborted due to stage failure: org.apache.spark.SparkException:
+    Error from python worker:
+      Traceback (most recent call last):
+        File "daemon.py", line 129, in manager
+      OSError: AF_UNIX path too long
+    PYTHONPATH was:
+      /container/pyspark.zip
+    org.apache.spark.SparkException: EOFException occurred while reading the port number from pyspark.daemon's stdout."""
+    assert what_a_task_says(Py4JJavaError(said)) == "a Spark task failed: OSError: AF_UNIX path too long"
 
 
 def test_what_spark_says_is_one_line_that_explains() -> None:

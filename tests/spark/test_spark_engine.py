@@ -74,3 +74,46 @@ def test_a_dataframe_is_loaded_once_with_expressions(session: Any, tmp_path: Pat
         for record, row in zip(found, rows, strict=True):
             assert (bytes(record.key).decode(), record.timestamp) == (f"k-{row['k']}", row["n"])
             assert bytes(record.headers[0][1]).decode() == str(2 * row["n"])
+
+
+def test_a_dry_run_of_a_dataframe_sends_nothing_and_needs_no_broker(session: Any) -> None:
+    from minikafka.spark.load import LoadOptions
+    from minikafka.spark.load_frame import load_dataframe
+
+    report = load_dataframe(session.range(1000).repartition(2), LoadOptions("127.0.0.1:1", "t", dry_run=True))
+    assert (report.rows, report.acknowledged, report.reconciled) == (1000, 0, False)
+
+
+def test_a_dataframe_of_other_files_under_the_same_id_is_refused(session: Any, tmp_path: Path) -> None:
+    from helpers.topic_server import TopicServer
+
+    from minikafka.spark.load import LoadFailed, LoadOptions
+    from minikafka.spark.load_frame import load_dataframe
+
+    path = str(tmp_path / "t.orc")
+    with TopicServer("t", 2) as server:
+        options = LoadOptions(server.bootstrap, "t", job="night")
+        session.range(100).coalesce(1).write.orc(path)
+        assert load_dataframe(session.read.orc(path), options).rows == 100
+        session.range(200).coalesce(1).write.mode("overwrite").orc(path)
+        with pytest.raises(LoadFailed, match="another table"):
+            load_dataframe(session.read.orc(path), options)
+
+
+def test_a_table_with_a_scheme_or_options_of_a_reader_is_read_by_spark(session: Any, tmp_path: Path) -> None:
+    from minikafka.cli.load_source import Source
+    from minikafka.spark.load import LoadOptions
+    from minikafka.spark.tables import TableError
+
+    (tmp_path / "t.csv").write_text("a;b\n1;\n2;x\n")
+    (tmp_path / "t.jsonl").write_text('{"a": 1}\n')
+    engine, options = SparkEngine(session), LoadOptions("127.0.0.1:1", "t", delimiter=";")
+    found = Source((tmp_path / "t.csv").as_uri(), options, {"nullValue": "x"})
+    assert found.is_for_spark and [row.asDict() for row in found.frame(engine).collect()] == [{"a": "1", "b": None}, {"a": "2", "b": None}]
+    assert Source((tmp_path / "t.jsonl").as_uri(), options, {}).frame(engine).collect()[0].a == 1
+    for table, text in (("file:///nowhere/t.parquet", "PATH_NOT_FOUND"), ("hdfs://x/t", "format is not clear")):
+        with pytest.raises(TableError, match=text):
+            Source(table, options, {}).frame(engine)
+    assert not Source(str(tmp_path / "t.csv"), options, {}).is_for_spark
+    with pytest.raises(TableError, match="give --master"):
+        Source("file:///t.csv", options, {}).frame(LocalEngine(1))
