@@ -59,8 +59,9 @@ class EngineWanted:
             self._fail("--master, --conf and --packages are for Spark, not for --engine local", 2)
         if self.engine == "local" or (self.engine == "auto" and not named and not under_spark_submit()):
             return LocalEngine(self.processes)
+        settings = self._settings()
         try:
-            return SparkEngine(master=self.master, settings=self._settings())
+            return SparkEngine(master=self.master or settings.pop("spark.master", None), settings=settings)
         except SparkUnavailable as error:
             if only_spark or self.confs or self.packages or not (self.master or "local").startswith("local") or under_spark_submit():
                 self._fail(str(error), 3 if isinstance(error, MasterUnreachable) else 2)

@@ -97,6 +97,7 @@ class Yarn(SparkCluster):
         self._jars = os.pathsep.join(map(str, jars))
         self.environment |= {"YARN_CONF_DIR": str(directory / "conf"), "HADOOP_CONF_DIR": str(directory / "conf")}
         self.confs |= {"spark.executor.instances": "1", "spark.yarn.am.memory": "512m",
+                       "spark.yarn.jars": f"local:{spark_home()}/jars/*",  # else each job carries 400 MB
                        "spark.yarn.stagingDir": (directory / "staging").as_uri()}  # fmt: skip
 
     def _start(self) -> None:

@@ -281,7 +281,7 @@ def test_wrong_columns_files_and_brokers_are_told_in_one_line(tmp_path: Path) ->
 def test_an_empty_table_is_a_load_of_no_rows(tmp_path: Path) -> None:
     (tmp_path / "t.csv").touch()
     with TopicServer("t", 4) as server:
-        load = ["load", str(tmp_path / "t.csv"), "--topic", "t", "--job-id", "none", "--bootstrap-server", server.bootstrap]
+        load = [str(tmp_path / "t.csv"), "--topic", "t", "--job-id", "none", "--bootstrap-server", server.bootstrap]
         first, again = run(*load), run(*load)
     assert "Loaded 0 rows" in first.output and "into t, 4 partitions" in first.output and "job none" in first.output
     assert first.exit_code == again.exit_code == 0 and "is done already" in again.output
