@@ -59,7 +59,10 @@ def pyspark_of(version: str) -> Path:
 @contextlib.contextmanager
 def _once(target: Path) -> Iterator[bool]:
     CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
+    if (target / "complete").exists():
+        yield False
+        return
+    with Path(f"{target}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         is_new = not (target / "complete").exists()
         yield is_new
