@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-START_SECONDS = 90.0
+START_SECONDS = 240.0
 
 
 class SparkCluster:
