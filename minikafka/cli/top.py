@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
 
 GROUPS_SHOWN_MAX = 8
+LOOK_TIMEOUT_S = 5.0
 PLAIN_WIDTH = 160
 COLUMNS = ["topic", "partition", "leader", "leader_epoch", "replicas", "isr", "log_start_offset", "log_end_offset", "rate", "size", "lag"]
 
@@ -42,7 +46,7 @@ class Snapshot:
 def top(
     bootstrap: str, topics: tuple[str, ...], interval_s: float, iterations: int | None, with_internal: bool, output: str, traceback: bool
 ) -> None:
-    """Watch partitions, replicas and groups. Ends with Ctrl-C."""
+    """Watch partitions, replicas and groups. Ends with q or Ctrl-C."""
     looks = iterations or (None if sys.stdout.isatty() and output == "table" else 1)
     run(lambda: _watch(bootstrap, set(topics), interval_s, looks, with_internal, output), traceback=traceback)
 
@@ -51,6 +55,7 @@ async def _watch(bootstrap: str, topics: set[str], interval_s: float, looks: int
     from rich.console import Console
     from rich.live import Live
 
+    from minikafka.client.errors import ClientError
     from minikafka.client.maintenance import Maintenance
 
     async with Maintenance(bootstrap, client_id="minikafka-top") as admin:
@@ -60,15 +65,27 @@ async def _watch(bootstrap: str, topics: set[str], interval_s: float, looks: int
             console.width = PLAIN_WIDTH
         is_live = output == "table" and console.is_terminal
         live = Live(console=console, screen=True, auto_refresh=False) if is_live else None
+        wants_end = asyncio.Event()
         if live is not None:
             live.start()
         try:
             number = 0
             while looks is None or number < looks:
-                if number or (looks or 0) > 1:
-                    await asyncio.sleep(interval_s if number else 0)
-                snapshot = await look(admin, topics, with_internal=with_internal, before=before)
+                if number:
+                    with contextlib.suppress(TimeoutError), _keys(wants_end):
+                        await asyncio.wait_for(wants_end.wait(), interval_s)
+                if wants_end.is_set():
+                    break
                 number += 1
+                asking = look(admin, topics, with_internal=with_internal, before=before)
+                try:
+                    snapshot = await (asking if live is None else asyncio.wait_for(asking, LOOK_TIMEOUT_S))
+                except (ClientError, OSError, TimeoutError) as error:
+                    # What is worth watching is worth watching while brokers die.
+                    if live is None or before is None:
+                        raise
+                    live.update(_page(before, console.height, str(error) or f"no answer within {LOOK_TIMEOUT_S:g} s"), refresh=True)
+                    continue
                 if output != "table":
                     emit(snapshot.rows, output, COLUMNS)
                 elif live is not None:
@@ -81,6 +98,32 @@ async def _watch(bootstrap: str, topics: set[str], interval_s: float, looks: int
                 live.stop()
 
 
+@contextlib.contextmanager
+def _keys(wants_end: asyncio.Event) -> Iterator[None]:
+    """While it holds, a terminal gives each key at once, and q sets the event."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield
+        return
+    import termios
+    import tty
+
+    descriptor, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+
+    def pressed() -> None:
+        keys = os.read(descriptor, 64)
+        if not keys or b"q" in keys.lower():
+            wants_end.set()
+
+    loop.add_reader(descriptor, pressed)
+    try:
+        yield
+    finally:
+        loop.remove_reader(descriptor)
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
 async def look(admin: Maintenance, topics: set[str], *, with_internal: bool, before: Snapshot | None) -> Snapshot:
     """Ask the cluster once. Raises ClientError, OSError."""
     response = await admin.cluster.refresh(None)
@@ -90,7 +133,7 @@ async def look(admin: Maintenance, topics: set[str], *, with_internal: bool, bef
         admin.list_offsets(dict.fromkeys(keys, "latest")), admin.list_offsets(dict.fromkeys(keys, "earliest"))
     )
     replicas: dict[tuple[str, int, int], tuple[int, int]] = {}
-    for node_id, answer in (await admin.describe_log_dirs()).items():
+    for node_id, answer in await _disks(admin):
         for result in answer.results:
             for topic in result.topics:
                 for p in topic.partitions:
@@ -116,6 +159,19 @@ async def look(admin: Maintenance, topics: set[str], *, with_internal: bool, bef
     return Snapshot(now, response.controller_id, sorted(admin.cluster.brokers), rows, await _groups(admin))
 
 
+async def _disks(admin: Maintenance) -> list[tuple[int, Any]]:
+    """Answers of the brokers that answer: one may be dying."""
+    from minikafka.client.errors import ClientError
+
+    async def ask(node_id: int) -> list[tuple[int, Any]]:
+        try:
+            return list((await admin.describe_log_dirs([node_id])).items())
+        except (ClientError, OSError, TimeoutError):
+            return []
+
+    return [answer for answers in await asyncio.gather(*map(ask, list(admin.cluster.brokers))) for answer in answers]
+
+
 async def _groups(admin: Maintenance) -> list[dict[str, Any]]:
     from minikafka.client.errors import ClientError
 
@@ -135,7 +191,9 @@ async def _groups(admin: Maintenance) -> list[dict[str, Any]]:
     return found
 
 
-def _page(snapshot: Snapshot, height: int) -> Table:
+def _page(snapshot: Snapshot, height: int, trouble: str = "") -> Table:
+    """`trouble`: why the snapshot is not newer."""
+    from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
 
@@ -146,6 +204,8 @@ def _page(snapshot: Snapshot, height: int) -> Table:
         f"{time.strftime('%H:%M:%S')}  brokers {', '.join(map(str, snapshot.brokers))}  partitions {len(snapshot.rows)}"
         f"  under-replicated {under}  leaderless {leaderless}"
     )
+    if trouble:
+        title += f"\n[red]not renewed: {escape(trouble)}[/red]"
     table = Table(
         title=title, title_justify="left", title_style="bold", caption=groups or None, caption_justify="left", box=None, pad_edge=False
     )

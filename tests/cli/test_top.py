@@ -1,0 +1,70 @@
+"""`minikafka top` on a terminal: it goes on while a broker dies, and q ends it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from minikafka.testing import EmbeddedCluster
+
+pytestmark = pytest.mark.timeout(60)
+ROOT = Path(__file__).parents[2]
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.pid, self.descriptor = pty.fork()
+        if self.pid == 0:
+            os.chdir(ROOT)
+            os.environ.update(environment, TERM="xterm-256color")
+            os.execv(sys.executable, [sys.executable, "-m", "minikafka", *arguments])
+        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 110, 0, 0))
+        self.shown = b""
+
+    def wait(self, text: bytes, timeout_s: float = 20) -> None:
+        deadline = time.monotonic() + timeout_s
+        while text not in self.shown:
+            assert time.monotonic() < deadline, self.shown[-3000:].decode(errors="replace")
+            self._read(0.1)
+
+    def _read(self, timeout_s: float) -> bool:
+        if not select.select([self.descriptor], [], [], timeout_s)[0]:
+            return True
+        try:
+            self.shown += os.read(self.descriptor, 1 << 16)
+        except OSError:
+            return False
+        return True
+
+    def press(self, keys: bytes) -> None:
+        os.write(self.descriptor, keys)
+
+    def end(self) -> int:
+        while self._read(1):
+            pass
+        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        os.close(self.descriptor)
+        return status
+
+
+def test_it_goes_on_while_a_broker_dies_and_ends_with_q() -> None:
+    with EmbeddedCluster(3, topics={"orders": {"partitions": 1}}) as cluster:
+        terminal = Terminal("top", "--interval", "0.1", MINIKAFKA_BOOTSTRAP=cluster.bootstrap_servers)
+        terminal.wait(b"orders-0")
+        terminal.wait(b"under-replicated 0")
+        cluster.broker(cluster.leader("orders", 0)).kill()
+        terminal.wait(b"under-replicated 1")
+        terminal.press(b"x")
+        terminal.press(b"q")
+        assert terminal.end() == 0
