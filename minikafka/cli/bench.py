@@ -84,4 +84,5 @@ def bench(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
 def _row(measured: Measured) -> dict[str, Any]:
     digits = {"requests_per_s": 0, "megabytes_per_s": 1, "p50_ms": 2, "p99_ms": 2, "max_ms": 2, "client_busy": 2}
     row = asdict(measured)
-    return {name: round(value, digits[name]) if name in digits else value for name, value in row.items()}
+    # A busy machine may do one a second: a rate that is small is not none.
+    return {name: round(value, digits[name] if value >= 10 else 4) if name in digits else value for name, value in row.items()}
