@@ -68,11 +68,14 @@ async def _watch(bootstrap: str, topics: set[str], interval_s: float, looks: int
         wants_end = asyncio.Event()
         if live is not None:
             live.start()
+        keys = contextlib.ExitStack()
         try:
+            if live is not None:
+                keys.enter_context(_keys(wants_end))
             number = 0
             while looks is None or number < looks:
                 if number:
-                    with contextlib.suppress(TimeoutError), _keys(wants_end):
+                    with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(wants_end.wait(), interval_s)
                 if wants_end.is_set():
                     break
@@ -94,6 +97,7 @@ async def _watch(bootstrap: str, topics: set[str], interval_s: float, looks: int
                     console.print(_page(snapshot, 10_000))
                 before = snapshot
         finally:
+            keys.close()
             if live is not None:
                 live.stop()
 
@@ -101,7 +105,7 @@ async def _watch(bootstrap: str, topics: set[str], interval_s: float, looks: int
 @contextlib.contextmanager
 def _keys(wants_end: asyncio.Event) -> Iterator[None]:
     """While it holds, a terminal gives each key at once, and q sets the event."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not sys.stdin.isatty():
         yield
         return
     import termios
