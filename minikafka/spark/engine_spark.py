@@ -40,6 +40,9 @@ def what_a_task_says(error: Exception) -> str | None:
     if worker is not None:
         return f"a Spark task failed: {worker[1].splitlines()[-1].strip()}"
     lines = [line.strip() for line in str(error).splitlines() if "Error: " in line or "Exception: " in line]
+    linkage = next((line for line in lines if re.search(r"java\.lang\.(NoSuch\w+|NoClassDefFound|AbstractMethod)Error", line)), None)
+    if linkage is not None:
+        return f"a JAR among the packages is made for another version of Spark: {linkage.removeprefix(': ')}"
     return f"a Spark task failed: {lines[-1] if lines else what_spark_says(error)}"
 
 

@@ -163,7 +163,7 @@ print("RESULT", report.rows, report.acknowledged, report.reconciled)
 @HAS_JAVA
 @pytest.mark.java
 @pytest.mark.interop
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_delta_table_is_loaded(tmp_path: Path) -> None:
     from confluent_kafka import Consumer
     from helpers.spark_connector import DELTA, DELTA_SPARK, from_maven, pyspark_of
