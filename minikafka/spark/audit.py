@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from minikafka.spark.fetch_client import Security
 from minikafka.spark.findings import NOTE, Finding, FindingList
 from minikafka.spark.live import add_live_replicas
 from minikafka.spark.scan import Detail, SegmentSummary, detail, scan_segments
-from minikafka.spark.sources import Plan, SegmentTask, changed, make_plan, partition_tasks, split
+from minikafka.spark.sources import Plan, Replica, SegmentTask, SourceError, changed, make_plan, partition_tasks, split
 
 Item = TypeVar("Item")
 ATTEMPTS_MAX = 6
@@ -30,6 +31,8 @@ class Engine(Protocol):
 
     name: str
     parallelism: int
+    #: Whether tasks may run on other machines, which see files that this one does not.
+    is_elsewhere: bool
 
     def open(self) -> None:
         """Start what has to be there before this process has threads."""
@@ -139,7 +142,7 @@ def _round(
     """Plan, scan and judge once: (plan, results, what was seen of each replica, bytes scanned, seconds of the scan)."""
     start = time.perf_counter()
     only = list(only)
-    plan = make_plan(paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms)
+    plan = _plan(paths, engine, options, only)
     if options.bootstrap:
         add_live_replicas(plan, options.bootstrap, options.security, options.topics, only, options.findings_each_max)
     tasks = (task for copies in plan.replicas.values() for task in partition_tasks(copies, options.level, options.digest))
@@ -156,6 +159,30 @@ def _round(
     scan_seconds = time.perf_counter() - start
     partitions, views = _judge_all(plan, summaries, engine)
     return plan, partitions, views, done, scan_seconds
+
+
+def _plan(paths: Iterable[str], engine: Engine, options: AuditOptions, only: list[tuple[str, int]]) -> Plan:
+    """Made in a task when this process does not see all the directories and tasks may."""
+    paths = list(paths)
+    work = paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms
+    if not engine.is_elsewhere or all(map(os.path.isdir, paths)):
+        return make_plan(*work)
+    plan = next(engine.map(_plan_there, [work]))
+    if isinstance(plan, SourceError):
+        raise plan
+    plan.is_elsewhere = True
+    return plan
+
+
+def _plan_there(work: tuple[Any, ...]) -> Plan | SourceError:
+    try:
+        return make_plan(*work)
+    except SourceError as error:
+        return SourceError(f"{error} (here and where Spark's tasks run)")
+
+
+def _any_changed(replicas: list[Replica], plan: Plan, engine: Engine) -> bool:
+    return any(engine.map(changed, replicas) if plan.is_elsewhere else map(changed, replicas))
 
 
 def _confirmed(
@@ -190,7 +217,7 @@ def _confirmed(
             results[key] = later
             replicas = [one.replica for one in seen.get(key, [])]
             on_wire = any(replica.place is not None for replica in replicas)
-            moved = any(changed(replica) for replica in replicas) or (on_wire and not before[key] & _errors(later))
+            moved = _any_changed(replicas, again, engine) or (on_wire and not before[key] & _errors(later))
             before[key] = _errors(later)
             if not _is_doubtful(later) or not moved:
                 doubtful.discard(key)
@@ -203,7 +230,7 @@ def _confirmed(
         results[key] = dataclasses.replace(results[key], verdict=compare.SKIPPED, findings=FindingList())
         results[key].findings.add(moved)
     if plan.findings.total("error") and any(directory.clean is False for directory in plan.directories):
-        plan.findings = make_plan(paths, options.topics, options.findings_each_max, [("", -1)]).findings
+        plan.findings = _plan(paths, engine, options, [("", -1)]).findings
     return list(results.values())
 
 

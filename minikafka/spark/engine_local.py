@@ -15,6 +15,7 @@ class LocalEngine:
     """`processes` 0 means as many as there are usable cores; with one process, or one item, work is done in this one."""
 
     name = "local"
+    is_elsewhere = False
 
     def __init__(self, processes: int = 0) -> None:
         self.parallelism = processes or len(os.sched_getaffinity(0))

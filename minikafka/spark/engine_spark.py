@@ -134,6 +134,7 @@ class SparkEngine:
         self._own = session is None
         self._watch = spark_master.ExecutorWatch(self.session.sparkContext) if self._own else None
         self.parallelism: int = self.session.sparkContext.defaultParallelism
+        self.is_elsewhere = not self.session.sparkContext.master.startswith("local[") and self.session.sparkContext.master != "local"
 
     def open(self) -> None:
         """The session is there already."""

@@ -112,7 +112,8 @@ class SegmentTask:
 
 @dataclass(slots=True)
 class Plan:
-    """`instant_ms`: the wall clock when the checkpoints were read; the fence holds for that instant."""
+    """`instant_ms`: the wall clock when the checkpoints were read; the fence holds for that instant. `is_elsewhere`: made by a task of
+    Spark, because this process does not see the directories."""
 
     replicas: dict[tuple[str, int], list[Replica]]
     directories: list[LogDirectory]
@@ -121,6 +122,7 @@ class Plan:
     skipped: int = 0
     image: ClusterImage | None = None
     missing: dict[tuple[str, int], list[Finding]] = field(default_factory=dict)
+    is_elsewhere: bool = False
 
     @property
     def bytes(self) -> int:

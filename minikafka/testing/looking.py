@@ -128,6 +128,7 @@ class _InlineEngine:
 
     name = "inline"
     parallelism = 1
+    is_elsewhere = False
 
     def map(self, function: Any, items: list[Any]) -> Any:
         return map(function, items)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minikafka.spark import compare
 from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
 from minikafka.spark.engine_local import LocalEngine
+from minikafka.spark.sources import SourceError
 
 REPLICAS = Path(__file__).parents[1] / "golden" / "logs" / "replicas"
 
@@ -45,6 +49,56 @@ SAME_BYTES_ELSEWHERE = {
 
 def audit(paths: list[str], **options: object) -> AuditResult:
     return run_audit(paths, LocalEngine(1), AuditOptions(**options))  # type: ignore[arg-type]
+
+
+class ElsewhereEngine:
+    """Tasks see the directories that this process does not: they are in place only while one runs. Everything is pickled on its way."""
+
+    name, parallelism, is_elsewhere = "elsewhere", 2, True
+
+    def __init__(self, directories: list[str]) -> None:
+        self._hidden = {path: f"{path}.away" for path in directories}
+        self._move(away=True)
+
+    def _move(self, *, away: bool) -> None:
+        for path, hidden in self._hidden.items():
+            Path(path if away else hidden).rename(hidden if away else path)
+
+    def open(self) -> None:
+        """Nothing to start."""
+
+    def map(self, function: Any, items: list[Any]) -> Iterator[Any]:
+        self._move(away=False)
+        try:
+            found = [pickle.dumps(function(pickle.loads(pickle.dumps(item)))) for item in items]
+        finally:
+            self._move(away=True)
+        yield from map(pickle.loads, found)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+@pytest.mark.parametrize("damage", [None, "byte-flipped", "epoch-differs", "tail-missing", "index-wrong-position"])
+def test_directories_that_only_tasks_see_are_audited_there(three_brokers, damage: str | None) -> None:
+    """Paths of Spark's executors need not be this machine's, also when brokers may be running and a fault is looked at once more."""
+    directories = three_brokers(*[damage] if damage else [])
+    for path in directories:
+        Path(path, ".kafka_cleanshutdown").unlink(missing_ok=True)
+    here = audit(directories, level="records")
+    there = run_audit(directories, ElsewhereEngine(directories), AuditOptions(level="records"))
+    assert (there.outcome, there.exit_code) == (here.outcome, here.exit_code) == (("FAIL", 1) if damage else ("PASS", 0))
+
+    def told(result: AuditResult) -> list[tuple[str, tuple[str, ...], int]]:
+        return sorted((found.check, found.brokers, found.offset) for found in result.findings.kept)
+
+    assert told(there) == told(here)
+    assert [one.verdict for one in there.partitions] == [one.verdict for one in here.partitions]
+
+
+def test_directories_that_nobody_sees_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"nowhere: no such directory \(here and where Spark's tasks run\)"):
+        run_audit([str(tmp_path / "nowhere")], ElsewhereEngine([]), AuditOptions())
 
 
 def test_the_table_of_damages_is_complete() -> None:
