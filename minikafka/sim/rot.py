@@ -43,7 +43,7 @@ class Rot:
     def begin(self, node: SimNode, topic: str, index: int, fault: Fault) -> str | None:
         """Flip a bit of a committed batch; None if the node has none. Half the time it is the newest, which others may have to read yet."""
         partition: Any = node.partition(topic, index)
-        if partition is None or partition.log.failure is not None:
+        if partition is None or partition.log.failure is not None or node.node_id in self.metadata:
             return None
         directory = partition.log.directory
         committed = [batch for batch in log_of(node.disk, directory) if batch.last < partition.log.high_watermark]
@@ -95,6 +95,8 @@ class Rot:
         process = node.node
         if self.metadata or process is None or not hasattr(process, "raft") or process.raft.failure is not None:
             return None
+        if any(node_id == node.node_id for node_id, _ in self.batches):
+            return None  # The operator's restart would cut the other log at its rot, as Kafka does.
         log = process.raft.metadata_log.log
         batches = [batch for batch in log_of(node.disk, METADATA_DIRECTORY) if batch.base >= log.log_start_offset]
         batches = [batch for batch in batches if batch.end - batch.position > _RECORDS_FROM and self._others_have(node, batch)]
