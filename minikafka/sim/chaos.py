@@ -369,7 +369,9 @@ class Chaos:
     def _rot_metadata(self, fault: Fault, node: SimNode) -> Any:
         """Bits of the metadata log flip; half of the time the process ends, in order or not, and a quarter an observer has to fetch
         everything anew."""
-        if node.disk.failing or not node.is_running:
+        # Of two voters both are needed, and the rotten one waits until the others have everything.
+        voters = self.world.invariants.voters()
+        if node.disk.failing or not node.is_running or (node.node_id in voters and len(voters) < 3) or not voters:
             return False
         done = self.rot.begin_metadata(node, fault)
         if done is None:
@@ -489,7 +491,7 @@ class Chaos:
     def _voters(self, fault: Fault, node: SimNode) -> Any:
         """A controller is taken out of the quorum, and comes back later (KIP-853)."""
         controllers = self.world.controllers
-        if not self.world.options.is_dynamic:
+        if not self.world.options.is_dynamic or self.rot.metadata:
             return False
         chosen = node if node.config.is_controller else controllers[fault.pick % len(controllers)]
 
