@@ -157,7 +157,7 @@ class Run:
         notes, self._told = self.history.notes[self._told :], len(self.history.notes)
         for moment, line in notes:
             self._say(f"   {time.monotonic() - moment:.1f} s ago: {line}")
-        self.figures.producer_epochs += sum("Starting PID epoch bump" in line or "bump" in line for _, line in notes)
+        self.figures.producer_epochs += sum("bumped epoch" in line for _, line in notes)
 
     def _acknowledged(self, count: int, when: str, timeout_s: float) -> None:
         goal = self.history.acknowledged + count

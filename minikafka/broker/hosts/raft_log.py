@@ -76,7 +76,8 @@ class MetadataLog:
 
         A log is cut at its last batch if that is corrupt, for a torn write looks no different. With valid batches behind a corrupt one it
         is rot: an observer fetches the rest again, a voter does not start, because it may have told a leader that it has what follows
-        (Kafka cuts there, and a quorum can lose what is committed)."""
+        (Kafka cuts there, and a quorum can lose what is committed). A power cut whose disk kept later unsynced batches and not earlier ones
+        looks the same, and is refused as well: nothing on the disk says how far it was synced."""
         wall_ms = self._wall_ms()
         with self._disk("check"):
             rot = find_rot(self._filesystem, self.directory)

@@ -11,8 +11,8 @@ from wire.crc import crc32c
 
 
 class Rot(NamedTuple):
-    """The first batch that is not what its checksum says. `is_followed`: a valid one comes right behind it, or in the next segment, as no
-    torn write leaves it."""
+    """The first batch that is not what its checksum says. `is_followed`: a valid one comes right behind it, or in the next segment. A write
+    that was torn from its front leaves no such thing; a disk that wrote later pages of what was not synced before earlier ones may."""
 
     offset: int
     is_followed: bool
