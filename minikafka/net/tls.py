@@ -155,7 +155,7 @@ class TlsConnection(SocketConnection):
         ours, theirs = ("server", "client") if self._server_side else ("client", "server")
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"the {theirs}'s certificate is not accepted: {error.verify_message}"
-        if isinstance(error, ssl.SSLEOFError | ConnectionError):
+        if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
             return f"the {theirs} closed the connection during the TLS handshake"
         if isinstance(error, ssl.SSLError):
             known = _REASONS.get(error.reason or "")

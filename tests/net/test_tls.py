@@ -12,6 +12,7 @@ import struct
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -265,6 +266,23 @@ async def test_a_server_without_tls_is_named() -> None:
     with pytest.raises(ConnectionError, match="does it speak TLS"):
         await call(network, listener)
     listener.close()
+
+
+async def test_a_server_that_ends_in_the_handshake_has_refused_nobody() -> None:
+    """A broker that dies is asked again, one that refuses is not. Python 3.11.2 calls this end SSLZeroReturnError, later ones SSLEOFError."""
+    network = SocketNetwork(asyncio.get_running_loop())
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def end() -> None:
+            accepted, _ = server.accept()
+            accepted.recv(65536)
+            accepted.close()
+
+        ending = asyncio.get_running_loop().run_in_executor(None, end)
+        with pytest.raises(ConnectionError, match="closed the connection during the TLS handshake") as raised:
+            await call(network, SimpleNamespace(port=server.getsockname()[1]))  # type: ignore[arg-type]
+        assert not isinstance(raised.value, AuthenticationFailed)
+        await ending
 
 
 async def test_limits_count_handshakes_too() -> None:

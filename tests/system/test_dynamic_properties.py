@@ -126,6 +126,9 @@ def test_cordoned_log_directories_get_no_new_replicas(cluster: ProcessCluster) -
     def where(topic: str) -> dict[int, str]:
         return {int(path.name[-1]): path.parent.name for path in cluster.nodes[2].directory.glob(f"*/{topic}-[0-9]")}
 
+    def replicas_anywhere(topic: str) -> int:
+        return sum(len(list(node.directory.glob(f"*/{topic}-[0-9]"))) for node in cluster.nodes.values())
+
     def cordoned() -> set[str]:
         async def work() -> set[str]:
             async with Admin(cluster.bootstrap) as admin:
@@ -143,6 +146,7 @@ def test_cordoned_log_directories_get_no_new_replicas(cluster: ProcessCluster) -
     alter(cluster, "2", "cordoned.log.dirs", more)
     cluster.wait_for(lambda: cordoned() == {more}, "a directory to be cordoned")
     assert create("beside", assignments={index: [2] for index in range(4)}) is ErrorCode.NONE
+    cluster.wait_for(lambda: len(where("beside")) == 4, "the replicas to be made")
     assert set(where("beside").values()) == {"data"}
     assert move("beside", 0, more) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert move("beside", 0, data) is ErrorCode.NONE
@@ -153,11 +157,13 @@ def test_cordoned_log_directories_get_no_new_replicas(cluster: ProcessCluster) -
     refused = ErrorCode.INVALID_REPLICATION_FACTOR
     cluster.wait_for(lambda: create(next(names), partitions=1, replication_factor=2) is refused, "the controller to know")
     assert create("elsewhere", partitions=6, replication_factor=1) is ErrorCode.NONE
+    cluster.wait_for(lambda: replicas_anywhere("elsewhere") == 6, "the replicas to be made")
     assert where("elsewhere") == {}
     assert cluster.terminate(2) == 0
     cluster.restart(2)
     assert cordoned() == {data, more}
     assert create("elsewhere-too", partitions=6, replication_factor=1) is ErrorCode.NONE
+    cluster.wait_for(lambda: replicas_anywhere("elsewhere-too") == 6, "the replicas to be made")
     assert where("elsewhere-too") == {}
 
     alter(cluster, "2", "cordoned.log.dirs", None)
