@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import click
@@ -25,13 +26,17 @@ def say(name: str, **fields: Any) -> None:
     sys.stdout.flush()
 
 
-def _stop_event() -> asyncio.Event:
+async def _until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> Any:
+    """Run it with an event that SIGTERM and SIGINT set. uvloop leaves handlers behind when it closes, and forked children inherit them."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stopping.set)
-    return stopping
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        return await work(stopping)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
 
 
 @click.command("verifiable-producer")
@@ -47,13 +52,12 @@ def _stop_event() -> asyncio.Event:
 @traceback_option
 def verifiable_producer(bootstrap: str, traceback: bool, **options: Any) -> None:
     """Send numbered records and say of each whether it was acknowledged."""
-    sys.exit(run(lambda: _produce(bootstrap, options), traceback=traceback))
+    sys.exit(run(lambda: _until_signalled(lambda stopping: _produce(bootstrap, options, stopping)), traceback=traceback))
 
 
-async def _produce(bootstrap: str, options: dict[str, Any]) -> int:
+async def _produce(bootstrap: str, options: dict[str, Any], stopping: asyncio.Event) -> int:
     from minikafka.client.producer import Producer
 
-    stopping = _stop_event()
     prefix, keys, most, rate = options["value_prefix"], options["repeating_keys"], options["max_messages"], options["throughput"]
     sent = acknowledged = 0
     acks = options["acks"]
@@ -123,13 +127,12 @@ async def _produce(bootstrap: str, options: dict[str, Any]) -> int:
 @traceback_option
 def verifiable_consumer(bootstrap: str, traceback: bool, **options: Any) -> None:
     """Read as a member of a group and say what was assigned, read and committed."""
-    run(lambda: _consume(bootstrap, options), traceback=traceback)
+    run(lambda: _until_signalled(lambda stopping: _consume(bootstrap, options, stopping)), traceback=traceback)
 
 
-async def _consume(bootstrap: str, options: dict[str, Any]) -> None:
+async def _consume(bootstrap: str, options: dict[str, Any], stopping: asyncio.Event) -> None:
     from minikafka.client.consumer import Consumer
 
-    stopping = _stop_event()
     most, count = options["max_messages"], 0
     auto = options["enable_autocommit"]
     assigned: list[tuple[str, int]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -22,9 +23,17 @@ class LocalEngine:
         self._pool: Any = None
 
     def open(self) -> None:
-        """Fork the processes, as long as this one has no threads."""
+        """Fork the processes, as long as this one has no threads.
+
+        The pool ends its processes by SIGTERM, for which this one may have a handler that they inherit: it is held back until they
+        have the default action."""
         if self._pool is None and self.parallelism > 1:
-            self._pool = multiprocessing.get_context("forkserver" if _threads_run() else "fork").Pool(self.parallelism)
+            context = multiprocessing.get_context("forkserver" if _threads_run() else "fork")
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+            try:
+                self._pool = context.Pool(self.parallelism, _end_by_sigterm)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
         if self.parallelism == 1 or len(items) < 2:
@@ -38,6 +47,11 @@ class LocalEngine:
             self._pool.terminate()
             self._pool.join()
             self._pool = None
+
+
+def _end_by_sigterm() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 def _threads_run() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,7 @@ def test_lines_and_records_by_themselves() -> None:
 
 def test_verifiable_producer_and_consumer(run: Any, cluster: EmbeddedCluster) -> None:
     cluster.create_topic("verified")
+    at_sigterm = signal.getsignal(signal.SIGTERM)
     sent = [
         json.loads(x)
         for x in run("verifiable-producer", "--topic", "verified", "--max-messages", "3", "--repeating-keys", "2").stdout.splitlines()
@@ -240,6 +242,7 @@ def test_verifiable_producer_and_consumer(run: Any, cluster: EmbeddedCluster) ->
     assert [e["value"] for e in read if e["name"] == "record_data"] == ["0", "1", "2"]
     commits = [e for e in read if e["name"] == "offsets_committed"]
     assert commits[-1]["success"] and commits[-1]["offsets"] == [{"topic": "verified", "partition": 0, "offset": 3}]
+    assert signal.getsignal(signal.SIGTERM) is at_sigterm
 
 
 def test_performance_tools(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:

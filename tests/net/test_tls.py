@@ -269,7 +269,7 @@ async def test_a_server_without_tls_is_named() -> None:
 
 
 async def test_a_server_that_ends_in_the_handshake_has_refused_nobody() -> None:
-    """A broker that dies is asked again, one that refuses is not. Python 3.11.2 calls this end SSLZeroReturnError, later ones SSLEOFError."""
+    """A broker that dies is asked again, one that refuses is not. Python 3.11.2 says SSLZeroReturnError here, later ones SSLEOFError."""
     network = SocketNetwork(asyncio.get_running_loop())
     with socket.create_server(("127.0.0.1", 0)) as server:
 
