@@ -16,7 +16,7 @@ from minikafka.core.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterSet
 from storage.errors import CorruptFile
 from storage.filesystem import FileSystem, write_all
-from wire.batch import build_batch, iterate_batches
+from wire.batch import RecordBatch, build_batch, iterate_batches
 from wire.compression import CorruptRecord
 from wire.control import ControlType, control_batch, control_record, control_type, decode_control
 from wire.errors import WireError
@@ -78,6 +78,19 @@ def version_record(kraft_version: int, wall_ms: int) -> Record:
 def voters_record(voters: VoterSet, wall_ms: int) -> Record:
     """The KRAFT_VOTERS control record."""
     return control_record(ControlType.KRAFT_VOTERS, voters_message(voters), wall_ms)
+
+
+def control_changes(batch: RecordBatch) -> tuple[list[tuple[int, VoterSet]], list[tuple[int, int]]]:
+    """Voter sets and kraft versions in a control batch: [(offset, value)]."""
+    voters: list[tuple[int, VoterSet]] = []
+    versions: list[tuple[int, int]] = []
+    for record in batch.records():
+        kind = control_type(record)
+        if kind is ControlType.KRAFT_VOTERS:
+            voters.append((record.offset, voters_of(decode_control(record))))  # type: ignore[arg-type]
+        elif kind is ControlType.KRAFT_VERSION:
+            versions.append((record.offset, decode_control(record).k_raft_version))  # type: ignore[union-attr]
+    return voters, versions
 
 
 def framed(record: Any) -> bytes:

@@ -14,7 +14,7 @@ from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.errors import ClientError
 from minikafka.client.maintenance import Maintenance
 from minikafka.sim.isolation import STATE_TOPIC
-from minikafka.sim.rot import Rot
+from minikafka.sim.rot import METADATA_DIRECTORY, Rot
 from minikafka.sim.transactors import TOPIC as TRANSFERS
 from minikafka.sim.workload import TOPIC
 from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
@@ -31,7 +31,10 @@ CONTROLLER_LISTENER = "CONTROLLER"
 #: Bits that flip.
 ROTS = frozenset({"rot", "rot_fetched", "rot_internal", "rot_metadata"})
 #: Faults that can end a process without its mark of a clean shutdown.
-UNCLEAN = frozenset({"kill", "kill_all", "power", "wipe", "disk_error", "disk_full", "min_isr", *ROTS})
+UNCLEAN = frozenset({"kill", "kill_all", "power", "hole", "wipe", "disk_error", "disk_full", "min_isr", *ROTS})
+#: For how long a controller's disk is slow, so that more than one batch of the metadata log waits for it; and how slow.
+HOLE_WAIT_S = 4.0
+HOLE_BLOCKING_S = 0.8
 
 
 class Chaos:
@@ -62,8 +65,7 @@ class Chaos:
         if self.world.is_healed or self.world.violation is not None:
             return
         node = self._target(fault)
-        world = self.world
-        if fault.kind in UNCLEAN and (self.rot.batches or any(world.invariants.has_lost(other) for other in world.nodes.values())):
+        if fault.kind in UNCLEAN and self._is_something_lost():
             return
         if fault.kind == "reassign" and self.rot.batches:
             return  # it may take the whole copy away and leave the rotten one
@@ -71,6 +73,9 @@ class Chaos:
         if done is not False:
             self.injected[fault.kind] += 1
             self.world.tell("world", f"fault: {fault.kind} {node.host} for {fault.seconds:.1f} s" + (f" ({done})" if done else ""))
+
+    def _is_something_lost(self) -> bool:
+        return bool(self.rot.batches) or any(map(self.world.invariants.has_lost, self.world.nodes.values()))
 
     def _target(self, fault: Fault) -> SimNode:
         world = self.world
@@ -137,9 +142,47 @@ class Chaos:
     def _power(self, fault: Fault, node: SimNode) -> Any:
         if not self.may_lose_power(node):
             return self._kill(fault, node)
-        lost = node.power_cut(self._random)
-        self._later(fault, node.boot)
+        lost = node.power_cut(self._random, () if self._may_lose_promises(node) else (METADATA_DIRECTORY,))
+        self._after_power_cut(fault, node)
         return f"{lost} files lost something"
+
+    def _after_power_cut(self, fault: Fault, node: SimNode) -> None:
+        self._later(fault, node.boot)
+        if node.config.is_controller and self.rot.note_hole(node):
+            self._later(fault, self.rot.end_metadata, node)
+
+    def _hole(self, fault: Fault, node: SimNode) -> Any:
+        """A controller loses power when several batches of its metadata log are not synced; of one the end is lost, the others are kept."""
+        if not node.config.is_controller or not node.is_running or not self._may_lose_promises(node):
+            return False
+
+        async def work() -> None:
+            async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
+                for turn in range(round(HOLE_WAIT_S / HOLE_BLOCKING_S) * 4):
+                    await admin.alter_configs(TOPIC_RESOURCE, TOPIC, [("set", "file.delete.delay.ms", str(60_000 + turn))])
+                    await asyncio.sleep(HOLE_BLOCKING_S / 4)
+
+        self._order(work())
+        node.set_disk_speed(HOLE_BLOCKING_S, 0.0)
+        self._cut_with_hole(fault, node, self.world.now + HOLE_WAIT_S)
+        return "when more than one batch is not synced"
+
+    def _cut_with_hole(self, fault: Fault, node: SimNode, until_s: float) -> None:
+        world = self.world
+        if world.is_healed or world.now > until_s or not node.is_running:
+            node.set_disk_speed(world.options.blocking_s, world.options.sync_s)
+            return
+        is_spared = not node.config.is_broker or (self.may_lose_power(node) and not self._is_something_lost())
+        may_cut = is_spared and self._may_lose_promises(node)
+        hole = self.rot.make_hole(node, fault) if may_cut else None
+        if hole is None:
+            world.fabric.later(0.01, self._cut_with_hole, fault, node, until_s)
+            return
+        node.power_cut(self._random, (METADATA_DIRECTORY,))
+        node.set_disk_speed(world.options.blocking_s, world.options.sync_s)
+        self.injected["holes"] += 1
+        world.tell("world", f"{node.host} loses power: {hole}")
+        self._after_power_cut(fault, node)
 
     def _wipe(self, fault: Fault, node: SimNode) -> Any:
         """A broker comes back with an empty, newly formatted disk."""
@@ -369,9 +412,7 @@ class Chaos:
     def _rot_metadata(self, fault: Fault, node: SimNode) -> Any:
         """Bits of the metadata log flip; half of the time the process ends, in order or not, and a quarter an observer has to fetch
         everything anew."""
-        # Of two voters both are needed, and the rotten one waits until the others have everything.
-        voters = self.world.invariants.voters()
-        if node.disk.failing or not node.is_running or (node.node_id in voters and len(voters) < 3) or not voters:
+        if node.disk.failing or not node.is_running or not self._may_lose_promises(node):
             return False
         done = self.rot.begin_metadata(node, fault)
         if done is None:
@@ -386,6 +427,16 @@ class Chaos:
             self.world.fabric.later(CALM_S / 4, other.boot)
         self._later(fault, self.rot.end_metadata, node)
         return done
+
+    def _may_lose_promises(self, node: SimNode) -> bool:
+        """Whether the quorum can elect a leader without the vote of this node until it has everything again, whatever comes. Of two voters
+        both are needed."""
+        if not node.config.is_controller:
+            return True
+        voters = self.world.invariants.voters()
+        if any(fault.kind == "voters" for fault in self.faults) or len(voters) < 3:
+            return False
+        return not self.rot.metadata
 
     def _disk_full(self, fault: Fault, node: SimNode) -> Any:
         node.disk.space_left = fault.pick % 5000

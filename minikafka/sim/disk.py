@@ -2,8 +2,8 @@
 
 `Disk` is the device; `DiskView` is what one process sees of it, and sees no longer when the process is dead. Every file remembers how to
 undo what was written since its last fsync, every directory its names as of the last fsync_dir. SIGKILL loses nothing; a power cut keeps of
-each file the synced bytes and none, some or all of the others, perhaps torn, and of each directory's unsynced changes the first ones, as a
-journalling file system does.
+each file the synced bytes and none, some or all of the others, perhaps torn or with a hole, for pages are written in any order, and of each
+directory's unsynced changes the first ones, as a journalling file system does.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from __future__ import annotations
 import errno
 import posixpath
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from storage.filesystem import Buffer
+
+#: No hole that a power cut leaves is larger. Pages are, but so small a log would rarely have two that are not synced.
+HOLE_BYTES_MAX = 200
 
 
 class Inode:
@@ -72,8 +75,8 @@ class Inode:
             size = size_before
         return bytes(content), size
 
-    def after_power_cut(self, generator: random.Random) -> Inode:
-        """What the next process finds."""
+    def after_power_cut(self, generator: random.Random, *, in_order: bool = False) -> Inode:
+        """What the next process finds. `in_order`: nothing of what was not synced is kept behind something that is lost."""
         kind = generator.randrange(5)
         if not self.undo or kind == 0:
             return _inode(bytes(self.data), self.size)
@@ -88,8 +91,11 @@ class Inode:
         cut = generator.randint(common, max(len(current), common))
         if kind == 3:
             return _inode(current[:cut] if cut >= len(durable) else current[:cut] + durable[cut:], max(cut, size))
-        # The length was written, the bytes were not.
-        return _inode(current[:cut] + bytes(len(current) - cut), self.size)
+        # The length was written, the bytes were not; half of the time those of some later pages were.
+        lost = len(current) - cut
+        if not in_order and cut % 2:
+            lost = min(lost, 1 + cut * 7919 % HOLE_BYTES_MAX)
+        return _inode(current[:cut] + bytes(lost) + current[cut + lost :], self.size)
 
 
 def _inode(data: bytes, size: int) -> Inode:
@@ -166,8 +172,9 @@ class Disk:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return inode
 
-    def power_cut(self, generator: random.Random) -> int:
-        """Lose what was not synced; the number of files that changed by it. No view may be used any more."""
+    def power_cut(self, generator: random.Random, in_order: Collection[str] = ()) -> int:
+        """Lose what was not synced; the number of files that changed by it. No view may be used any more. Files of the directories
+        `in_order` have no holes."""
         self.segments.clear()
         survivors: dict[str, dict[str, Inode]] = {directory: {} for directory in self.files}
         fresh: dict[int, Inode] = {}
@@ -182,7 +189,7 @@ class Disk:
             lost += names.keys() != self.files.get(directory, {}).keys()
             for name, inode in sorted(names.items()):
                 if id(inode) not in fresh:
-                    fresh[id(inode)] = inode.after_power_cut(generator)
+                    fresh[id(inode)] = inode.after_power_cut(generator, in_order=directory in in_order)
                     lost += fresh[id(inode)].data != inode.data
                 survivors.setdefault(directory, {})[name] = fresh[id(inode)]
         self.files = survivors

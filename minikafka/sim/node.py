@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.config import BrokerConfig
@@ -190,13 +190,13 @@ class SimNode:
         if self.state != "down":
             self._gone(silently=False)
 
-    def power_cut(self, generator: random.Random) -> int:
-        """The machine loses power; the number of files that lost something."""
+    def power_cut(self, generator: random.Random, in_order: Collection[str] = ()) -> int:
+        """The machine loses power; the number of files that lost something. See `Disk.power_cut`."""
         self.is_wanted = False
         if self.state != "down":
             self._gone(silently=True)
         self.has_lost_power = self.config.is_broker
-        return self.disk.power_cut(generator)
+        return self.disk.power_cut(generator, in_order)
 
     def _gone(self, *, silently: bool) -> None:
         assert self.loop is not None and self.view is not None

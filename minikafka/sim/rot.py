@@ -2,15 +2,16 @@
 
 Kafka's rules are asked for: a broker does not look at what it has stored, so that rot on a leader is found by whoever reads - a consumer
 gets an error and no record, a follower refuses the batch and tries again, a coordinator does not take up what it cannot read -, and nothing
-mends it but a new copy of the log. In the metadata log whoever is to act on a batch, or to hand it on, finds it and ends: an observer cuts
-and fetches again, a voter waits for the operator, unless it was the last batch.
+mends it but a new copy of the log. In the metadata log whoever is to act on a batch, or to hand it on, finds it and ends; it cuts its
+log there when it starts again, fetches the rest, and does not vote before it has everything. A power cut that leaves a hole looks the same.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minikafka.sim.replicas import Batch, batch_at, corrupt_batches, is_durable, log_of, segments_of
+from minikafka.broker.hosts.raft_promises import PROMISES_LOST
+from minikafka.sim.replicas import Batch, batch_at, batches_of, corrupt_batches, is_durable, log_of, segments_of
 
 if TYPE_CHECKING:
     from minikafka.sim.node import SimNode
@@ -31,13 +32,13 @@ class Rot:
     def __init__(self, world: World) -> None:
         self._world = world
         self.batches: dict[tuple[int, str], set[int]] = {}
-        #: Of metadata logs: node id -> base offset.
-        self.metadata: dict[int, int] = {}
+        #: Of metadata logs, until the node has everything again: node id -> base offsets.
+        self.metadata: dict[int, set[int]] = {}
 
     def of(self, node: SimNode, directory: str) -> set[int]:
         """Base offsets of what is rotten in a log of the node."""
         if directory == METADATA_DIRECTORY:
-            return {self.metadata[node.node_id]} if node.node_id in self.metadata else set()
+            return self.metadata.get(node.node_id, set())
         return self.batches.get((node.node_id, directory), set())
 
     def begin(self, node: SimNode, topic: str, index: int, fault: Fault) -> str | None:
@@ -104,7 +105,7 @@ class Rot:
             return None
         batch = batches[-1] if fault.pick & 1 else batches[(fault.pick >> 3) % len(batches)]
         _flip(node, METADATA_DIRECTORY, batch, fault)
-        self.metadata[node.node_id] = batch.base
+        self.metadata[node.node_id] = {batch.base}
         return f"the metadata log, the batch at {batch.base}"
 
     def _others_have(self, node: SimNode, batch: Batch) -> bool:
@@ -118,32 +119,42 @@ class Rot:
 
         return len(others) > 1 and all(map(has, others))
 
-    def _others_have_everything(self, node: SimNode) -> bool:
-        """Whether the others can do without whatever this voter may have promised."""
-        own = log_of(node.disk, METADATA_DIRECTORY)
-        if not node.config.is_controller or not own:
-            return True
-        if self._others_have(node, own[-1]):
-            return True
-        others = [log_of(other.disk, METADATA_DIRECTORY) for other in self._world.controllers if other is not node]
-        # A later leader's log goes on without it: it was never committed.
-        return all(log and log[-1].epoch > own[-1].epoch for log in others)
+    def make_hole(self, node: SimNode, fault: Fault) -> str | None:
+        """All of the metadata log gets to the disk but the end of a batch that was not synced and has another behind it; None without."""
+        for _, inode in segments_of(node.disk, METADATA_DIRECTORY):
+            synced = len(inode.durable()[0]) if inode.undo else inode.size
+            unsynced = [batch for batch in batches_of(inode) if batch.position >= synced]
+            if len(unsynced) < 2:
+                continue
+            batch = unsynced[fault.pick % (len(unsynced) - 1)]
+            start = batch.position + _RECORDS_FROM + fault.pick % (batch.end - batch.position - _RECORDS_FROM)
+            if not any(inode.data[start : batch.end]):
+                return None
+            inode.data[start : batch.end] = bytes(batch.end - start)
+            inode.undo.clear()
+            return f"the metadata log has a hole in the batch at {batch.base}"
+        return None
+
+    def note_hole(self, node: SimNode) -> bool:
+        """A power cut may have left a hole in the metadata log."""
+        corrupt = corrupt_batches(node.disk, METADATA_DIRECTORY)
+        if corrupt:
+            self.metadata[node.node_id] = set(corrupt)
+        return bool(corrupt)
 
     def end_metadata(self, node: SimNode) -> None:
-        """An operator removes the log, but not the vote, when the others have everything; perhaps it has been cut and fetched again."""
+        """An operator starts the node anew, if it has not come to that yet, and waits until it has everything again."""
         world = self._world
         if node.node_id not in self.metadata:
             return
-        if self.metadata[node.node_id] not in corrupt_batches(node.disk, METADATA_DIRECTORY):
+        is_rotten = not self.metadata[node.node_id].isdisjoint(corrupt_batches(node.disk, METADATA_DIRECTORY))
+        if not is_rotten and PROMISES_LOST not in node.disk.files[METADATA_DIRECTORY]:
             del self.metadata[node.node_id]
             return
-        if node.is_alive:
-            if self._others_have_everything(node) and not node.disk.failing:
-                node.stop()
-        elif self._others_have_everything(node):
-            self.forget_metadata(node)
+        if is_rotten and node.is_alive and not node.disk.failing:
+            node.stop()
+        elif not node.is_alive:
             node.boot()
-            return
         world.fabric.later(_RETRY_S, self.end_metadata, node)
 
     def forget_metadata(self, node: SimNode) -> None:

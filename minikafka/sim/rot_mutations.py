@@ -13,6 +13,7 @@ from wire.batch import RecordBatch
 RAFT_LOG = "minikafka.broker.hosts.raft_log"
 APPENDS = "storage.log_append:LogAppends._whole_batches"
 TESTS = ("tests/broker/test_rot.py",)
+LOSS_TESTS = ("tests/core/raft/test_simulation.py", "tests/broker/test_raft_network.py")
 
 
 class _Trusted(RecordBatch):
@@ -39,7 +40,7 @@ def _no_rot(original: Any) -> Any:
 def _never_followed(original: Any) -> Any:
     def find_rot(filesystem: Any, directory: str) -> Rot | None:
         found = original(filesystem, directory)
-        return None if found is None else Rot(found.offset, False)
+        return None if found is None else found._replace(is_followed=False)
 
     return find_rot
 
@@ -57,6 +58,21 @@ def _nothing(original: Any) -> Any:
     return lambda *_: None
 
 
+def _whole(original: Any) -> Any:
+    def begin(self: Any, *arguments: Any, has_lost_promises: bool = False, **options: Any) -> None:
+        original(self, *arguments, **options)
+
+    return begin
+
+
+def _regained_at_once(original: Any) -> Any:
+    def on_appended(quorum: Any, *arguments: Any) -> None:
+        quorum.regain_promises()
+        original(quorum, *arguments)
+
+    return on_appended
+
+
 def _refusal_counts(original: Any) -> Any:
     return lambda quorum, is_refused, now_ms: original(quorum, False, now_ms)
 
@@ -70,6 +86,12 @@ ROT_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{RAFT_LOG}:iterate_batches", _trusted), (APPENDS, _metadata_unchecked)), "options": (("shape", "quorum"),)},
     {"name": "voter-cuts-rot", "breaks": "a voter cuts its log at a corrupt batch, and forgets what it has promised", "tests": TESTS,
      "patches": ((f"{RAFT_LOG}:find_rot", _never_followed),)},
+    {"name": "loser-votes", "breaks": "a voter that has lost what it promised votes at once", "tests": LOSS_TESTS,
+     "patches": (("minikafka.core.raft.quorum:Quorum.__init__", _whole),)},
+    {"name": "regained-early", "breaks": "a voter that has lost what it promised votes when it has fetched something", "tests": LOSS_TESTS,
+     "patches": (("minikafka.core.raft.following:on_appended", _regained_at_once),)},
+    {"name": "loss-not-noted", "breaks": "a voter cuts its log at a corrupt batch without a note of it", "tests": LOSS_TESTS[1:],
+     "patches": (("minikafka.broker.hosts.raft_promises:note_lost", _nothing),)},
     {"name": "refusal-counts", "breaks": "a leader that sends corrupt batches counts as alive, and is asked without a pause",
      "patches": (("minikafka.core.raft.following:on_appended", _refusal_counts),), "tests": ("tests/core/raft/test_quorum.py",)},
     {"name": "groups-load-anything", "breaks": "a group coordinator takes up what fails its checksum", "tests": TESTS,

@@ -130,6 +130,9 @@ ROT_KINDS: dict[str, tuple[float, tuple[str, ...], float, float]] = {
 }
 #: Of the seeds with faults of several kinds.
 ROT_SHARE = 0.2
+#: Profiles with power cuts that leave a hole in a metadata log, and their share of seeds.
+HOLES_IN = frozenset({"crashes", "disks", "rot", "mixed", "storm"})
+HOLES_SHARE = 0.15
 
 
 def draw(seed: int, *, profile: str | None = None, duration_s: float | None = None) -> tuple[Options, list[Fault]]:
@@ -144,7 +147,7 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     options = _options(seed, generator, profile, duration_s)
     faults = _faults(generator, options)
     _transactions(options)
-    return options, sorted([*faults, *_more_rot(options)], key=lambda fault: fault.at_s)
+    return options, sorted([*faults, *_more_rot(options), *_holes(options)], key=lambda fault: fault.at_s)
 
 
 def _more_rot(options: Options) -> list[Fault]:
@@ -159,6 +162,19 @@ def _more_rot(options: Options) -> list[Fault]:
         at_s = round(generator.uniform(0.1, 0.9) * options.duration_s, 3)
         seconds = round(generator.uniform(least, most), 3)
         faults.append(Fault(at_s, kind, targets[generator.randrange(len(targets))], seconds, generator.randrange(1 << 16)))
+    return faults
+
+
+def _holes(options: Options) -> list[Fault]:
+    """With a generator of its own, as `_more_rot`."""
+    generator = random.Random(f"swarm/holes/{options.seed}")
+    if options.profile not in HOLES_IN or generator.random() >= HOLES_SHARE:
+        return []
+    faults = []
+    for _ in range(generator.choice((1, 1, 2))):
+        at_s = round(generator.uniform(0.1, 0.7) * options.duration_s, 3)
+        seconds = round(generator.uniform(0.3, 4.0), 3)
+        faults.append(Fault(at_s, "hole", generator.choice(("controller", "any")), seconds, generator.randrange(1 << 16)))
     return faults
 
 

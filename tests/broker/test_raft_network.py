@@ -12,11 +12,13 @@ from helpers.raft_nodes import CLUSTER, Clock, Listener, config_of, environment_
 from minikafka.broker.dispatch import Dispatcher
 from minikafka.broker.handlers.raft import RaftHandlers
 from minikafka.broker.hosts.raft import RaftHost, SnapshotId
+from minikafka.core.raft.roles import Election
 from minikafka.net.channel import Channel
 from minikafka.net.network import ConnectionLimits
 from minikafka.net.server import SocketNetwork
 from storage.filesystem import OsFileSystem
 from storage.log_dir import LogDirectory
+from wire.batch import iterate_batches
 from wire.messages.describe_quorum import DescribeQuorumRequest
 from wire.messages.fetch import FetchRequest
 from wire.messages.vote import VoteRequest
@@ -300,3 +302,59 @@ async def test_a_controller_joins_by_itself_and_moves_to_another_port(tmp_path) 
     assert knows_the_port()
     await second.stop()
     await first.stop()
+
+
+async def until(condition, timeout_s: float = 10) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.005)
+
+
+def refused_by(candidate: Node, voter: Node) -> bool:
+    role = candidate.raft.quorum.role
+    return isinstance(role, Election) and voter.node_id in role.rejected
+
+
+@pytest.mark.parametrize("version", [0, 1], ids=["static", "dynamic"])
+async def test_a_voter_that_lost_what_it_may_have_promised_votes_when_it_has_it_again(tmp_path, version: int) -> None:
+    """Not before, not after another restart either; the others can do without it."""
+    nodes = await cluster(tmp_path, 3)
+    leader = await leader_of(nodes)
+    if version:
+        await until(lambda: leader.raft.upgrade_kraft_version(1, validate_only=False) is None)
+    for level in range(6):
+        await leader.raft.wait_committed(leader.raft.append([feature(level)]))
+    loser, other = (node for node in nodes if node is not leader)
+    for node in nodes:
+        await node.listener.until(lambda node=node: len(levels(node.listener)) == 6)
+        node.kill()
+    log = loser.path / "__cluster_metadata-0"
+    segment, note = log / "00000000000000000000.log", log / "promises-lost"
+    data = bytearray(segment.read_bytes())
+    rotten = list(iterate_batches(bytes(data)))[-4]
+    data[rotten.position + rotten.size_in_bytes - 2] ^= 1
+    segment.write_bytes(data)
+    for node in (loser, other):
+        await node.bind()
+        await node.start()
+    assert f"offset {rotten.base_offset} " in note.read_text()
+    await until(lambda: refused_by(other, loser))
+    loser.kill()
+    await loser.bind()
+    await loser.start()
+    await until(lambda: not isinstance(other.raft.quorum.role, Election))
+    await until(lambda: refused_by(other, loser))
+    assert not isinstance(loser.raft.quorum.role, Election) and not other.raft.is_leader and note.exists()
+    await leader.bind()
+    await leader.start()
+    second = await leader_of(nodes)
+    assert second is not loser
+    await until(lambda: not note.exists())
+    await loser.listener.until(lambda: levels(loser.listener) == list(range(6)))
+    second.kill()
+    rest = [node for node in nodes if node is not second]
+    third = await leader_of(rest)
+    await third.raft.wait_committed(third.raft.append([feature(6)]))
+    for node in rest:
+        await node.stop()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +20,9 @@ from minikafka.broker.hosts.group import OFFSETS_TOPIC, GroupHost
 from minikafka.broker.hosts.raft_log import CorruptMetadata, MetadataLog
 from minikafka.broker.hosts.transaction import TRANSACTIONS_TOPIC, TransactionHost
 from minikafka.core.raft.voters import VoterSet
+from storage import checkpoint
 from storage.config import LogConfig
+from storage.errors import StorageError
 from storage.filesystem import OsFileSystem
 from storage.log import Log
 from storage.log_dir import LogDirectory
@@ -56,6 +60,7 @@ async def written(directory: Path, levels: int, *, is_clean: bool) -> Any:
         await host.wait_committed(host.append([FeatureLevelRecord(name="feature", feature_level=level)]))
     if is_clean:
         await close(host)
+        checkpoint.write_clean_shutdown(OsFileSystem(), f"{directory}/{checkpoint.CLEAN_SHUTDOWN}", -1)
     else:
         host.abandon()
         host._log_directory.abandon()
@@ -65,21 +70,37 @@ async def written(directory: Path, levels: int, *, is_clean: bool) -> Any:
 # -- the metadata log
 
 
-@pytest.mark.parametrize("is_clean", [True, False])
-async def test_a_voter_does_not_start_without_what_it_may_have_promised(tmp_path: Path, is_clean: bool) -> None:
-    """Kafka cuts the log there, and forgets that it had told a leader that it has what follows."""
+async def start(config: Any) -> None:
+    host = host_of(config)
+    try:
+        await host.start()
+    finally:
+        host._log_directory.abandon()
+
+
+@pytest.mark.parametrize(("is_clean", "number", "left"), [(True, 3, 2), (False, 3, 2), (True, -1, 4)])
+async def test_the_only_voter_does_not_start_without_what_it_has_promised(tmp_path: Path, is_clean: bool, number: int, left: int) -> None:
+    """Kafka cuts the log there. Nobody can give it back; what to do is said, and does it."""
     config = await written(tmp_path / "d", 5, is_clean=is_clean)
-    offset = flip(tmp_path / "d" / METADATA_FILE, 3)
-    before = (tmp_path / "d" / METADATA_FILE).read_bytes()
-    with pytest.raises(CorruptMetadata, match=f"offset {offset} .*other voters"):
-        await host_of(config).start()
-    assert (tmp_path / "d" / METADATA_FILE).read_bytes() == before
+    path = tmp_path / "d" / METADATA_FILE
+    offset = flip(path, number)
+    before = path.read_bytes()
+    with pytest.raises(CorruptMetadata, match=f"offset {offset} .*only voter") as raised:
+        await start(config)
+    assert path.read_bytes() == before
+    said = re.search(r"`truncate -s (\d+) (\S+)`", str(raised.value))
+    assert said is not None and said[2] == str(path)
+    os.truncate(path, int(said[1]))
+    listener = Listener()
+    host = host_of(config, listener=listener)
+    await host.start()
+    assert [record.feature_level for _, record in listener.records] == list(range(left))
+    await close(host)
 
 
-@pytest.mark.parametrize("is_clean", [True, False])
-async def test_the_last_batch_is_cut(tmp_path: Path, is_clean: bool) -> None:
+async def test_the_last_batch_is_cut_after_a_crash(tmp_path: Path) -> None:
     """What a power cut left of a write looks no different."""
-    config = await written(tmp_path / "d", 5, is_clean=is_clean)
+    config = await written(tmp_path / "d", 5, is_clean=False)
     flip(tmp_path / "d" / METADATA_FILE, -1)
     listener = Listener()
     host = host_of(config, listener=listener)
@@ -96,8 +117,20 @@ async def test_an_observer_cuts_and_fetches_again(tmp_path: Path, is_clean: bool
     directory.open()
     log = MetadataLog(directory, config, lambda: 1)
     log.load(VoterSet([]), is_observer=True)
-    assert log.log.log_end_offset == log.state.end_offset == offset
+    assert log.log.log_end_offset == log.state.end_offset == offset and not log.has_lost_promises
     log.close()
+    directory.close()
+
+
+async def test_a_disk_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    config = await written(tmp_path / "d", 1, is_clean=True)
+    directory = LogDirectory(OsFileSystem(), config.metadata_directory)
+    directory.open()
+    segment = tmp_path / "d" / METADATA_FILE
+    segment.unlink()
+    segment.mkdir()
+    with pytest.raises(StorageError, match=r"cannot check the metadata log in .*__cluster_metadata-0: .*No such device"):
+        MetadataLog(directory, config, lambda: 1).load(VoterSet([]))
     directory.close()
 
 

@@ -1,6 +1,7 @@
 """A deterministic simulator of a whole quorum: the real cores, a simulated disk and network, faults, invariants at every step.
 
-One seed gives everything. Disks lose what was not synced when a node crashes; messages are delayed, lost, reordered and cut off by
+One seed gives everything. Disks lose what was not synced when a node crashes, and one of a
+voter that the others can do without what was synced as well; messages are delayed, lost, reordered and cut off by
 partitions; nodes pause, crash, restart, write snapshots, join and leave the voters. At the end everything heals and has to work again.
 """
 
@@ -67,6 +68,7 @@ class Options:
     disconnects: bool
     auto_join: bool
     upgrade: bool
+    rot: float
 
     @classmethod
     def draw(cls, rng: random.Random) -> Options:
@@ -74,11 +76,14 @@ class Options:
             return values[rng.randrange(len(values))]
 
         is_dynamic = rng.random() < 0.5
-        return cls(
+        options = cls(
             pick(1, 2, 3, 3, 3, 5), pick(0, 1, 2), is_dynamic, pick(0, 0, 0.02, 0.1, 0.3), pick(2, 10, 50, 300), pick(1, 5, 40, 200),
             pick(0, 0.2, 0.5, 1.0), pick(0, 0.3, 1.0), pick(0, 0.3), rng.random() < 0.5, is_dynamic and rng.random() < 0.6,
-            rng.random() < 0.5, is_dynamic and rng.random() < 0.3, not is_dynamic and rng.random() < 0.5,
+            rng.random() < 0.5, is_dynamic and rng.random() < 0.3, not is_dynamic and rng.random() < 0.5, 0.0,
         )  # fmt: skip
+        if options.voters > 2 and not options.membership and not options.auto_join:
+            options.rot = pick(0, 0.3, 1.0)
+        return options
 
 
 class Node:
@@ -105,6 +110,7 @@ class Node:
         self.syncing = False
         self.wake_at = -1
         self.parts: dict[OffsetAndEpoch, list] = {}
+        self.has_lost_promises = False
 
     @property
     def end(self) -> int:
@@ -142,7 +148,7 @@ class Node:
             self.election,
             endpoints=(self.endpoint,) if self.can_be_voter else (),
             bootstrap_servers=[] if not world.options.is_dynamic else world.bootstrap, can_be_voter=self.can_be_voter,
-            high_watermark=self.snapshots[-1].id.offset if self.snapshots else -1,
+            high_watermark=self.snapshots[-1].id.offset if self.snapshots else -1, has_lost_promises=self.has_lost_promises,
         )  # fmt: skip
         self.highest_hw = self.core.high_watermark
         self.syncing = False
@@ -155,6 +161,15 @@ class Node:
         self.incarnation += 1
         keep = self.world.rng.randrange(self.flushed, self.end + 1) if self.end > self.flushed else self.end
         self.batches = [batch for batch in self.batches if batch.end <= keep]
+
+    def rot(self) -> None:
+        """The process ends, and the next one finds only the beginning of the log to be valid."""
+        self.crash()
+        floor = self.snapshots[-1].id.offset if self.snapshots else 0
+        valid = self.world.rng.randrange(len(self.batches) + 1)
+        self.has_lost_promises = self.has_lost_promises or valid < len(self.batches)
+        self.batches = self.batches[:valid]
+        self.flushed = min(self.flushed, max(self.end, floor))
 
     def feed(self, event: ev.Event) -> None:
         if self.core is not None:
@@ -203,6 +218,8 @@ class Node:
         if kind is ev.Persist:
             world.check_vote(self, effect.state)
             self.election = effect.state
+        elif kind is ev.PromisesRegained:
+            self.has_lost_promises = False
         elif kind is ev.Truncate:
             self.batches = [batch for batch in self.batches if batch.end <= effect.offset]
             if self.end != effect.offset:
@@ -405,6 +422,9 @@ class World:
             self.change_membership()
         if options.upgrade and rng.random() < 0.2:
             self.upgrade()
+        if rng.random() < options.rot and node.core is not None and not any(other.has_lost_promises for other in self.nodes.values()):
+            node.rot()
+            self.later(10, 4000, self.restart, node)
 
     def upgrade(self) -> None:
         """Static voters become dynamic ones."""

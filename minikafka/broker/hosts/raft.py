@@ -185,6 +185,7 @@ class RaftHost:
             endpoints=self._endpoints,
             bootstrap_servers=config.bootstrap_controllers,
             can_be_voter=self.is_controller,
+            has_lost_promises=self._log.has_lost_promises,
         )
         snapshot = self._log.state.latest_snapshot
         if snapshot is not None and snapshot.offset > 0:
@@ -397,6 +398,9 @@ class RaftHost:
         quorum = self.quorum
         self._log.persist(effect.state, quorum.history.kraft_version, quorum.voters.node_ids)
 
+    def _regained(self, effect: ev.PromisesRegained) -> None:
+        self._log.regain_promises()
+
     def _truncate(self, effect: ev.Truncate) -> None:
         logger.info("cutting the metadata log to offset %d", effect.offset)
         self._log.truncate(effect.offset)
@@ -543,6 +547,7 @@ class RaftHost:
 
 _APPLY: dict[type, Any] = {
     ev.Persist: RaftHost._persist,
+    ev.PromisesRegained: RaftHost._regained,
     ev.Truncate: RaftHost._truncate,
     ev.AppendLeaderChange: RaftHost._leader_change,
     ev.AppendVoters: RaftHost._voters,

@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from minikafka.broker import quorum_state
-from minikafka.broker.hosts.raft_rot import find_rot
+from minikafka.broker.hosts import raft_promises
+from minikafka.broker.hosts.raft_rot import Rot, find_rot
 from minikafka.broker.snapshots import (
     PART,
     SnapshotContent,
+    control_changes,
     encode_snapshot,
     file_name,
     framed,
     parse_name,
     read_snapshot,
     version_record,
-    voters_of,
     voters_record,
     write_snapshot_file,
 )
@@ -36,7 +37,7 @@ from storage.recovery import load_log
 from storage.slice import FileSlice
 from wire.batch import RecordBatch, build_batch, iterate_batches
 from wire.compression import CorruptRecord
-from wire.control import ControlType, control_batch, control_record, control_type, decode_control
+from wire.control import ControlType, control_batch, control_record
 from wire.errors import ApiError, ErrorCode
 from wire.record import Record
 from wire.records.client_records import LeaderChangeMessage
@@ -66,6 +67,7 @@ class MetadataLog:
         self.state: LogState
         self.history: VoterHistory
         self.election = ElectionState()
+        self.has_lost_promises = False
         self._snapshot_times: dict[OffsetAndEpoch, int] = {}
         self._part: tuple[OffsetAndEpoch, File] | None = None
 
@@ -74,22 +76,24 @@ class MetadataLog:
     def load(self, static_voters: VoterSet, *, is_observer: bool = False) -> None:
         """Raises StorageError, also when a file that must not be guessed (quorum-state, the newest snapshot) is not valid.
 
-        A log is cut at its last batch if that is corrupt, for a torn write looks no different. With valid batches behind a corrupt one it
-        is rot: an observer fetches the rest again, a voter does not start, because it may have told a leader that it has what follows
-        (Kafka cuts there, and a quorum can lose what is committed). A power cut whose disk kept later unsynced batches and not earlier ones
-        looks the same, and is refused as well: nothing on the disk says how far it was synced."""
+        A log is cut at a corrupt batch. If that is the last one, a torn write looks no different. With valid batches behind it, or after
+        a stop in order, it is rot: a voter may have told a leader that it has what is cut, and does not vote until it has it again
+        (`has_lost_promises`; Kafka's voters do, and a quorum can lose what is committed). The only voter has nobody to ask, and does not
+        start. A power cut whose disk kept later unsynced batches and not earlier ones looks like rot: nothing on the disk says how far it
+        was synced."""
         wall_ms = self._wall_ms()
         with self._disk("check"):
             rot = find_rot(self._filesystem, self.directory)
-        if rot is not None and rot.is_followed and not is_observer:
-            raise CorruptMetadata(
-                f"{self.directory}: the batch at offset {rot.offset} of the metadata log is corrupt and valid ones follow, which this voter"
-                " may have promised to keep. When the other voters have everything, remove the segments and snapshots of this directory,"
-                " keep quorum-state, and start again",
-                path=self.directory,
-            )
+            if rot is not None and not is_observer and (rot.is_followed or self._root.is_clean):
+                self._lose_promises(rot, static_voters)
+            self.has_lost_promises = not is_observer and raft_promises.are_lost(self._filesystem, self.directory)
         if rot is not None:
             _log.error("%s: the batch at offset %d is corrupt; what follows is fetched again", self.directory, rot.offset)
+        if self.has_lost_promises:
+            _log.error(
+                "%s: this voter may have promised to keep what is lost, and does not vote until a leader has given it everything; if the"
+                " others can elect none, see the file %s there", self.directory, raft_promises.PROMISES_LOST,
+            )  # fmt: skip
         self.log = load_log(
             self._filesystem,
             self.directory,
@@ -136,6 +140,24 @@ class MetadataLog:
                     self.history.add_voters(offset, voter_set)
                 for offset, version in versions:
                     self.history.add_version(offset, version)
+
+    def _lose_promises(self, rot: Rot, static_voters: VoterSet) -> None:
+        voters = raft_promises.latest_voters(self._filesystem, self.directory) or static_voters
+        if voters.node_ids == (self._config.node_id,):
+            raise CorruptMetadata(
+                f"{self.directory}: the batch at offset {rot.offset} of the metadata log is corrupt, and this is the only voter: nobody"
+                f" else has it. Replace the directory by a copy; or lose this batch and all that follow: `truncate -s {rot.position}"
+                f" {rot.path}`, remove the segments after it, and start again",
+                path=self.directory,
+            )
+        raft_promises.note_lost(self._filesystem, self.directory, rot)
+
+    def regain_promises(self) -> None:
+        """A leader has given this voter everything."""
+        with self._disk("note that nothing is missing in"):
+            raft_promises.note_regained(self._filesystem, self.directory)
+        self.has_lost_promises = False
+        _log.info("%s: nothing is missing any more, this voter votes again", self.directory)
 
     def _log_config(self) -> LogConfig:
         config = self._config
@@ -416,6 +438,8 @@ class MetadataLog:
                 raise StorageError(f"cannot load {self.directory}: {error}", path=self.directory) from error
             raise
         except OSError as error:
+            if not hasattr(self, "log"):
+                raise StorageError(f"cannot {action} the metadata log in {self.directory}: {error}", path=self.directory) from error
             raise self.log.fail(f"{action} the metadata log", error) from error
 
 
@@ -450,19 +474,6 @@ class SyncTask:
             if self._log.truncations == self._truncations:
                 self._log.recovery_point = max(self._log.recovery_point, self._end)
         return self._log.recovery_point
-
-
-def control_changes(batch: RecordBatch) -> tuple[list[tuple[int, VoterSet]], list[tuple[int, int]]]:
-    """Voter sets and kraft versions in a control batch: [(offset, value)]."""
-    voters: list[tuple[int, VoterSet]] = []
-    versions: list[tuple[int, int]] = []
-    for record in batch.records():
-        kind = control_type(record)
-        if kind is ControlType.KRAFT_VOTERS:
-            voters.append((record.offset, voters_of(decode_control(record))))  # type: ignore[arg-type]
-        elif kind is ControlType.KRAFT_VERSION:
-            versions.append((record.offset, decode_control(record).k_raft_version))  # type: ignore[union-attr]
-    return voters, versions
 
 
 def metadata_records(batch: RecordBatch) -> list[tuple[int, Any]]:

@@ -101,6 +101,13 @@ class Persist:
 
 
 @dataclass(slots=True)
+class PromisesRegained:
+    """This voter has everything again that it may have promised, and votes from now on: make that durable, before anything after this."""
+
+    RANK = 0
+
+
+@dataclass(slots=True)
 class Truncate:
     RANK = 1
     offset: int
@@ -189,6 +196,7 @@ class LeaderChanged:
 
 Effect = (
     Persist
+    | PromisesRegained
     | Truncate
     | AppendLeaderChange
     | AppendVoters

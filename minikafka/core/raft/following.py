@@ -98,6 +98,7 @@ def on_fetch_reply(quorum: Quorum, node_id: int, request: m.FetchRequest, reply:
         else:
             # The leader has seen this replica at the end of its log.
             role.is_caught_up = True
+            quorum.regain_promises()
             quorum.raise_high_watermark(reply.high_watermark)
 
 

@@ -26,6 +26,7 @@ from minikafka.core.raft.events import (
     HighWatermarkMoved,
     LeaderChanged,
     Persist,
+    PromisesRegained,
     Received,
     Respond,
     Send,
@@ -57,7 +58,11 @@ _RAISES_EPOCH = (m.VoteRequest, m.BeginQuorumEpochRequest, m.EndQuorumEpochReque
 
 
 class Quorum:
-    """Reads: epoch, leader_id, role, high_watermark (exclusive, -1 unknown), log, history. See the module."""
+    """Reads: epoch, leader_id, role, high_watermark (exclusive, -1 unknown), log, history. See the module.
+
+    `has_lost_promises`: the log lacks some of what this voter has told a leader that it has (its disk lost what was synced). Until a leader
+    has brought it to the end of its log it votes for nobody and stands for nothing: a leader elected without it has everything that was
+    committed, and what this voter fetches from now on counts as ever. Kafka lets it vote."""
 
     def __init__(
         self,
@@ -72,6 +77,7 @@ class Quorum:
         bootstrap_servers: Sequence[tuple[str, int]] = (),
         can_be_voter: bool = True,
         high_watermark: int = -1,
+        has_lost_promises: bool = False,
     ) -> None:
         self.local = local
         self.config = config
@@ -85,6 +91,7 @@ class Quorum:
         )
         self.can_be_voter = can_be_voter
         self.high_watermark = high_watermark
+        self.has_lost_promises = has_lost_promises
         self.is_shut_down = False
         self.append_pending = False
         self.role: Role = Unattached(election.epoch, election.leader_id, None, election.voted)
@@ -118,7 +125,7 @@ class Quorum:
     def may_stand(self) -> bool:
         """Whether to stand for election: a voter, or one whose removal may not be committed yet. The latter's log can be the only
         one with that removal, so the others may need it as leader (Ongaro's thesis 4.2.2); its own vote does not count."""
-        if not self.can_be_voter:
+        if not self.can_be_voter or self.has_lost_promises:
             return False
         history = self.history
         if history.latest.is_voter(self.local):
@@ -592,6 +599,12 @@ class Quorum:
         self.log.truncate_to(offset)
         self.history.truncate_to(offset)
         self.effect(Truncate(offset))
+
+    def regain_promises(self) -> None:
+        """The leader has nothing that is not on this disk."""
+        if self.has_lost_promises:
+            self.has_lost_promises = False
+            self.effect(PromisesRegained())
 
     def raise_high_watermark(self, offset: int) -> bool:
         offset = min(offset, self.log.end_offset)

@@ -98,7 +98,7 @@ def on_vote(quorum: Quorum, token: Any, request: m.VoteRequest, now_ms: int) -> 
         quorum.respond(token, quorum.reply_to(request, ErrorCode.INVALID_VOTER_KEY))
         return
     is_up_to_date = (request.last.epoch, request.last.offset) >= (quorum.end.epoch, quorum.end.offset)
-    is_granted = quorum.role.can_grant(request.candidate, is_up_to_date, request.pre_vote)
+    is_granted = not quorum.has_lost_promises and quorum.role.can_grant(request.candidate, is_up_to_date, request.pre_vote)
     if is_granted and not request.pre_vote:
         quorum.become_voted(request.candidate, now_ms)
     reply = quorum.reply_to(request, ErrorCode.NONE)

@@ -1,0 +1,57 @@
+"""A voter whose disk lost some of the metadata log that it may have promised to keep: a file says so until it has everything again.
+
+What a voter tells a leader that it has may be what makes a record committed. A voter that forgot it, and votes, can help a leader into
+office who never had that record; so it does not vote until a leader has brought it to the end of its log (core/raft/quorum.py).
+"""
+
+from __future__ import annotations
+
+from minikafka.broker.hosts.raft_rot import Rot, valid_batches
+from minikafka.broker.snapshots import control_changes, parse_name, read_snapshot
+from minikafka.core.raft.voters import VoterSet
+from storage.errors import CorruptFile
+from storage.filesystem import FileSystem, write_atomically
+
+PROMISES_LOST = "promises-lost"
+
+_TEXT = """\
+The metadata log was corrupt from offset {offset} on and has been cut there. This voter may have promised to keep what followed, so it votes
+again only when a leader has given it everything; this file is removed then. Where no leader can be elected without this voter: without this
+file it votes with what it has, and what only it had is lost.
+"""
+
+
+def are_lost(filesystem: FileSystem, directory: str) -> bool:
+    """Whether the voter with this metadata log must not vote. Raises OSError."""
+    return filesystem.exists(f"{directory}/{PROMISES_LOST}")
+
+
+def note_lost(filesystem: FileSystem, directory: str, rot: Rot) -> None:
+    """Durable, before anything is cut. Raises OSError."""
+    write_atomically(filesystem, f"{directory}/{PROMISES_LOST}", _TEXT.format(offset=rot.offset).encode())
+
+
+def note_regained(filesystem: FileSystem, directory: str) -> None:
+    """Durable, before anything is promised by it. Raises OSError."""
+    if are_lost(filesystem, directory):
+        filesystem.unlink(f"{directory}/{PROMISES_LOST}")
+        filesystem.fsync_dir(directory)
+
+
+def latest_voters(filesystem: FileSystem, directory: str) -> VoterSet | None:
+    """The newest voter set (KIP-853) in any snapshot or valid batch, also behind what is corrupt; None: static voters. Raises OSError."""
+    found: list[tuple[int, VoterSet]] = []
+    for name in filesystem.list(directory):
+        snapshot = parse_name(name)
+        if snapshot is None:
+            continue
+        try:
+            content = read_snapshot(filesystem, f"{directory}/{name}", with_records=False)
+        except CorruptFile:
+            continue
+        if content.kraft_version > 0:
+            found.append((snapshot.offset, content.voters))
+    for batch in valid_batches(filesystem, directory):
+        if batch.is_control:
+            found.extend(control_changes(batch)[0])
+    return max(found, key=lambda entry: entry[0])[1] if found else None
