@@ -70,6 +70,13 @@ class RangePartition(InputPartition):
     wanted: source_ranges.Range
 
 
+@dataclass
+class SharePartition(InputPartition):
+    """A share of log directories that only executors see (`logDirsOn=executors`): the task finds out what is there."""
+
+    options: SourceOptions
+
+
 class _RangeReader:
     """What batch and stream readers share: an executor reads one range as Arrow."""
 
@@ -77,15 +84,20 @@ class _RangeReader:
         self.options, self.schema = options, schema
 
     def read(self, partition: Any) -> Iterator[Any]:
-        if isinstance(partition, RangePartition):  # Spark makes one partition of nothing out of an empty list
-            yield from source_ranges.read_range(partition.wanted, self.options.mode, arrow_schema(self.schema))
+        wanted = []  # Spark makes one partition of nothing out of an empty list
+        if isinstance(partition, RangePartition):
+            wanted = [partition.wanted]
+        elif isinstance(partition, SharePartition):
+            wanted = source_ranges.batch_ranges(partition.options)
+        for one in wanted:
+            yield from source_ranges.read_range(one, self.options.mode, arrow_schema(self.schema))
 
 
 class BatchReader(_RangeReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
-        found = source_ranges.available(self.options)
-        begin, end = source_ranges.starting(self.options, found, "earliest"), source_ranges.ending(self.options, found)
-        return [RangePartition(one) for one in source_ranges.ranges(self.options, found, begin, end)]
+        if self.options.on_executors:
+            return [SharePartition(share) for share in self.options.shares()]
+        return [RangePartition(one) for one in source_ranges.batch_ranges(self.options)]
 
 
 class StreamReader(_RangeReader, DataSourceStreamReader):
@@ -93,6 +105,8 @@ class StreamReader(_RangeReader, DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
+        if options.on_executors:
+            raise source_ranges.OptionError("logDirsOn=executors is for batch queries: a stream's driver has to know where the logs end")
         self.last_of_now: dict[tuple[str, int], int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:

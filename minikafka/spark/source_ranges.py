@@ -6,7 +6,9 @@ No Spark in here: everything is plain values, so that it can be tested and used 
 from __future__ import annotations
 
 import json
+import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +22,7 @@ from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, TIMESTAMP
 from minikafka.spark.records import RecordColumns, decode_records
 from minikafka.spark.source_times import in_replica, on_brokers
 from minikafka.spark.source_transactions import aborted_in, hidden, last_stable_offset
-from minikafka.spark.sources import UNBOUNDED, Replica, SegmentTask, make_plan
+from minikafka.spark.sources import UNBOUNDED, Replica, SegmentTask, SourceError, make_plan
 
 Key = tuple[str, int]
 Offsets = dict[Key, int]
@@ -30,6 +32,8 @@ Flags = np.ndarray[Any, Any]
 EARLIEST, LATEST = -2, -1
 SPLIT_BYTES = 256 << 20
 ROWS_A_BATCH = 1 << 16
+#: Tasks for log directories that only executors see.
+SHARES = 16
 
 
 def _times(everywhere: str | None, each: str | None) -> Times:
@@ -47,7 +51,7 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Names as in Spark's Kafka source; keys come in lower case."""
+    """Names as in Spark's Kafka source; keys come in lower case. `share`: (i, n), only every n-th partition, the i-th of them."""
 
     bootstrap: str = ""
     log_dirs: tuple[str, ...] = ()
@@ -66,6 +70,8 @@ class SourceOptions:
     starting_times: Times = None
     ending_times: Times = None
     latest_without_match: bool = False
+    on_executors: bool = False
+    share: tuple[int, int] = (0, 1)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -80,6 +86,9 @@ class SourceOptions:
         isolation = (get("kafka.isolation.level") or "read_uncommitted").lower()
         if isolation not in {"read_uncommitted", "read_committed"}:
             raise OptionError(f"kafka.isolation.level {isolation}: expected read_uncommitted or read_committed")
+        where = (get("logdirson") or "driver").lower()
+        if where not in {"driver", "executors"} or (where == "executors" and not paths):
+            raise OptionError(f"logDirsOn {where}: expected driver, or with logDirs executors")
         strategy = (get("startingoffsetsbytimestampstrategy") or "error").lower()
         if strategy not in {"error", "latest"}:
             raise OptionError(f"startingOffsetsByTimestampStrategy {strategy}: expected error or latest")
@@ -100,10 +109,19 @@ class SourceOptions:
             tuple(part.strip() for part in (get("subscribe") or "").split(",") if part.strip()), get("subscribepattern") or "", assigned,
             get("startingoffsets") or "", get("endingoffsets") or "latest", (get("includeheaders") or "false").lower() == "true", mode,
             (get("failondataloss") or "true").lower() == "true", *limits, security,
-            isolation == "read_committed", starting, ending, strategy == "latest",
+            isolation == "read_committed", starting, ending, strategy == "latest", where == "executors",
         )  # fmt: skip
 
+    def shares(self) -> list[SourceOptions]:
+        """The work for tasks that each find out what there is: `minPartitions` of them."""
+        count = self.min_partitions or SHARES
+        return [replace(self, share=(number, count), min_partitions=0) for number in range(count)]
+
     def wants(self, key: Key) -> bool:
+        number, count = self.share
+        return zlib.crc32(f"{key[0]}-{key[1]}".encode()) % count == number and self._names(key)
+
+    def _names(self, key: Key) -> bool:
         if self.assigned:
             return key in self.assigned
         if self.topics:
@@ -167,7 +185,11 @@ def _on_brokers(options: SourceOptions) -> Available:
 
 
 def _in_directories(options: SourceOptions) -> Available:
-    plan = make_plan(options.log_dirs, options.topics)
+    try:
+        plan = make_plan(options.log_dirs, options.topics)
+    except SourceError as error:
+        unseen = not options.on_executors and not all(map(os.path.isdir, options.log_dirs))
+        raise SourceError(f"{error} (where only executors see it: logDirsOn=executors)" if unseen else str(error)) from error
     found = Available({})
     for key, copies in plan.replicas.items():
         if not options.wants(key):
@@ -253,6 +275,12 @@ def resolve(text: str, bounds: dict[Key, tuple[int, int]], default: str) -> Offs
         if key not in said:
             raise OptionError(f"the offsets do not name {key[0]}-{key[1]}")
     return {key: {EARLIEST: begin, LATEST: end}.get(said[key], said[key]) for key, (begin, end) in bounds.items()}
+
+
+def batch_ranges(options: SourceOptions) -> list[Range]:
+    """The work of a batch query. Raises OptionError, BrokerError, SourceError."""
+    found = available(options)
+    return ranges(options, found, starting(options, found, "earliest"), ending(options, found))
 
 
 def ranges(options: SourceOptions, found: Available, begin: Offsets, end: Offsets) -> list[Range]:

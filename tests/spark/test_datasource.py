@@ -24,9 +24,12 @@ pytestmark = [
 
 from confluent_kafka import Producer  # noqa: E402
 from helpers import log_faults  # noqa: E402
+from pyspark.sql.types import StructType  # noqa: E402
 
+from minikafka.spark.datasource import BatchReader  # noqa: E402
 from minikafka.spark.engine_spark import SparkEngine  # noqa: E402
 from minikafka.spark.load import LoadOptions, run_load  # noqa: E402
+from minikafka.spark.source_ranges import SourceOptions  # noqa: E402
 from minikafka.testing.cluster import ProcessCluster  # noqa: E402
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "logs"
@@ -60,10 +63,28 @@ def test_batches_and_ranges_from_log_directories(session: Any, tmp_path: Path) -
     assert [row.offset for row in some.orderBy("offset").collect()] == list(range(10, 20))
 
 
+def test_directories_that_only_executors_see(session: Any, tmp_path: Path) -> None:
+    """The driver looks at none of them (the master is local here, so that is asked of the reader itself)."""
+    cluster = log_faults.many_topics(tmp_path, ("codec-none-0", "codec-gzip-0", "codec-snappy-0", "codec-lz4-0", "codec-zstd-0"))
+    source = session.read.format("minikafka").option("logDirs", ",".join(map(str, cluster.directories.values())))
+    expected = source.load().orderBy("topic", "offset").collect()
+    elsewhere = source.option("logDirsOn", "executors").option("minPartitions", "3").load()
+    assert elsewhere.rdd.getNumPartitions() == 3
+    assert elsewhere.orderBy("topic", "offset").collect() == expected and len(expected) == 5 * 47
+    partitions = BatchReader(SourceOptions.parse({"logDirs": "/nowhere", "logDirsOn": "executors"}), StructType()).partitions()
+    assert len(partitions) == 16
+    with pytest.raises(Exception, match="logDirsOn=executors is for batch queries"):
+        session.readStream.format("minikafka").option("logDirs", "/nowhere").option("logDirsOn", "executors").load().writeStream.format(
+            "noop"
+        ).start().processAllAvailable()
+
+
 @pytest.mark.parametrize(("options", "text"), [
     ({}, "either kafka.bootstrap.servers or logDirs"),
     ({"kafka.bootstrap.servers": "x:1"}, "give one of assign, subscribe"),
-    ({"logDirs": "/nowhere"}, "no such directory"),
+    ({"logDirs": "/nowhere"}, r"no such directory \(where only executors see it: logDirsOn=executors\)"),
+    ({"logDirs": "/nowhere", "logDirsOn": "executors"}, "/nowhere: no such directory"),
+    ({"logDirs": "/nowhere", "logDirsOn": "moon"}, "expected driver, or with logDirs executors"),
     ({"logDirs": str(GOLDEN), "mode": "x"}, "expected records or batches"),
     ({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}, "cannot be reached"),
     ({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "kafka.isolation.level": "x"}, "expected read_uncommitted or"),
