@@ -85,8 +85,10 @@ class MetadataLog:
         with self._disk("check"):
             rot = find_rot(self._filesystem, self.directory)
             if rot is not None and not is_observer and (rot.is_followed or self._root.is_clean):
-                self._lose_promises(rot, static_voters)
+                raft_promises.note_lost(self._filesystem, self.directory, rot)
             self.has_lost_promises = not is_observer and raft_promises.are_lost(self._filesystem, self.directory)
+            if self.has_lost_promises:
+                self._check_others(rot, static_voters)
         if rot is not None:
             _log.error("%s: the batch at offset %d is corrupt; what follows is fetched again", self.directory, rot.offset)
         if self.has_lost_promises:
@@ -141,16 +143,23 @@ class MetadataLog:
                 for offset, version in versions:
                     self.history.add_version(offset, version)
 
-    def _lose_promises(self, rot: Rot, static_voters: VoterSet) -> None:
+    def _check_others(self, rot: Rot | None, static_voters: VoterSet) -> None:
         voters = raft_promises.latest_voters(self._filesystem, self.directory) or static_voters
-        if voters.node_ids == (self._config.node_id,):
+        if voters.node_ids != (self._config.node_id,):
+            return
+        note = f"{self.directory}/{raft_promises.PROMISES_LOST}"
+        if rot is None:
             raise CorruptMetadata(
-                f"{self.directory}: the batch at offset {rot.offset} of the metadata log is corrupt, and this is the only voter: nobody"
-                f" else has it. Replace the directory by a copy; or lose this batch and all that follow: `truncate -s {rot.position}"
-                f" {rot.path}`, remove the segments after it, and start again",
+                f"{note} says that this voter has lost some of the metadata log, and it is the only one. Replace the directory by a copy;"
+                " or remove that file to go on with what is there",
                 path=self.directory,
             )
-        raft_promises.note_lost(self._filesystem, self.directory, rot)
+        raise CorruptMetadata(
+            f"{self.directory}: the batch at offset {rot.offset} of the metadata log is corrupt, and this is the only voter: nobody"
+            f" else has it. Replace the directory by a copy; or lose this batch and all that follow: `truncate -s {rot.position}"
+            f" {rot.path}`, remove the segments after it and {note}, and start again",
+            path=self.directory,
+        )
 
     def regain_promises(self) -> None:
         """A leader has given this voter everything."""

@@ -15,7 +15,7 @@ from storage.filesystem import FileSystem, write_atomically
 PROMISES_LOST = "promises-lost"
 
 _TEXT = """\
-The metadata log was corrupt from offset {offset} on and has been cut there. This voter may have promised to keep what followed, so it votes
+The metadata log is corrupt from offset {offset} on. This voter may have promised to keep what follows, so it cuts the log there and votes
 again only when a leader has given it everything; this file is removed then. Where no leader can be elected without this voter: without this
 file it votes with what it has, and what only it had is lost.
 """
