@@ -40,7 +40,9 @@ class ControllerChannel:
         self._channel: Channel | None = None
         self._endpoint: tuple[str, int] | None = None
         self._connecting: asyncio.Task[Channel] | None = None
-        self._changed: asyncio.Event = asyncio.Event()
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        #: Elections seen: a new leader may not be active yet when it is first asked, but will be soon.
+        self._elections = 0
         self._closed = False
         self._said = ""
         #: Called when the connection has ended, or another controller is active: whoever keeps a session there had better say so.
@@ -53,7 +55,7 @@ class ControllerChannel:
         """The response of the active controller. Raises TimeoutError, ConnectionError, UnsupportedVersion."""
         clock = self._environment.clock
         deadline_ms = clock.now_ms() + timeout_ms
-        backoff_ms = RETRY_BACKOFF_MS
+        backoff_ms, elections = RETRY_BACKOFF_MS, self._elections
         while not self._closed:
             left_ms = deadline_ms - clock.now_ms()
             if left_ms <= 0:
@@ -75,6 +77,8 @@ class ControllerChannel:
                         self._said = ""
                         return response
                     self._drop(channel)
+            if elections != self._elections:
+                backoff_ms, elections = RETRY_BACKOFF_MS, self._elections
             await self._pause(min(backoff_ms, max(1, deadline_ms - clock.now_ms())))
             backoff_ms = min(2 * backoff_ms, RETRY_BACKOFF_MS_MAX)
         raise ConnectionLost("the node is stopping")
@@ -82,7 +86,7 @@ class ControllerChannel:
     async def close(self) -> None:
         """Close the connection; requests that wait fail with ConnectionError."""
         self._closed = True
-        self._changed.set()
+        self._wake()
         if self._connecting is not None:
             self._connecting.cancel()
         if self._channel is not None:
@@ -96,7 +100,8 @@ class ControllerChannel:
         if endpoint is not None and endpoint != self._endpoint and self._channel is not None:
             channel, self._channel = self._channel, None
             channel.close("another controller is active")
-        self._changed.set()
+        self._elections += 1
+        self._wake()
         self.on_disturbed()
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
@@ -151,18 +156,29 @@ class ControllerChannel:
 
     async def _pause(self, backoff_ms: int) -> None:
         """Wait for another leader, but no longer than the back-off."""
-        self._changed.clear()
-        alarm = self._environment.loop.call_later(backoff_ms / 1000, self._changed.set)
+        waiter = self._environment.loop.create_future()
+        self._waiters[waiter] = None
+        alarm = self._environment.loop.call_later(backoff_ms / 1000, _release, waiter)
         try:
-            await self._changed.wait()
+            await waiter
         finally:
             alarm.cancel()
+            del self._waiters[waiter]
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            _release(waiter)
 
     def _say(self, text: str) -> None:
         """Log a trouble once, however often it is met in a row."""
         if text != self._said:
             self._said = text
             log.info("%s", text)
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 def _retrieve(task: asyncio.Task[Channel]) -> None:

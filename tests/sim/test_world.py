@@ -18,6 +18,7 @@ from minikafka.cli.sim import sim
 from minikafka.core.partition.leader import PartitionLeader
 from minikafka.sim.runner import run_drawn, run_seed, shrink
 from minikafka.sim.swarm import Fault, Options, draw
+from minikafka.sim.world import World
 
 pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).parent.parent.parent
@@ -48,6 +49,15 @@ def test_the_same_seed_is_the_same_run_under_every_hash_seed() -> None:
 
 def test_different_seeds_are_different_runs() -> None:
     assert run_seed(1, duration_s=2.0).digest != run_seed(2, duration_s=2.0).digest
+
+
+def test_three_nodes_that_start_together_are_in_service_at_once() -> None:
+    """Whoever has waited long for a controller asks a new one again soon, for it may not be active yet when it is first asked."""
+    for seed in range(16):
+        world = World(Options(seed=seed, shape="combined", duration_s=0.1), [])
+        assert world.run().violation is None
+        times = [at_s for at_s, _, text in world.lines if text == "in service"]
+        assert len(times) == 3 and times[-1] < 0.12, (seed, times)
 
 
 def test_a_broken_rule_is_found_told_and_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
