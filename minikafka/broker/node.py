@@ -24,6 +24,7 @@ from minikafka.broker.handlers.acls import AclHandlers, ControllerAclHandlers
 from minikafka.broker.handlers.cluster import ClusterHandlers, ControllerClusterHandlers
 from minikafka.broker.handlers.configs import ConfigHandlers
 from minikafka.broker.handlers.controller import ControllerHandlers
+from minikafka.broker.handlers.delegation_tokens import DelegationTokenHandlers
 from minikafka.broker.handlers.fetch import FetchHandlers
 from minikafka.broker.handlers.groups import GroupHandlers
 from minikafka.broker.handlers.log_dirs import LogDirHandlers
@@ -153,6 +154,7 @@ class BrokerParts:
             LateSaslHandlers(),
             ScramHandlers(metadata),
             AclHandlers(node.authority, self.forwarder),
+            DelegationTokenHandlers(config, node.authority),
         ):
             handlers.register(self.dispatcher)  # type: ignore[attr-defined]
         if node.authority is not None:

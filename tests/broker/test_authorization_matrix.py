@@ -12,8 +12,11 @@ from minikafka.broker.authorization.table import ON_BROKERS
 from minikafka.core.authorizer.acl import Acl
 from wire.errors import ErrorCode
 
-#: Told apart elsewhere: open to all, or answers that leave out what may not be seen (test_authorization.py).
-NOT_HERE = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster", "ListGroups", "ListTransactions"}
+#: Told apart elsewhere: open to all, answers that leave out what may not be seen (test_authorization.py), or always refused.
+NOT_HERE = {
+    "ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster", "ListGroups", "ListTransactions",
+    "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
+}  # fmt: skip
 
 
 @pytest.mark.timeout(60)

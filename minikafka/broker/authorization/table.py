@@ -27,6 +27,7 @@ from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from wire.messages.broker_registration import BrokerRegistrationRequest
 from wire.messages.controller_registration import ControllerRegistrationRequest
 from wire.messages.create_acls import CreateAclsRequest
+from wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from wire.messages.create_partitions import CreatePartitionsRequest
 from wire.messages.create_topics import CreateTopicsRequest
 from wire.messages.delete_acls import DeleteAclsRequest
@@ -37,6 +38,7 @@ from wire.messages.describe_acls import DescribeAclsRequest
 from wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from wire.messages.describe_cluster import DescribeClusterRequest
 from wire.messages.describe_configs import DescribeConfigsRequest
+from wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from wire.messages.describe_groups import DescribeGroupsRequest
 from wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from wire.messages.describe_producers import DescribeProducersRequest
@@ -48,6 +50,7 @@ from wire.messages.elect_leaders import ElectLeadersRequest
 from wire.messages.end_quorum_epoch import EndQuorumEpochRequest
 from wire.messages.end_txn import EndTxnRequest
 from wire.messages.envelope import EnvelopeRequest
+from wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from wire.messages.fetch import FetchRequest
 from wire.messages.fetch_snapshot import FetchSnapshotRequest
 from wire.messages.find_coordinator import FindCoordinatorRequest
@@ -68,6 +71,7 @@ from wire.messages.offset_fetch import OffsetFetchRequest
 from wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from wire.messages.produce import ProduceRequest
 from wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from wire.messages.sasl_handshake import SaslHandshakeRequest
 from wire.messages.sync_group import SyncGroupRequest
@@ -141,6 +145,11 @@ ON_BROKERS: Guards = {
             UnregisterBrokerRequest, AlterClientQuotasRequest, AlterUserScramCredentialsRequest, DescribeQuorumRequest,
             AddRaftVoterRequest, RemoveRaftVoterRequest, CreateAclsRequest, DeleteAclsRequest,
         ),
+        open_to_all,
+    ),
+    # Refused in any case (handlers/delegation_tokens.py), which asks for CREATE_TOKENS itself where it matters.
+    **dict.fromkeys(
+        (CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest, DescribeDelegationTokenRequest),
         open_to_all,
     ),
 }  # fmt: skip

@@ -1,0 +1,60 @@
+"""A broker has no delegation tokens and says so, as an Apache Kafka without delegation.token.secret.key does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from helpers.acl_node import acl_node, allow, channel_of, set_acls
+from helpers.live_node import broker_port, live_node
+
+from minikafka.core.authorizer.acl import Operation, ResourceType
+from minikafka.net.channel import Channel
+from minikafka.net.server import SocketNetwork
+from wire.errors import ErrorCode
+from wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+
+DISABLED, NOT_ALLOWED = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+
+def creation(owner: str | None = None, renewer_type: str = "User") -> CreateDelegationTokenRequest:
+    renewer = CreateDelegationTokenRequest.CreatableRenewers(principal_type=renewer_type, principal_name="r")
+    kind = None if owner is None else "User"
+    return CreateDelegationTokenRequest(owner_principal_type=kind, owner_principal_name=owner, renewers=[renewer], max_lifetime_ms=-1)
+
+
+def others() -> list[Any]:
+    return [
+        RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1),
+        ExpireDelegationTokenRequest(hmac=b"x", expiry_time_period_ms=1),
+        DescribeDelegationTokenRequest(owners=None),
+    ]
+
+
+async def test_who_has_logged_in_is_told_that_there_are_none(tmp_path: Path) -> None:
+    async with acl_node(tmp_path) as node:
+        alice = await channel_of(node, "alice")
+        answer = await alice.request(creation())
+        assert (answer.error_code, answer.issue_timestamp_ms, answer.hmac) == (DISABLED, 0, b"")
+        assert (answer.principal_name, answer.token_requester_principal_name) == ("alice", "alice")
+        assert [(await alice.request(request)).error_code for request in others()] == [DISABLED] * 3
+        assert (await alice.request(creation(renewer_type="Group"))).error_code == ErrorCode.INVALID_PRINCIPAL_TYPE
+        answer = await alice.request(creation("bob"))
+        assert answer.error_code == ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+        assert (answer.principal_name, answer.token_requester_principal_name, answer.max_timestamp_ms) == ("bob", "alice", -1)
+        set_acls(node, [allow(ResourceType.USER, "User:bob", Operation.CREATE_TOKENS)])
+        assert (await alice.request(creation("bob"))).error_code == DISABLED
+        alice.close()
+
+
+async def test_who_is_anonymous_may_not_even_ask(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        network = SocketNetwork(asyncio.get_running_loop())
+        channel = await Channel.open(network, "127.0.0.1", broker_port(node), client_id="test")
+        assert [(await channel.request(request)).error_code for request in (creation(), *others())] == [NOT_ALLOWED] * 4
+        channel.close()
+
