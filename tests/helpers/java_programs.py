@@ -1,0 +1,85 @@
+"""Programs of the Kafka project beside its brokers and tools (Streams, Connect, MirrorMaker 2): from Maven, started and watched."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from helpers.apache_kafka import VERSION, class_path, wait_until
+from helpers.spark_connector import from_maven
+
+STREAMS = (
+    *(f"org.apache.kafka:kafka-{part}:{VERSION}{of}" for part, of in (("streams", ""), ("streams", ":jar:test"), ("clients", ":jar:test"))),
+    "org.rocksdb:rocksdbjni:10.1.3",
+)
+CONNECT = tuple(f"org.apache.kafka:connect-{part}:{VERSION}" for part in ("file", "mirror", "mirror-client"))
+
+
+class JavaProgram:
+    """A main class in a process, what it prints in a file; a context manager that ends it."""
+
+    def __init__(self, folder: str, artifacts: tuple[str, ...], main_class: str, output: Path) -> None:
+        jars = [str(jar) for jar in from_maven(folder, artifacts)]
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", ":".join([class_path(), *jars])]
+        self._command = ["java", *options, main_class]
+        self._path = output
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @contextlib.contextmanager
+    def running(self, *arguments: str) -> Iterator[JavaProgram]:
+        """Started; killed at the end unless it has ended."""
+        with self._path.open("ab") as output:
+            self.process = subprocess.Popen([*self._command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        try:
+            yield self
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, committed or left in order."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def output(self) -> str:
+        return self._path.read_text(errors="replace")
+
+    def says(self, text: str, timeout_s: float) -> None:
+        """Wait until it has printed `text`; RuntimeError if it ends without."""
+        wait_until(lambda: text in self.output() or self._ended(text), timeout_s, f"{text!r} of {self._command[-1]}")
+
+    def answers(self, url: str) -> bool:
+        """Whether its REST interface does; RuntimeError if it has ended."""
+        assert self.process is not None
+        if self.process.poll() is not None:
+            raise RuntimeError(f"ended with status {self.process.returncode}:\n{self.output()[-4000:]}")
+        with contextlib.suppress(OSError):
+            ask(url)
+            return True
+        return False
+
+    def _ended(self, text: str) -> bool:
+        assert self.process is not None
+        if self.process.poll() is not None and text not in self.output():
+            raise RuntimeError(f"ended with status {self.process.returncode} and not a word of {text!r}:\n{self.output()[-4000:]}")
+        return False
+
+
+def properties(path: Path, values: Mapping[str, str]) -> str:
+    """A properties file as Java reads it; its name."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    return str(path)
+
+
+def ask(url: str, method: str = "GET", body: object = None) -> Any:
+    """What a REST interface answers, out of its JSON; None for an empty answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        text = answer.read()
+    return json.loads(text) if text else None
