@@ -138,7 +138,7 @@ def compatibility_page() -> str:
     found = data()
     lines = ["# Compatibility", ""]
     lines += [
-        "Each line is what the tests that it names do, with real brokers. Made from `docs/compatibility.toml` and from a running broker's"
+        "Each line that names tests is what they do, with real brokers. Made from `docs/compatibility.toml` and from a running broker's"
     ]
     lines += [
         "ApiVersions by `tests/docs/reference.py`.",
@@ -160,6 +160,14 @@ def compatibility_page() -> str:
         "",
         "More of it, line by line: `tests/interop/README.md`.",
         "",
+        "## Tools and other programs",
+        "",
+        "Driven by hand in November 2026 against three brokers with data, groups, transactions, ACLs and quotas; no tests hold these lines.",
+        "",
+        "| program | version | what |",
+        "|---|---|---|",
+        *[f"| {row['name']} | {row['version']} | {row['what']} |" for row in found["tool"]],
+        "",
         "## APIs",
         "",
         "What a broker serves to clients, beside Apache Kafka 4.3. An empty cell is not served.",
@@ -174,7 +182,8 @@ def compatibility_page() -> str:
         lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
     lines += [
         "",
-        "Not implemented: KIP-848 consumer groups, share groups, streams groups, delegation tokens, client telemetry.",
+        "Not implemented: KIP-848 consumer groups, share groups, streams groups, client telemetry. Asked for delegation tokens, a broker says that",
+        "there are none, as Apache Kafka does without `delegation.token.secret.key`.",
     ]
     return "\n".join(lines) + "\n"
 
