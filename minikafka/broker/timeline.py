@@ -72,7 +72,7 @@ class Timeline:
         if now.leader != old.leader:
             if now.leader < 0:
                 text = f"{name}: no leader; {old.leader} is gone and nobody in sync can follow it"
-            elif now.leader not in (*old.isr, *old.elr):
+            elif now.elected_unclean_after(old):
                 self.unclean_elections += 1
                 text = f"{name}: broker {now.leader} leads in epoch {now.leader_epoch}, elected unclean: records may be lost"
             elif old.leader < 0:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from minikafka.broker.hosts.change_lines import change_lines, reason_of
-from minikafka.core.metadata.image import PartitionRegistration
+from minikafka.core.metadata.image import RECOVERING, PartitionRegistration
 from wire.messages.alter_partition import AlterPartitionRequest
 from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from wire.messages.elect_leaders import ElectLeadersRequest
@@ -40,10 +40,19 @@ def test_partitions() -> None:
     assert lines(partition(1, (1,), 4), partition(-1, (1,), 5), "broker 1 is fenced") == [
         "WARNING t-0: in epoch 5 nobody leads; broker 1 did, in sync 1, because broker 1 is fenced"
     ]
-    assert lines(partition(-1, (1,), 5), partition(2, (2,), 6), reason_of(ElectLeadersRequest(election_type=1))) == [
+    recovering = PartitionRegistration((1, 2, 3), (2,), 2, 6, leader_recovery_state=RECOVERING)
+    assert lines(partition(-1, (1,), 5), recovering, reason_of(ElectLeadersRequest(election_type=1))) == [
         "WARNING t-0: in epoch 6 broker 2 leads, elected unclean: records may be lost; in sync 2, because an unclean election was asked for"
     ]
     assert lines(partition(1, (1,), 4), partition(1, (1,), 4), "") == []
+
+
+def test_a_replica_that_joins_and_leads_at_once_is_in_sync() -> None:
+    """The record that ends a reassignment: the old leader has let broker 2 into the in-sync set, which is the new leader."""
+    moving = PartitionRegistration((3, 1, 2), (3, 1), 3, 0, adding_replicas=(2,), removing_replicas=(3,))
+    assert lines(moving, PartitionRegistration((2, 1), (1, 2), 2, 1), reason_of(AlterPartitionRequest(broker_id=3))) == [
+        "INFO t-0: in epoch 1 broker 2 leads after broker 3, in sync 1, 2, because leader broker 3 asks for it"
+    ]
 
 
 def test_brokers() -> None:

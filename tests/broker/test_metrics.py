@@ -22,7 +22,7 @@ from minikafka.broker.metrics.reference import reference_page
 from minikafka.broker.metrics.table import METRICS
 from minikafka.broker.timeline import Timeline
 from minikafka.cli.log_format import JsonFormatter
-from minikafka.core.metadata.image import PartitionRegistration
+from minikafka.core.metadata.image import RECOVERING, PartitionRegistration
 from minikafka.testing import EmbeddedCluster
 
 pytestmark = pytest.mark.timeout(60)
@@ -141,8 +141,9 @@ def test_the_timeline_tells_elections_and_in_sync_sets() -> None:
     step(registration(1, (1, 2, 3), 0), {1: SimpleNamespace(fenced=False)})
     step(registration(2, (2, 3), 1), {1: SimpleNamespace(fenced=True)})
     step(registration(-1, (2,), 2))
-    step(registration(3, (3,), 3))
+    step(PartitionRegistration((1, 2, 3), (3,), 3, 3, leader_recovery_state=RECOVERING))
     step(registration(3, (3, 1), 3), {1: None})
+    step(registration(2, (1, 2), 4))
     assert [event.text for event in timeline.events] == [
         "broker 1 is in service",
         "t has 1 partition",
@@ -155,6 +156,8 @@ def test_the_timeline_tells_elections_and_in_sync_sets() -> None:
         "t-0: in sync 3 (2 left; 3 came back)",
         "broker 1 is unregistered",
         "t-0: in sync 3, 1 (1 came back)",
+        "t-0: broker 2 leads in epoch 4, after broker 3",
+        "t-0: in sync 1, 2 (3 left; 2 came back)",
     ]
     assert timeline.unclean_elections == 1
 

@@ -92,7 +92,7 @@ def _partition_lines(name: str, old: PartitionRegistration, now: PartitionRegist
     if now.leader != old.leader:
         if now.leader < 0:
             yield logging.WARNING, f"{name}: in epoch {now.leader_epoch} nobody leads; broker {old.leader} did, {in_sync}{because}"
-        elif now.leader not in (*old.isr, *old.elr):
+        elif now.elected_unclean_after(old):
             text = f"broker {now.leader} leads, elected unclean: records may be lost"
             yield logging.WARNING, f"{name}: in epoch {now.leader_epoch} {text}; {in_sync}{because}"
         else:

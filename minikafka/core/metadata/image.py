@@ -197,6 +197,14 @@ class PartitionRegistration:
         """Whether replicas are being added or removed (KIP-455)."""
         return bool(self.adding_replicas or self.removing_replicas)
 
+    def elected_unclean_after(self, before: PartitionRegistration) -> bool:
+        """Whether this leader was out of sync when it was elected: such a leader starts in recovery (PartitionChangeBuilder).
+
+        Not being in the old in-sync set is not enough: the record that ends a reassignment lets a replica join and lead. Kafka's
+        controllers count that as unclean all the same (ControllerMetricsChanges).
+        """
+        return self.leader_recovery_state == RECOVERING and self.leader not in (NO_LEADER, *before.isr, *before.elr)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PartitionRegistration):
             return NotImplemented
