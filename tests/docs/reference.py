@@ -162,7 +162,8 @@ def compatibility_page() -> str:
         "",
         "## Tools and other programs",
         "",
-        "Driven by hand in November 2026 against three brokers with data, groups, transactions, ACLs and quotas; no tests hold these lines.",
+        "Driven by hand in November 2026 against three brokers with data, groups, transactions, ACLs and quotas.",
+        "No tests hold these lines.",
         "",
         "| program | version | what |",
         "|---|---|---|",
@@ -182,8 +183,8 @@ def compatibility_page() -> str:
         lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
     lines += [
         "",
-        "Not implemented: KIP-848 consumer groups, share groups, streams groups, client telemetry. Asked for delegation tokens, a broker says that",
-        "there are none, as Apache Kafka does without `delegation.token.secret.key`.",
+        "Not implemented: KIP-848 consumer groups, share groups, streams groups, client telemetry.",
+        "Asked for delegation tokens, a broker says that there are none, as Apache Kafka does without `delegation.token.secret.key`.",
     ]
     return "\n".join(lines) + "\n"
 
