@@ -151,10 +151,11 @@ class Rot:
         if not is_rotten and PROMISES_LOST not in node.disk.files[METADATA_DIRECTORY]:
             del self.metadata[node.node_id]
             return
-        if is_rotten and node.is_alive and not node.disk.failing:
-            node.stop()
-        elif not node.is_alive:
+        if not node.is_alive:
             node.boot()
+        elif is_rotten and node.is_running and not node.disk.failing:
+            # One that starts is about to find it by itself.
+            node.stop()
         world.fabric.later(_RETRY_S, self.end_metadata, node)
 
     def forget_metadata(self, node: SimNode) -> None:

@@ -304,7 +304,7 @@ async def test_a_controller_joins_by_itself_and_moves_to_another_port(tmp_path) 
     await first.stop()
 
 
-async def until(condition, timeout_s: float = 10) -> None:
+async def until(condition, timeout_s: float = 30) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end
