@@ -173,12 +173,13 @@ def _run(
         status = 2
         return _fail(f"{error.filename or source.table}: {error.strerror or error}", 2)  # type: ignore[no-any-return]
     except Exception as error:
-        from minikafka.spark.engine_spark import what_a_task_says
+        from minikafka.spark.engine_spark import is_unreachable, what_a_task_says
 
         said = what_a_task_says(error)
         if said is None:
             raise
-        return _fail(said, EXIT_REFUSED)  # type: ignore[no-any-return]
+        status = EXIT_UNREACHABLE if is_unreachable(error) else EXIT_REFUSED
+        return _fail(said, status)  # type: ignore[no-any-return]
     finally:
         for listener in listeners:
             listener.end(report, status)

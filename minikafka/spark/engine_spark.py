@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from minikafka.spark import spark_master
 from minikafka.spark.spark_master import VOICE, MasterUnreachable, SparkUnavailable
+from minikafka.spark.spark_pods import LABEL, PodWatch, client_settings, is_kubernetes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,11 +32,19 @@ def what_spark_says(error: Exception) -> str:
 
 def what_a_task_says(error: Exception) -> str | None:
     """One line out of the failure of a task: the Python exception's own, from the end of two stack traces. None if it is not Spark's."""
+    if isinstance(error, SparkUnavailable):
+        return str(error)
     if type(error).__name__ != "Py4JJavaError" and not type(error).__module__.startswith("pyspark."):
         return None
+    given_up = re.search(rf"cancelled {spark_master.NO_EXECUTOR}(.*?)(?: SQLSTATE: \w+)?$", str(error), re.MULTILINE)
+    if given_up is not None:
+        return given_up[1].strip()
     found = re.search(r"No module named '([^']+)'", str(error))
     if found is not None:
         return f"a worker has no module {found[1]} (pip install 'minikafka[spark]' where the executors run)"
+    program = re.search(r'Cannot run program "([^"]+)"', str(error))
+    if program is not None:
+        return f"executors have no Python {program[1]} (say which with spark.pyspark.python or PYSPARK_PYTHON)"
     worker = re.search(r"Error from python worker:\n(.*?)\n\s*PYTHONPATH was", str(error), re.DOTALL)  # one that did not even start
     if worker is not None:
         return f"a Spark task failed: {worker[1].splitlines()[-1].strip()}"
@@ -44,6 +53,11 @@ def what_a_task_says(error: Exception) -> str | None:
     if linkage is not None:
         return f"a JAR among the packages is made for another version of Spark: {linkage.removeprefix(': ')}"
     return f"a Spark task failed: {lines[-1] if lines else what_spark_says(error)}"
+
+
+def is_unreachable(error: Exception) -> bool:
+    """Whether a failure is that of a cluster which gives no executor."""
+    return isinstance(error, MasterUnreachable) or f"cancelled {spark_master.NO_EXECUTOR}" in str(error)
 
 
 def under_spark_submit() -> bool:
@@ -56,7 +70,7 @@ def start_session(master: str | None = None, application: str = "minikafka", set
     only those are set. Raises SparkUnavailable.
 
     On this machine's Spark PYSPARK_PYTHON is this interpreter (workers otherwise start any `python3` of the PATH, without our packages); on
-    a cluster it is where nothing else is said.
+    a cluster it is where nothing else is said. On Kubernetes executors have files of their own: there it is the `python3` of their image.
     """
     try:
         from pyspark.sql import SparkSession
@@ -67,8 +81,8 @@ def start_session(master: str | None = None, application: str = "minikafka", set
         _check_java()
         master = master or "local[*]"
     is_local = not submitted and (master or "").startswith("local")
-    if is_local or not ("PYSPARK_PYTHON" in os.environ or "spark.pyspark.python" in (settings or {})):
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+    named = (settings or {}).get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = sys.executable if is_local or not named else named
     if not submitted:
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     logging.getLogger("py4j").setLevel(logging.ERROR)
@@ -76,15 +90,24 @@ def start_session(master: str | None = None, application: str = "minikafka", set
     if master:
         spark_master.probe(master)
         builder = builder.master(master)
-    for name, value in {**({} if submitted else _settings(master or "")), **(settings or {})}.items():
+    chosen = {**({} if submitted else _settings(master or "")), **(settings or {})}
+    for name, value in chosen.items():
         builder = builder.config(name, value)
+    pods = _pods_of(chosen)
     with VOICE.listen():
         try:
             session = builder.getOrCreate()
         except Exception as error:
             reason, unreachable = spark_master.reason(VOICE.last_words(), what_spark_says(error))
-            kind = MasterUnreachable if unreachable else SparkUnavailable
-            raise kind(f"Spark does not start{'' if is_local or not master else f' on {master}'}: {reason}") from error
+            seen = pods.says()[0] if pods is not None else ""
+            kind = MasterUnreachable if unreachable or seen else SparkUnavailable
+            raise kind(f"Spark does not start{'' if is_local or not master else f' on {master}'}: {seen or reason}") from error
+        finally:
+            if pods is not None:
+                pods.stop()
+    if not named and is_kubernetes(session.sparkContext.master):
+        session.sparkContext.pythonExec = "python3"
+        del os.environ["PYSPARK_PYTHON"]  # it is the JVM's here; nobody named it
     session.sparkContext.setLogLevel("ERROR")
     return session
 
@@ -99,9 +122,24 @@ def _settings(master: str) -> dict[str, str]:
     if master.startswith(("local", "spark:")):
         # Spark 4.1 and later: half the fixed cost of a task over TCP. In a container of YARN a socket's path becomes too long.
         settings["spark.python.unix.domain.socket.enabled"] = "true"
+    if is_kubernetes(master):
+        settings |= client_settings(master)
     if master.startswith("yarn"):
         settings["spark.hadoop.yarn.resourcemanager.connect.max-wait.ms"] = "30000"  # instead of a quarter of an hour
     return settings
+
+
+def _pods_of(settings: Mapping[str, str]) -> PodWatch | None:
+    """A watch on the executors that `settings` of this process label."""
+    name = f"spark.kubernetes.executor.label.{LABEL}"
+    return PodWatch((LABEL, settings[name]), settings) if name in settings else None
+
+
+def _pods_in(context: Any) -> PodWatch | None:
+    """A watch on the executors of a context on Kubernetes."""
+    if not is_kubernetes(context.master):
+        return None
+    return PodWatch(("spark-app-selector", context.applicationId), dict(context.getConf().getAll()))
 
 
 JAVA_MIN = 17
@@ -126,13 +164,17 @@ def _check_java() -> None:
         raise SparkUnavailable(f"{java} is {version}, Spark needs Java {JAVA_MIN} or later (set JAVA_HOME)")
 
 
+def _watch(context: Any) -> spark_master.ExecutorWatch:
+    return spark_master.ExecutorWatch(context, pods=_pods_in(context))
+
+
 class SparkEngine:
     name = "spark"
 
     def __init__(self, session: Any = None, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:
         self.session = session if session is not None else start_session(master, settings=settings)
         self._own = session is None
-        self._watch = spark_master.ExecutorWatch(self.session.sparkContext) if self._own else None
+        self._watch = _watch(self.session.sparkContext) if self._own else None
         self.parallelism: int = self.session.sparkContext.defaultParallelism
         self.is_elsewhere = not self.session.sparkContext.master.startswith("local[") and self.session.sparkContext.master != "local"
 
@@ -143,7 +185,14 @@ class SparkEngine:
         if not items:
             return
         rdd = self.session.sparkContext.parallelize(items, len(items))
-        yield from rdd.mapPartitions(_Apply(function)).collect()
+        try:
+            results = rdd.mapPartitions(_Apply(function)).collect()
+        except Exception as error:
+            seen = self._watch.what_pods_say() if self._watch is not None else ""
+            if "SparkContext was shut down" in str(error) and seen:  # executors ended one after the other
+                raise MasterUnreachable(f"Spark gave up: {seen}") from error
+            raise
+        yield from results
 
     def close(self) -> None:
         if self._watch is not None:

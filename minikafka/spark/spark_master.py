@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from minikafka.spark.spark_pods import PodWatch
+
 
 class SparkUnavailable(Exception):
     """Spark cannot run here; the text is one line that says what is missing."""
@@ -22,10 +24,13 @@ class MasterUnreachable(SparkUnavailable):
 
 
 PROBE_SECONDS = 5.0
+#: Begins the reason for which a job is cancelled that no executor will ever take.
+NO_EXECUTOR = "NO EXECUTOR: "
 SILENCE_SECONDS = 20.0
 #: What Spark's JVM writes on standard error when it gives up, most telling first. True: the cluster does not answer.
 _REASONS = (
     (re.compile(r"Reason: (All masters are unresponsive)"), True),
+    (re.compile(r"ExecutorPodsLifecycleManager: (Max number of executor failures \(\d+\) reached)"), True),
     (re.compile(r"(?:ConnectException|ConnectTimeoutException|UnknownHostException|NoRouteToHostException): (.+)"), True),
     (re.compile(r"((?:unresolved dependency|download failed): [^]\n]+)"), False),
     (re.compile(r"Exception in thread \"main\" (?:[\w.$]+: )?(.+)"), False),
@@ -100,17 +105,20 @@ def reason(said: str, otherwise: str) -> tuple[str, bool]:
     for pattern, unreachable in _REASONS:
         found = pattern.search(said)
         if found is not None:
-            return found[1].split("; For more details")[0].strip().rstrip("."), unreachable
+            return found[1].split("; For more details")[0].split(". Received status:")[0].strip().rstrip("."), unreachable
     if "stopped SparkContext" in otherwise:  # started by spark-submit, whose output is not ours
         return "the cluster does not answer, or gave the application up; Spark's own log says why", True
     return otherwise, False
 
 
 class ExecutorWatch:
-    """Says once that a job waits and no executor of the cluster has come: Spark waits for ever, and says so only in its own log."""
+    """Says once that a job waits and no executor of the cluster has come: Spark waits for ever, and says so only in its own log.
 
-    def __init__(self, context: Any, silence_s: float = SILENCE_SECONDS) -> None:
-        self._context, self._silence_s = context, silence_s
+    `pods`, on Kubernetes: what they say is told, and where waiting cannot help the jobs are cancelled for that reason.
+    """
+
+    def __init__(self, context: Any, silence_s: float = SILENCE_SECONDS, pods: PodWatch | None = None) -> None:
+        self._context, self._silence_s, self._pods = context, silence_s, pods
         self._stop = threading.Event()
         if not context.master.startswith("local"):
             threading.Thread(target=self._run, name="executor-watch", daemon=True).start()
@@ -118,17 +126,29 @@ class ExecutorWatch:
     def stop(self) -> None:
         """End it."""
         self._stop.set()
+        if self._pods is not None:
+            self._pods.stop()
+
+    def what_pods_say(self) -> str:
+        """What keeps executors from coming, as far as their pods told it; "" where that is not known."""
+        return self._pods.says()[0] if self._pods is not None else ""
 
     def _run(self) -> None:
-        waited = 0.0
+        waited, told = 0.0, ""
         with contextlib.suppress(Exception):  # the session ends whenever it likes
             while not self._stop.wait(1.0):
                 if self._context._jsc.sc().getExecutorMemoryStatus().size() > 1:  # the driver is one
-                    return
-                waited = waited + 1.0 if self._context.statusTracker().getActiveJobsIds() else 0.0
-                if waited >= self._silence_s:
-                    sys.stderr.write(
-                        f"minikafka: {self._context.master} has given no executor for {waited:.0f} s; are there workers with free cores "
-                        "and memory, and do they reach this driver (spark.executor.memory, spark.cores.max, spark.driver.host)? Waiting\n"
-                    )
-                    return
+                    break
+                jobs = list(self._context.statusTracker().getActiveJobsIds())
+                waited = waited + 1.0 if jobs else 0.0
+                if waited < self._silence_s:
+                    continue
+                seen, hopeless = self._pods.says() if self._pods is not None else ("", False)
+                if hopeless:
+                    for job in jobs:
+                        self._context._jsc.sc().cancelJob(job, f"{NO_EXECUTOR}{self._context.master} gives no executor: {seen}")
+                elif told != (told := seen or "are there workers with free cores and memory, and do they reach this driver "
+                              "(spark.executor.memory, spark.cores.max, spark.driver.host)?"):  # fmt: skip
+                    sys.stderr.write(f"minikafka: {self._context.master} has given no executor for {waited:.0f} s; {told}; waiting\n")
+        if self._pods is not None:
+            self._pods.stop()
