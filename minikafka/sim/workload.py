@@ -53,8 +53,10 @@ class Client:
         return f"{self.name}/{self.lives}"
 
     def boot(self) -> None:
-        """Start a process."""
+        """Start a process, if there is none: two faults may want that."""
         world = self.world
+        if self.loop is not None and not self.loop.is_dead:
+            return
         self.lives += 1
         loop = self.loop = ProcessLoop(world.scheduler, self.name, on_error=world.on_error)
         self.network = world.fabric.network(self.name, loop)
