@@ -328,6 +328,7 @@ async def test_a_voter_that_lost_what_it_may_have_promised_votes_when_it_has_it_
     loser, other = (node for node in nodes if node is not leader)
     for node in nodes:
         await node.listener.until(lambda node=node: len(levels(node.listener)) == 6)
+    for node in nodes:
         node.kill()
     log = loser.path / "__cluster_metadata-0"
     segment, note = log / "00000000000000000000.log", log / "promises-lost"
