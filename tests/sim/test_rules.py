@@ -104,11 +104,11 @@ class _AskedLeader:
         )
         self.fetcher.add(partition)
 
-    def answer(self, code: ErrorCode | None, records: bytes = b"", *, number: int = -1) -> None:
+    def answer(self, code: ErrorCode | None, records: bytes = b"", *, number: int = -1, session_id: int = 9) -> None:
         """Answer a fetch, the last one by default, with one partition, or with none for `code` None."""
         data = FetchResponse.PartitionData(partition_index=0, error_code=code or 0, high_watermark=0, records=memoryview(records))
         topic = FetchResponse.FetchableTopicResponse(topic_id=self.partition.topic_id, partitions=[data])
-        self.sent[number][1](FetchResponse(session_id=9, responses=[topic] if code is not None else []), None)
+        self.sent[number][1](FetchResponse(session_id=session_id, responses=[topic] if code is not None else []), None)
 
     def asked(self) -> tuple[list[tuple[bytes, int]], list[tuple[bytes, int]]]:
         """What the last fetch put into the session, and what it took out."""
@@ -132,6 +132,31 @@ def test_a_partition_in_back_off_leaves_the_leaders_fetch_session(partition: Par
     assert len(leader.sent) == 3, "nothing is in the session, so there is nothing to ask for"
     leader.scheduler.run(0.3)
     assert len(leader.sent) == 4 and leader.asked() == ([key], [])
+
+
+def test_the_fetch_that_asks_for_a_session_is_not_parked(partition: Partition) -> None:
+    """What joins meanwhile can be told to a session only: it waited up to replica.fetch.wait.max.ms, and the first acks=all write with it."""
+    partition.make_follower(registration(5, leader=2))
+    leader = _AskedLeader(partition)
+    leader.fetcher.wake()
+    assert [request.max_wait_ms for request, _ in leader.sent] == [0]
+    leader.answer(ErrorCode.NONE)
+    assert [request.max_wait_ms for request, _ in leader.sent] == [0, 500]
+    leader.fetcher.remove(partition)
+    leader.fetcher.add(partition)
+    leader.fetcher.wake()
+    assert leader.asked() == ([(partition.topic_id, 0)], []), "the parked one is not waited for"
+
+
+def test_a_leader_that_makes_no_session_is_not_asked_without_a_pause(partition: Partition) -> None:
+    """Its cache is full, or it keeps none (KIP-227)."""
+    partition.make_follower(registration(5, leader=2))
+    leader = _AskedLeader(partition)
+    leader.fetcher.wake()
+    for _ in range(3):
+        leader.answer(ErrorCode.NONE, session_id=0)
+        assert leader.sent[-1][0].max_wait_ms == 500 and leader.asked() == ([(partition.topic_id, 0)], [])
+    assert len(leader.sent) == 4
 
 
 def test_an_answer_to_a_fetch_of_an_earlier_epoch_of_the_same_leader_is_dropped(partition: Partition) -> None:

@@ -80,6 +80,8 @@ class Fetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._session_id = 0
         self._session_epoch = 0
+        #: The leader has answered a fetch of this connection: it has made a session, or will make none.
+        self._is_answered = False
         self._in_flight = 0
         self.fetches = 0
         self._generation = 0
@@ -180,6 +182,7 @@ class Fetcher:
 
     def _reset_session(self) -> None:
         self._session_id, self._session_epoch = 0, 0
+        self._is_answered = False
         self._in_flight = 0
         self._generation += 1
         self._forgotten.clear()
@@ -317,11 +320,13 @@ class Fetcher:
         self, topics: dict[bytes, list[FetchRequest.FetchPartition]], forgotten: list[FetchRequest.ForgottenTopic]
     ) -> FetchRequest:
         config = self._manager.config
+        # What joins while a fetch is parked can be told to a session only, so the one that asks for a session is not parked.
+        wait_ms = config.replica_fetch_wait_max_ms if self._is_answered else 0
         return FetchRequest(
             replica_state=FetchRequest.ReplicaState(
                 replica_id=self._manager.replicas.broker_id, replica_epoch=self._manager.broker_epoch()
             ),
-            max_wait_ms=config.replica_fetch_wait_max_ms,
+            max_wait_ms=wait_ms,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             session_id=self._session_id,
@@ -350,6 +355,7 @@ class Fetcher:
             return
         if self._session_id == 0:
             self._session_id, self._session_epoch = response.session_id, 0
+        self._is_answered = True
         for topic in response.responses:
             for data in topic.partitions:
                 state = self.states.get((topic.topic_id, data.partition_index))
