@@ -7,6 +7,7 @@ import os
 import pty
 import select
 import struct
+import subprocess
 import sys
 import termios
 import time
@@ -21,24 +22,30 @@ ROOT = Path(__file__).parents[2]
 
 
 class Terminal:
-    """A command on a terminal of its own."""
+    """A command on a terminal of its own. It is not forked from here: the cluster's threads run in this process."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
-        self.pid, self.descriptor = pty.fork()
-        if self.pid == 0:
-            os.chdir(ROOT)
-            os.environ.update(environment, TERM="xterm-256color")
-            os.execv(sys.executable, [sys.executable, "-m", "minikafka", *arguments])
-        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 110, 0, 0))
+        self.descriptor, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 110, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "minikafka", *arguments],
+            stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env={**os.environ, **environment, "TERM": "xterm-256color"},
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(theirs)
         self.shown = b""
 
     def wait(self, text: bytes, timeout_s: float = 20) -> None:
         deadline = time.monotonic() + timeout_s
         while text not in self.shown:
-            assert time.monotonic() < deadline, self.shown[-3000:].decode(errors="replace")
-            self._read(0.1)
+            assert time.monotonic() < deadline, self._told()
+            assert self._read(0.1), f"it ended with {self.process.wait()}: {self._told()}"
+
+    def _told(self) -> str:
+        return self.shown[-3000:].decode(errors="replace")
 
     def _read(self, timeout_s: float) -> bool:
+        """False when nobody can write any more."""
         if not select.select([self.descriptor], [], [], timeout_s)[0]:
             return True
         try:
@@ -50,12 +57,12 @@ class Terminal:
     def press(self, keys: bytes) -> None:
         os.write(self.descriptor, keys)
 
-    def end(self) -> int:
+    def end(self) -> tuple[int, str]:
+        """Exit status, and the last that it showed."""
         while self._read(1):
             pass
-        status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         os.close(self.descriptor)
-        return status
+        return self.process.wait(), self._told()
 
 
 def test_it_goes_on_while_a_broker_dies_and_ends_with_q() -> None:
@@ -67,4 +74,5 @@ def test_it_goes_on_while_a_broker_dies_and_ends_with_q() -> None:
         terminal.wait(b"under-replicated 1")
         terminal.press(b"x")
         terminal.press(b"q")
-        assert terminal.end() == 0
+        status, told = terminal.end()
+        assert status == 0, told
