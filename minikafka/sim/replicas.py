@@ -14,6 +14,8 @@ from minikafka.sim.disk import Disk, Inode
 #: Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, two timestamps, producer, epoch, sequence, count.
 _HEADER = Struct(">qiibIhiqqqhii")
 _LENGTH_FROM = 12
+_MAGIC = 2
+_CONTROL_BIT = 0x20
 _CHECKED_FROM = 21
 _BASE = itemgetter(0)
 
@@ -37,6 +39,10 @@ class Batch(NamedTuple):
         """What must be equal on every replica."""
         return (self.base, self.last, self.epoch, self.crc)
 
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL_BIT)
+
 
 def batches_of(inode: Inode) -> list[Batch]:
     """The batches of a segment file. Only what was written since the last call is looked at."""
@@ -50,7 +56,7 @@ def batches_of(inode: Inode) -> list[Batch]:
         fields = _HEADER.unpack_from(data, position)
         base, length, epoch, magic, crc, attributes, delta, _, _, producer_id, producer_epoch, sequence, _ = fields
         end = position + _LENGTH_FROM + length
-        if magic != 2 or length < _HEADER.size - _LENGTH_FROM or end > len(data):
+        if magic != _MAGIC or length < _HEADER.size - _LENGTH_FROM or end > len(data):
             break
         parsed.append(Batch(base, base + delta, epoch, crc, producer_id, producer_epoch, sequence, attributes, position, end))
         position = end
@@ -76,13 +82,18 @@ def log_of(disk: Disk, directory: str) -> list[Batch]:
 
 
 def corrupt_batches(disk: Disk, directory: str) -> list[int]:
-    """Base offsets of the batches whose bytes are not those that their CRC is of."""
+    """Base offsets of the batches whose bytes are not those that their CRC is of, or that do not begin as they were written."""
     found = []
     for _, inode in segments_of(disk, directory):
         view = memoryview(inode.data)
-        found += [b.base for b in batches_of(inode) if crc32c(view[b.position + _CHECKED_FROM : b.end]) != b.crc]
+        found += [b.base for b in batches_of(inode) if not _is_as_written(view, b)]
         view.release()
     return found
+
+
+def _is_as_written(view: memoryview, batch: Batch) -> bool:
+    begins = (batch.base, batch.end - batch.position - _LENGTH_FROM, batch.epoch, _MAGIC, batch.crc)
+    return _HEADER.unpack_from(view, batch.position)[:5] == begins and crc32c(view[batch.position + _CHECKED_FROM : batch.end]) == batch.crc
 
 
 def from_offset(disk: Disk, directory: str, offset: int) -> list[Batch]:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from minikafka.sim.swarm import Fault
     from minikafka.sim.world import World
 
-#: Only records rot: offsets, lengths and epochs stand before the checksummed part of a batch, and nobody could tell.
+#: Where nobody could tell, only records rot: offsets, lengths and epochs stand before the checksummed part of a batch.
 _RECORDS_FROM = 61
+_UNCHECKED_BYTES = 17
+_EPOCH = range(12, 16)
 _RETRY_S = 0.3
 METADATA_DIRECTORY = "/data/__cluster_metadata-0"
 #: What is no part of the metadata log, or what a formatted directory has: an operator leaves it.
@@ -52,7 +54,7 @@ class Rot:
         if not committed:
             return None
         batch = committed[-1] if fault.pick & 1 else committed[(fault.pick >> 1) % len(committed)]
-        _flip(node, directory, batch, fault)
+        _flip(node, directory, batch, _RECORDS_FROM + fault.pick % (batch.end - batch.position - _RECORDS_FROM), fault.pick % 8)
         self.batches.setdefault((node.node_id, directory), set()).add(batch.base)
         return f"{topic}-{index}, the batch at {batch.base}"
 
@@ -104,7 +106,7 @@ class Rot:
         if not batches:
             return None
         batch = batches[-1] if fault.pick & 1 else batches[(fault.pick >> 3) % len(batches)]
-        _flip(node, METADATA_DIRECTORY, batch, fault)
+        _flip(node, METADATA_DIRECTORY, batch, _anywhere(batch, fault, is_first=batch == batches[0]), fault.pick % 8)
         self.metadata[node.node_id] = {batch.base}
         return f"the metadata log, the batch at {batch.base}"
 
@@ -177,8 +179,14 @@ class Rot:
             self.end_metadata(node)
 
 
-def _flip(node: SimNode, directory: str, batch: Batch, fault: Fault) -> None:
+def _anywhere(batch: Batch, fault: Fault, *, is_first: bool) -> int:
+    """A byte of a batch of the metadata log. There it can be told whether a header has rotted, for it has no holes; the epoch of a first
+    batch or of the control batch that begins one may have been another."""
+    at = fault.pick % (_UNCHECKED_BYTES if fault.pick >> 5 & 1 else batch.end - batch.position)
+    return at + _UNCHECKED_BYTES if at in _EPOCH and (is_first or batch.is_control) else at
+
+
+def _flip(node: SimNode, directory: str, batch: Batch, at: int, bit: int) -> None:
     for _, inode in segments_of(node.disk, directory):
         if batch in inode.parsed:
-            at = batch.position + _RECORDS_FROM + fault.pick % (batch.end - batch.position - _RECORDS_FROM)
-            inode.data[at] ^= 1 << fault.pick % 8
+            inode.data[batch.position + at] ^= 1 << bit

@@ -34,13 +34,13 @@ def _trusted(original: Any) -> Any:
 
 
 def _no_rot(original: Any) -> Any:
-    return lambda filesystem, directory: None
+    return lambda *_: None
 
 
-def _never_followed(original: Any) -> Any:
-    def find_rot(filesystem: Any, directory: str) -> Rot | None:
-        found = original(filesystem, directory)
-        return None if found is None else found._replace(is_followed=False)
+def _never_certain(original: Any) -> Any:
+    def find_rot(*arguments: Any) -> Rot | None:
+        found = original(*arguments)
+        return None if found is None else found._replace(is_certain=False)
 
     return find_rot
 
@@ -85,7 +85,7 @@ ROT_MUTATIONS: list[dict[str, Any]] = [
     {"name": "metadata-rot-spreads", "breaks": "metadata are handed on and stored with wrong checksums", "profile": "rot",
      "patches": ((f"{RAFT_LOG}:iterate_batches", _trusted), (APPENDS, _metadata_unchecked)), "options": (("shape", "quorum"),)},
     {"name": "voter-cuts-rot", "breaks": "a voter cuts its log at a corrupt batch, and forgets what it has promised", "tests": TESTS,
-     "patches": ((f"{RAFT_LOG}:find_rot", _never_followed),)},
+     "patches": ((f"{RAFT_LOG}:find_rot", _never_certain),)},
     {"name": "loser-votes", "breaks": "a voter that has lost what it promised votes at once", "tests": LOSS_TESTS,
      "patches": (("minikafka.core.raft.quorum:Quorum.__init__", _whole),)},
     {"name": "regained-early", "breaks": "a voter that has lost what it promised votes when it has fetched something", "tests": LOSS_TESTS,

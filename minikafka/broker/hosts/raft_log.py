@@ -76,21 +76,24 @@ class MetadataLog:
     def load(self, static_voters: VoterSet, *, is_observer: bool = False) -> None:
         """Raises StorageError, also when a file that must not be guessed (quorum-state, the newest snapshot) is not valid.
 
-        A log is cut at a corrupt batch. If that is the last one, a torn write looks no different. With valid batches behind it, or after
-        a stop in order, it is rot: a voter may have told a leader that it has what is cut, and does not vote until it has it again
+        A log is cut at the first bytes that are no batch. If nothing valid is behind them, a torn write looks no different. Else, or
+        after a stop in order, it is rot: a voter may have told a leader that it has what is cut, and does not vote until it has it again
         (`has_lost_promises`; Kafka's voters do, and a quorum can lose what is committed). The only voter has nobody to ask, and does not
         start. A power cut whose disk kept later unsynced batches and not earlier ones looks like rot: nothing on the disk says how far it
         was synced."""
         wall_ms = self._wall_ms()
         with self._disk("check"):
-            rot = find_rot(self._filesystem, self.directory)
-            if rot is not None and not is_observer and (rot.is_followed or self._root.is_clean):
-                raft_promises.note_lost(self._filesystem, self.directory, rot)
+            self.election = quorum_state.read(self._filesystem, self.directory)
+            rot = find_rot(self._filesystem, self.directory, self.election.epoch or None)
+            if rot is not None and (rot.is_certain or self._root.is_clean):
+                _log.error("%s: the batch at offset %d is corrupt; what follows is fetched again", self.directory, rot.offset)
+                if not is_observer:
+                    raft_promises.note_lost(self._filesystem, self.directory, rot)
             self.has_lost_promises = not is_observer and raft_promises.are_lost(self._filesystem, self.directory)
             if self.has_lost_promises:
                 self._check_others(rot, static_voters)
-        if rot is not None:
-            _log.error("%s: the batch at offset %d is corrupt; what follows is fetched again", self.directory, rot.offset)
+            if rot is not None:
+                self._cut(rot)
         if self.has_lost_promises:
             _log.error(
                 "%s: this voter may have promised to keep what is lost, and does not vote until a leader has given it everything; if the"
@@ -109,7 +112,6 @@ class MetadataLog:
         log = self.log
         log.assign_topic_id(METADATA_TOPIC_ID)
         with self._disk("load"):
-            self.election = quorum_state.read(self._filesystem, self.directory)
             snapshots = self._find_snapshots()
             content = self._latest_content(snapshots)
         latest = snapshots[-1] if snapshots else None
@@ -142,6 +144,15 @@ class MetadataLog:
                     self.history.add_voters(offset, voter_set)
                 for offset, version in versions:
                     self.history.add_version(offset, version)
+
+    def _cut(self, rot: Rot) -> None:
+        """Recovery would keep a batch of which only what its checksum does not cover is wrong. It removes the segments behind this one."""
+        file = self._filesystem.open(rot.path)
+        try:
+            file.truncate(rot.position)
+            file.fsync()
+        finally:
+            file.close()
 
     def _check_others(self, rot: Rot | None, static_voters: VoterSet) -> None:
         voters = raft_promises.latest_voters(self._filesystem, self.directory) or static_voters
@@ -277,8 +288,9 @@ class MetadataLog:
         except CorruptMetadata:
             if not size:
                 raise
-            return data[:size]
-        return data
+        if not size and offset < end_offset:
+            raise self._corrupt(offset, "no whole batch is there")
+        return data[:size]
 
     def batches(self, offset: int, end_offset: int, bytes_max: int | None = None) -> Iterator[RecordBatch]:
         """Whole batches in [offset, end_offset); with `bytes_max` only those of one read. Raises CorruptMetadata (as Kafka's
@@ -295,18 +307,29 @@ class MetadataLog:
                 return
 
     def _read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
-        piece = self.log.read(offset, bytes_max, end_offset=end_offset).slice
+        try:
+            piece = self.log.read(offset, bytes_max, end_offset=end_offset).slice
+        except ApiError as error:
+            if error.code is not ErrorCode.CORRUPT_MESSAGE:
+                raise
+            raise self._corrupt(offset, str(error)) from error
         with self._disk("read"):
             data = piece.read()
         piece.release()
         return data
 
     def _checked(self, data: bytes, offset: int) -> Iterator[RecordBatch]:
+        """Batches from the one that holds `offset` on. What the checksum does not cover is judged by offsets and epochs that are known."""
         try:
             for batch in iterate_batches(data):
-                offset = batch.base_offset
                 batch.check()
+                if not batch.base_offset <= offset < batch.next_offset:
+                    raise CorruptRecord(f"its offsets are said to be {batch.base_offset} to {batch.next_offset - 1}")
+                epoch = self.log.epochs.epoch_for_offset(offset)
+                if batch.partition_leader_epoch != epoch >= 0:
+                    raise CorruptRecord(f"its epoch is said to be {batch.partition_leader_epoch}, and is {epoch}")
                 yield batch
+                offset = batch.next_offset
         except CorruptRecord as error:
             raise self._corrupt(offset, str(error)) from error
 

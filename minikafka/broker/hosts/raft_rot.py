@@ -1,40 +1,52 @@
-"""Looks for rot in the files of the metadata log before they are opened, for recovery would cut it away."""
+"""Looks for rot in the files of the metadata log before they are opened, for recovery would cut it away.
+
+A checksum covers a batch from its attributes on. What stands before, base offset, length, leader epoch and magic, is judged by what is
+around it: the metadata log has no holes, an epoch never falls and begins with a control batch (LeaderChange), and none is later than that
+of quorum-state.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from storage.batch_scan import CRC_FROM
+from storage.batch_scan import CONTROL_BIT, CRC_FROM
 from storage.filesystem import FileSystem
 from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch
 from wire.crc import crc32c
 
+_MAGIC = 2
+_MAGIC_AT = 16
+_OFFSET_BYTES = 8
+
 
 class Rot(NamedTuple):
-    """The first batch that is not what its checksum says, at `position` of the file `path`. `is_followed`: a valid one comes right behind
-    it, or in the next segment. A write that was torn from its front leaves no such thing; a disk that wrote later pages of what was not
-    synced before earlier ones may."""
+    """The first bytes that are no batch that can stand there: `position` of the file `path`, where the one of `offset` should begin.
+
+    `is_certain`: a write that was torn from its front leaves no such thing. There is a valid batch further on; or all of this one is there
+    but for what its checksum does not cover. A disk that wrote later pages of what was not synced before earlier ones may leave it."""
 
     offset: int
-    is_followed: bool
+    is_certain: bool
     path: str
     position: int
 
 
-def find_rot(filesystem: FileSystem, directory: str) -> Rot | None:
-    """Reads every segment once. None for a log that is whole, but perhaps for a last batch of which a part is missing. Raises OSError."""
+def find_rot(filesystem: FileSystem, directory: str, epoch_max: int | None = None) -> Rot | None:
+    """Reads every segment once, None if nothing but batches is there. `epoch_max`: of quorum-state, if it knows one. Raises OSError."""
     found: Rot | None = None
+    epoch: int | None = None
     for path in _segments(filesystem, directory):
-        if found is not None and not filesystem.size(path):
+        if not filesystem.size(path):
             continue
         with _mapped(filesystem, path) as view:
             if found is None:
-                found = _find(view, path)
-            elif _valid_size(view, 0) and HEADER.unpack_from(view, 0)[0] > found.offset:
-                found = found._replace(is_followed=True)
-        if found is not None and found.is_followed:
+                found, epoch = _find(view, path, epoch, epoch_max)
+            elif _next_valid(view, 0, found.offset) is not None:
+                found = found._replace(is_certain=True)
+        if found is not None and found.is_certain:
             return found
     return found
 
@@ -43,15 +55,28 @@ def valid_batches(filesystem: FileSystem, directory: str) -> Iterator[RecordBatc
     """Every batch that is what its checksum says, before and behind others; each is to be used before the next. Raises OSError."""
     for path in _segments(filesystem, directory):
         with _mapped(filesystem, path) as view:
-            for position, size in _lengths(view):
-                if _valid_size(view, position):
-                    yield RecordBatch(memoryview(bytes(view[position : position + size])), 0)
+            position, after = 0, _base_offset(path)
+            while position < len(view):
+                size = _valid_size(view, position)
+                if size:
+                    batch = RecordBatch(memoryview(bytes(view[position : position + size])), 0)
+                    yield batch
+                    position, after = position + size, max(after, batch.next_offset)
+                else:
+                    behind = _next_valid(view, position + 1, after)
+                    if behind is None:
+                        break
+                    position = behind
 
 
 def _segments(filesystem: FileSystem, directory: str) -> list[str]:
     if not filesystem.is_dir(directory):
         return []
     return [f"{directory}/{name}" for name in sorted(filesystem.list(directory)) if name.endswith(".log") and name[:-4].isdigit()]
+
+
+def _base_offset(path: str) -> int:
+    return int(path[path.rindex("/") + 1 : -len(".log")])
 
 
 @contextmanager
@@ -64,24 +89,25 @@ def _mapped(filesystem: FileSystem, path: str) -> Iterator[memoryview]:
         file.close()
 
 
-def _lengths(view: memoryview) -> Iterator[tuple[int, int]]:
-    """(position, bytes) of batches, by what their headers say, as long as that can be."""
-    position = 0
-    while position + OVERHEAD <= len(view):
-        size = HEADER.unpack_from(view, position)[1] + LOG_OVERHEAD
-        if size < OVERHEAD or position + size > len(view):
-            return
-        yield position, size
-        position += size
+def _find(view: memoryview, path: str, epoch: int | None, epoch_max: int | None) -> tuple[Rot | None, int | None]:
+    """What is wrong first in a segment, and the epoch of the last batch before it."""
+    position, offset = 0, _base_offset(path)
+    while position < len(view):
+        size = _valid_size(view, position)
+        if not size:
+            is_certain = _is_whole(view, position) or _next_valid(view, position + 1, offset) is not None
+            return Rot(offset, is_certain, path, position), epoch
+        header = HEADER.unpack_from(view, position)
+        if header[0] != offset or not _may_follow(header[2], bool(header[5] & CONTROL_BIT), epoch, epoch_max):
+            return Rot(offset, True, path, position), epoch
+        position, offset, epoch = position + size, offset + header[6] + 1, header[2]
+    return None, epoch
 
 
-def _find(view: memoryview, path: str) -> Rot | None:
-    for position, size in _lengths(view):
-        if not _valid_size(view, position):
-            offset, after = HEADER.unpack_from(view, position)[0], position + size
-            is_followed = _valid_size(view, after) > 0 and HEADER.unpack_from(view, after)[0] > offset
-            return Rot(offset, is_followed, path, position)
-    return None
+def _may_follow(epoch: int, is_control: bool, before: int | None, epoch_max: int | None) -> bool:
+    if epoch < 0 or (epoch_max is not None and epoch > epoch_max):
+        return False
+    return before is None or epoch == before or (epoch > before and is_control)
 
 
 def _valid_size(view: memoryview, position: int) -> int:
@@ -90,6 +116,32 @@ def _valid_size(view: memoryview, position: int) -> int:
         return 0
     header = HEADER.unpack_from(view, position)
     size: int = header[1] + LOG_OVERHEAD
-    if size < OVERHEAD or position + size > len(view) or header[3] != 2:
+    if size < OVERHEAD or position + size > len(view) or header[3] != _MAGIC:
         return 0
-    return size if crc32c(view[position + CRC_FROM : position + size]) == header[4] else 0
+    return size if _is_checked(view, position, size) else 0
+
+
+def _is_checked(view: memoryview, position: int, size: int) -> bool:
+    return bool(crc32c(view[position + CRC_FROM : position + size]) == HEADER.unpack_from(view, position)[4])
+
+
+def _is_whole(view: memoryview, position: int) -> bool:
+    """Whether it is a batch but for its magic, or the last one but for its length."""
+    left = len(view) - position
+    if left < OVERHEAD:
+        return False
+    size = HEADER.unpack_from(view, position)[1] + LOG_OVERHEAD
+    return (OVERHEAD <= size <= left and _is_checked(view, position, size)) or _is_checked(view, position, left)
+
+
+def _next_valid(view: memoryview, position: int, offset: int) -> int | None:
+    """Where the next valid batch that begins behind `offset` is, at or after `position`. A record takes more than one byte."""
+    offset_max = offset + len(view)
+    low, high = offset.to_bytes(_OFFSET_BYTES, "big"), offset_max.to_bytes(_OFFSET_BYTES, "big")
+    same = next((i for i in range(_OFFSET_BYTES) if low[i] != high[i]), _OFFSET_BYTES)
+    candidate = re.compile(b"(?s)(?=%b.{%d}%b)" % (re.escape(low[:same]), _MAGIC_AT - same, bytes([_MAGIC])))
+    for match in candidate.finditer(view, position):
+        at = match.start()
+        if at + OVERHEAD <= len(view) and offset < HEADER.unpack_from(view, at)[0] <= offset_max and _valid_size(view, at):
+            return at
+    return None
