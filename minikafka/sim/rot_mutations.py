@@ -8,11 +8,12 @@ from typing import Any
 from minikafka.broker.hosts.raft_rot import Rot
 from minikafka.sim.mutations import unchecked_batches
 from storage.batch_scan import batches
-from wire.batch import RecordBatch
+from wire.batch import RecordBatch, iterate_batches
 
 RAFT_LOG = "minikafka.broker.hosts.raft_log"
 APPENDS = "storage.log_append:LogAppends._whole_batches"
 TESTS = ("tests/broker/test_rot.py",)
+HEADER_TESTS = ("tests/broker/test_header_rot.py",)
 LOSS_TESTS = ("tests/core/raft/test_simulation.py", "tests/broker/test_raft_network.py")
 
 
@@ -43,6 +44,23 @@ def _never_certain(original: Any) -> Any:
         return None if found is None else found._replace(is_certain=False)
 
     return find_rot
+
+
+def _none_behind(original: Any) -> Any:
+    return lambda view, position, offset: None
+
+
+def _any_epoch(original: Any) -> Any:
+    return lambda *_: True
+
+
+def _headers_unchecked(original: Any) -> Any:
+    def checked(log: Any, data: bytes, offset: int) -> Iterator[RecordBatch]:
+        for batch in iterate_batches(data):
+            batch.check()
+            yield batch
+
+    return checked
 
 
 def _metadata_unchecked(original: Any) -> Any:
@@ -86,6 +104,12 @@ ROT_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{RAFT_LOG}:iterate_batches", _trusted), (APPENDS, _metadata_unchecked)), "options": (("shape", "quorum"),)},
     {"name": "voter-cuts-rot", "breaks": "a voter cuts its log at a corrupt batch, and forgets what it has promised", "tests": TESTS,
      "patches": ((f"{RAFT_LOG}:find_rot", _never_certain),)},
+    {"name": "wrong-length-is-torn", "breaks": "a voter takes a batch whose length has rotted for a torn write", "tests": HEADER_TESTS,
+     "patches": (("minikafka.broker.hosts.raft_rot:_next_valid", _none_behind),)},
+    {"name": "metadata-epochs-unlooked", "breaks": "a leader epoch that has rotted in the metadata log is not seen", "tests": HEADER_TESTS,
+     "patches": (("minikafka.broker.hosts.raft_rot:_may_follow", _any_epoch),)},
+    {"name": "headers-read-unlooked", "breaks": "metadata are read without a look at offsets and epochs", "tests": HEADER_TESTS,
+     "patches": ((f"{RAFT_LOG}:MetadataLog._checked", _headers_unchecked),)},
     {"name": "loser-votes", "breaks": "a voter that has lost what it promised votes at once", "tests": LOSS_TESTS,
      "patches": (("minikafka.core.raft.quorum:Quorum.__init__", _whole),)},
     {"name": "regained-early", "breaks": "a voter that has lost what it promised votes when it has fetched something", "tests": LOSS_TESTS,
