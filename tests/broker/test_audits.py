@@ -32,7 +32,7 @@ def test_one_broker_audits_the_cluster_and_all_tell_the_verdict(tmp_path: Path) 
             told = cluster.metrics(1)
             return told["minikafka_audit_runs_total"] > 0 and told['minikafka_audit_partitions{result="match"}'] >= 2
 
-        cluster.wait_until(made, "an audit of broker 1", timeout_s=30)
+        cluster.wait_until(made, "an audit of broker 1", timeout_s=90)
         assert cluster.metrics(1)["minikafka_audit_runs_failed_total"] == 0
         other = cluster.metrics(2)
         assert other["minikafka_audit_runs_total"] == 0 and other["minikafka_audit_exit_code"] == 0
