@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minikafka.broker.config_listeners import limit_of_listener, listener_problems
 from minikafka.broker.config_table import BROKER_PROPERTIES, FREE_PREFIXES
 from minikafka.broker.node_security import is_security_property, security_problems
 from minikafka.broker.properties import ConfigurationError, attribute_of
@@ -57,9 +58,12 @@ class BrokerConfig:
         others = [name for name in given if name not in BROKER_PROPERTIES]
         problems += [BROKER_PROPERTIES.unknown(name) for name in others if not name.startswith(FREE_PREFIXES)]
         values = BROKER_PROPERTIES.parse(known, problems)
+        problems += listener_problems(dict(given))
         config = cls(given, values)
         config.warnings += [
-            f"{name} is accepted without effect" for name in others if name.startswith(FREE_PREFIXES) and not is_security_property(name)
+            f"{name} is accepted without effect"
+            for name in others
+            if name.startswith(FREE_PREFIXES) and not is_security_property(name) and limit_of_listener(name) is None
         ]
         config.warnings += [
             f"{name} is accepted without effect" for name in known if (entry := BROKER_PROPERTIES.get(name)) and entry.effect == "accepted"

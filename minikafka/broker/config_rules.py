@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.config_listeners import base_of
 from minikafka.broker.config_table import BROKER_PROPERTIES
 from minikafka.broker.properties import Property
 from minikafka.broker.topic_config import TOPIC_PROPERTIES, inherited
@@ -94,10 +95,13 @@ class BrokerConfigRules:
             return f"Unknown topic config name: {name}" if entry is None else fault_of(entry, value)
         if resource_type == RESOURCE_BROKER:
             entry = BROKER_PROPERTIES.get(name)
+            if entry is not None and not entry.dynamic:
+                return f"Cannot update these configs dynamically: {{{name}}}"
+            entry = entry or base_of(name)
             if entry is None:
                 return None  # Kafka stores what plugins may know
-            if not entry.dynamic:
-                return f"Cannot update these configs dynamically: {{{name}}}"
+            if entry.name == "max.connections" and value.strip() == "0":
+                return "Invalid max.connections 0"
             return fault_of(entry, value)
         known = {RESOURCE_GROUP: GROUP_PROPERTIES, RESOURCE_CLIENT_METRICS: CLIENT_METRICS_PROPERTIES}.get(resource_type, frozenset())
         if name not in known:

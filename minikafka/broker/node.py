@@ -14,7 +14,7 @@ from minikafka.broker.audits import AuditSchedule
 from minikafka.broker.authorization.authority import Authority
 from minikafka.broker.authorization.data_plane import guard_data_plane
 from minikafka.broker.authorization.table import ON_BROKERS, install, on_controllers
-from minikafka.broker.config import BrokerConfig, ConfigurationError, Endpoint
+from minikafka.broker.config import BrokerConfig, Endpoint
 from minikafka.broker.controller_channel import ControllerChannel
 from minikafka.broker.dispatch import Dispatcher
 from minikafka.broker.environment import Environment
@@ -38,7 +38,8 @@ from minikafka.broker.handlers.sasl import LateSaslHandlers, ScramHandlers
 from minikafka.broker.handlers.topics import TopicHandlers
 from minikafka.broker.handlers.transactions import TransactionHandlers
 from minikafka.broker.hosts.cleaner import LogCleaner
-from minikafka.broker.hosts.connection_rates import ConnectionRates, creation_rates
+from minikafka.broker.hosts.connection_limits import ConnectionLimiter
+from minikafka.broker.hosts.connection_rates import ConnectionRates
 from minikafka.broker.hosts.controller import ControllerHost
 from minikafka.broker.hosts.controller_registration import ControllerRegistrar
 from minikafka.broker.hosts.cordons import Cordons
@@ -112,10 +113,11 @@ class BrokerParts:
         self.lifecycle.on_registered = self.replicas.registered
         self.settings.watch(self.lifecycle.directories_changed)
         self.settings.watch(lambda: self.replicas.fetchers.resize(self.settings.num_replica_fetchers))
-        self.settings.watch(lambda: node.limit_connections(self.settings.max_connections, self.settings.max_connections_per_ip))
-        rates = ConnectionRates(config, self.settings, environment.clock.now_ms, node.creation_rates)
-        for endpoint in config.broker_listeners:
-            node.listeners[endpoint.name].pace = rates.of(endpoint.name)
+        listeners = {endpoint.name: node.listeners[endpoint.name] for endpoint in config.broker_listeners}
+        ConnectionLimiter(config, self.settings, listeners)
+        rates = ConnectionRates(config, self.settings, environment.clock.now_ms)
+        for name, listener in listeners.items():
+            listener.pace = rates.of(name)
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
         self.peers = RaftPeers(environment, f"broker-{config.node_id}-transactions", config.request_timeout_ms, node.security.inter_broker)
@@ -190,7 +192,6 @@ class Node:
         self._controller_dispatcher: Dispatcher | None = None
         self._stopping = False
         #: New connections a second that single listeners take, where they have a limit of their own.
-        self.creation_rates: dict[str, int] = {}
         self.security: NodeSecurity
         #: From the beginning of the start to being in service, recovery of logs included.
         self.start_took_ms = 0
@@ -354,13 +355,6 @@ class Node:
                     held = replace(limits, frame_bytes_max=security.sasl.frame_bytes_max)
             self.listeners[endpoint.name] = await self.environment.network.listen(endpoint.host, endpoint.port, session, held, tls)
 
-    def limit_connections(self, connections_max: int, connections_per_ip_max: int) -> None:
-        """Bounds for new connections of the broker's listeners; those that there are stay."""
-        for endpoint in self.config.broker_listeners:
-            listener = self.listeners.get(endpoint.name)
-            if listener is not None:
-                listener.limit(connections_max, connections_per_ip_max)
-
     def _advertised_address(self, endpoint: Endpoint) -> tuple[str, int]:
         """What others connect to: the advertised address, the real port for 0, this machine's name for every address."""
         advertised = self.config.advertised.get(endpoint.name, endpoint)
@@ -373,10 +367,6 @@ class Node:
         return {e.name: (*self._advertised_address(e), e.security_protocol) for e in self.config.broker_listeners}
 
     async def _prepare_broker(self) -> None:
-        try:
-            self.creation_rates = creation_rates(self.config)
-        except ConfigurationError as error:
-            raise StartError(str(error)) from error
         await self._listen(self.config.broker_listeners, lambda: cast(BrokerParts, self.broker).dispatcher)
         await self._load_logs()
         self.broker = BrokerParts(self)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from wire.message import Piece
 
 if TYPE_CHECKING:
+    from minikafka.net.slots import ConnectionSlots
     from minikafka.net.tls import ClientTls, ServerTls
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -76,12 +77,21 @@ class Listener(Protocol):
     admit: Callable[[str], int] | None
     #: Asked at each new connection: for how many ms it and those after it must wait, 0 to go on.
     pace: Callable[[], int] | None
+    connections: Sized
+    #: The bound on connections that it shares with others.
+    slots: ConnectionSlots | None
 
     def accept(self) -> None:
         """Begin to accept connections; those that came since `listen` have waited."""
 
     def limit(self, connections_max: int, connections_per_ip_max: int) -> None:
-        """Other bounds from the next connection on."""
+        """Other bounds from the next connection on; who waits for a place may have it now."""
+
+    def open_connections(self) -> Iterable[tuple[float, Connection]]:
+        """Connections, each with when it was last active."""
+
+    def look_for_slot(self) -> None:
+        """Go on accepting if that waits for a place and there is one."""
 
     def close(self) -> None:
         """Stop accepting and drop the accepted connections."""

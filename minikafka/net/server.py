@@ -8,15 +8,19 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from minikafka.net.connection import FlushQueue, SocketConnection, set_congestion_control
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits
 from minikafka.net.tls import ClientTls, ServerTls, TlsConnection, connect_tls
 
+if TYPE_CHECKING:
+    from minikafka.net.slots import ConnectionSlots
+
 BACKLOG = 1024
 ACCEPTS_PER_WAKE_UP = 64
 HELD_MAX = 1024
+WORDS_BETWEEN_S = 60.0
 logger = logging.getLogger("minikafka.net")
 
 
@@ -134,11 +138,18 @@ class SocketListener:
         self._per_ip: dict[str, int] = {}
         self.admit: Callable[[str], int] | None = None
         self.pace: Callable[[], int] | None = None
+        #: The bound that this listener shares with others.
+        self.slots: ConnectionSlots | None = None
+        self._waits_for_slot = False
+        self._told_s = -WORDS_BETWEEN_S
+        self._blocked_total_s = 0.0
+        self._blocked_since_s: float | None = None
         self._held: set[SocketConnection] = set()
         #: Accepted, and to be served when the pause is over; until then nothing is accepted.
         self._delayed: socket.socket | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._accepting = False
+        self._closed = False
 
     def accept(self) -> None:
         """Begin to accept. What has connected since `listen` has waited in the kernel's queue."""
@@ -150,9 +161,45 @@ class SocketListener:
     def limit(self, connections_max: int, connections_per_ip_max: int) -> None:
         """Other bounds from the next connection on."""
         self._limits = replace(self._limits, connections_max=connections_max, connections_per_ip_max=connections_per_ip_max)
+        self.look_for_slot()
+
+    def _has_slot(self) -> bool:
+        return len(self.connections) < self._limits.connections_max and (self.slots is None or self.slots.has_room(self))
+
+    def _wait_for_slot(self) -> None:
+        """Those who connect wait in the kernel's queue, as Kafka's acceptor makes them."""
+        self._waits_for_slot = True
+        self._stop_accepting()
+        if self._loop.time() - self._told_s > WORDS_BETWEEN_S:
+            self._told_s = self._loop.time()
+            logger.warning("new connections to port %d wait: max.connections is reached (%d are here)", self.port, len(self.connections))
+
+    def _stop_accepting(self) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+        if self._blocked_since_s is None:
+            self._blocked_since_s = self._loop.time()
+
+    @property
+    def blocked_s(self) -> float:
+        """For how long, in all, nothing was accepted because a limit was reached."""
+        since_s = self._blocked_since_s
+        return self._blocked_total_s + (0.0 if since_s is None else self._loop.time() - since_s)
+
+    def open_connections(self) -> list[tuple[float, Connection]]:
+        """Connections, each with when it was last active."""
+        return [(connection.last_active_s, cast(Connection, connection)) for connection in self.connections.values()]
+
+    def look_for_slot(self) -> None:
+        """Go on accepting if that waited for a slot and there is one."""
+        if self._waits_for_slot and self._has_slot():
+            self._waits_for_slot = False
+            self._loop.call_soon(self._go_on)
 
     def _acceptable(self) -> None:
         for _ in range(ACCEPTS_PER_WAKE_UP):
+            if not self._has_slot():
+                self._wait_for_slot()
+                return
             try:
                 sock, _ = self._socket.accept()
             except (BlockingIOError, InterruptedError):
@@ -162,17 +209,23 @@ class SocketListener:
                 return
             if self.pace is not None and (pause_ms := self.pace()) > 0:
                 self._delayed = sock
-                self._loop.remove_reader(self._socket.fileno())
+                self._stop_accepting()
                 self._loop.call_later(pause_ms / 1000, self._go_on)
                 return
             self._take(sock)
 
     def _go_on(self) -> None:
         """A pause of accepting is over."""
+        if self._closed:
+            return
+        if not self._has_slot():
+            self._wait_for_slot()
+            return
         sock, self._delayed = self._delayed, None
         if sock is not None:
             self._take(sock)
-            self._loop.add_reader(self._socket.fileno(), self._acceptable)
+        self._blocked_total_s, self._blocked_since_s = self.blocked_s, None
+        self._loop.add_reader(self._socket.fileno(), self._acceptable)
 
     def _take(self, sock: socket.socket) -> None:
         try:
@@ -189,9 +242,9 @@ class SocketListener:
             else TlsConnection(self._loop, sock, self._flush_queue, limits, tls.context)
         )
         host = connection.peer_host
-        if len(self.connections) >= limits.connections_max or self._per_ip.get(host, 0) >= limits.connections_per_ip_max:
+        if self._per_ip.get(host, 0) >= limits.connections_per_ip_max:
             self.refused_total += 1
-            logger.warning("refused a connection from %s: max.connections or max.connections.per.ip is reached", connection)
+            logger.warning("refused a connection from %s: max.connections.per.ip is reached", connection)
             connection.close("too many connections")
             return
         if self.admit is not None and (hold_ms := self.admit(host)) > 0:
@@ -200,6 +253,8 @@ class SocketListener:
         self.accepted_total += 1
         self.connections[connection.fd] = connection
         self._per_ip[host] = self._per_ip.get(host, 0) + 1
+        if self.slots is not None:
+            self.slots.settle()
         if isinstance(connection, TlsConnection):
             connection.handshake(cast(ServerTls, tls).handshake_timeout_ms, partial(self._shaken, connection))
         else:
@@ -244,6 +299,7 @@ class SocketListener:
                 self._per_ip[host] = left
             else:
                 self._per_ip.pop(host, None)
+            self.look_for_slot() if self.slots is None else self.slots.freed()
 
     def _schedule_sweep(self) -> None:
         if self._limits.idle_ms > 0:
@@ -261,6 +317,8 @@ class SocketListener:
 
     def close(self) -> None:
         """Stop accepting and drop the connections."""
+        self._closed = True
+        self._waits_for_slot = False
         if self._sweep is not None:
             self._sweep.cancel()
         if self._accepting:

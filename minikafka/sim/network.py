@@ -23,6 +23,7 @@ from minikafka.net.network import ANONYMOUS, Connection, ConnectionHandler, Conn
 from minikafka.sim.loop import Handle, ProcessLoop
 
 if TYPE_CHECKING:
+    from minikafka.net.slots import ConnectionSlots
     from minikafka.net.tls import ClientTls, ServerTls
     from minikafka.sim.loop import Scheduler
 
@@ -179,6 +180,7 @@ class SimListener:
         self._handler = handler
         self.admit: Callable[[str], int] | None = None
         self.pace: Callable[[], int] | None = None
+        self.slots: ConnectionSlots | None = None
         self._accepting = False
         self._backlog: list[SimConnection] = []
         self.connections: list[SimConnection] = []
@@ -193,6 +195,13 @@ class SimListener:
 
     def limit(self, connections_max: int, connections_per_ip_max: int) -> None:
         """Nobody opens so many connections here."""
+
+    def open_connections(self) -> list[tuple[float, Connection]]:
+        """Connections; none is told to be older than another."""
+        return [(0.0, connection) for connection in self.connections]
+
+    def look_for_slot(self) -> None:
+        """Nothing waits for a place."""
 
     def arrived(self, connection: SimConnection) -> None:
         """A connection has been made."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
 
 import pytest
 
-from minikafka.broker.hosts.connection_rates import ConnectionRates, creation_rates
+from minikafka.broker.hosts.connection_rates import ConnectionRates
+from minikafka.broker.properties import ConfigurationError
 from minikafka.core.metadata.image import RESOURCE_BROKER
-from minikafka.testing import ClusterError, EmbeddedBroker, EmbeddedCluster, looking
+from minikafka.testing import EmbeddedBroker, EmbeddedCluster, looking
 
 pytestmark = pytest.mark.timeout(60)
 PROPERTY = "max.connection.creation.rate"
@@ -50,7 +50,7 @@ def test_a_listener_has_a_rate_of_its_own() -> None:
 
 def test_a_rate_that_is_none_is_refused() -> None:
     name = f"listener.name.plaintext.{PROPERTY}"
-    with pytest.raises(ClusterError, match=re.escape(f"{name}=many")), EmbeddedBroker(config={name: "many"}):
+    with pytest.raises(ConfigurationError, match=re.escape(f"{name}=many")), EmbeddedBroker(config={name: "many"}):
         pass
 
 
@@ -58,21 +58,33 @@ class _Config:
     quota_window_num, quota_window_size_seconds = 2, 1
     inter_broker_listener = "INTERNAL"
 
-    def __init__(self, *names: str, **given: str) -> None:
+    def __init__(self, *names: str) -> None:
         self.broker_listeners = [type("Endpoint", (), {"name": name}) for name in names]
-        self.given = given
 
 
 class _Settings:
     max_connection_creation_rate = 2
 
+    def __init__(self, **of_listeners: int) -> None:
+        self._of_listeners = of_listeners
+
+    def of_listener(self, listener: str, name: str) -> int:
+        assert name == PROPERTY
+        return self._of_listeners.get(listener, self.max_connection_creation_rate)
+
 
 def test_the_listener_of_the_brokers_is_not_held_back_by_clients() -> None:
-    config: Any = _Config("CLIENT", "INTERNAL")
-    rates = ConnectionRates(config, _Settings(), lambda: 0, creation_rates(config))  # type: ignore[arg-type]
+    """What Apache Kafka 4.3 does, too: each listener has the broker's rate for itself."""
+    rates = ConnectionRates(_Config("CLIENT", "INTERNAL"), _Settings(), lambda: 0)  # type: ignore[arg-type]
     client, internal = rates.of("CLIENT"), rates.of("INTERNAL")
     assert [client() for _ in range(4)] == [0, 0, 500, 1000]
-    assert [internal() for _ in range(4)] == [0] * 4
-    alone: Any = _Config("INTERNAL")
-    only = ConnectionRates(alone, _Settings(), lambda: 0, {}).of("INTERNAL")  # type: ignore[arg-type]
+    assert [internal() for _ in range(3)] == [0, 0, 500]
+    only = ConnectionRates(_Config("INTERNAL"), _Settings(), lambda: 0).of("INTERNAL")  # type: ignore[arg-type]
     assert [only() for _ in range(3)] == [0, 0, 500]
+
+
+def test_a_listener_with_a_rate_of_its_own_beside_the_brokers() -> None:
+    config, settings = _Config("CLIENT", "INTERNAL"), _Settings(INTERNAL=4, CLIENT=1000)
+    rates = ConnectionRates(config, settings, lambda: 0)  # type: ignore[arg-type]
+    assert [rates.of("INTERNAL")() for _ in range(6)] == [0, 0, 0, 0, 250, 500]
+    assert [rates.of("CLIENT")() for _ in range(3)] == [0, 0, 500], "the broker's holds for clients all the same"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.config_listeners import base_of
 from minikafka.broker.config_rules import (
     BROKER_SOURCE,
     CLUSTER_SOURCE,
@@ -201,16 +202,36 @@ class ConfigHandlers:
             results.append(
                 _entry(entry.name, value, source, synonyms, entry.kind, entry.doc, request, read_only=not entry.dynamic)
             )
+        layers = ((own, BROKER_SOURCE), (cluster, CLUSTER_SOURCE), (self._config.given, STATIC_SOURCE))
+        for key in sorted({*own, *cluster, *self._config.given}):
+            if key not in BROKER_PROPERTIES and (keys is None or key in keys):
+                results.append(_other_entry(key, layers, request))
         return results
 
 
+def _other_entry(
+    name: str, layers: Sequence[tuple[Mapping[str, str], int]], request: DescribeConfigsRequest
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+    """A property of one listener, which falls back on the general one; or one that only a plugin may know, and that may be a secret."""
+    base = base_of(name)
+    general = general_name(name)
+    names = (name, general) if general else (name,)
+    synonyms: list[Synonym] = [(key, values[key], source) for values, source in layers for key in names if key in values]
+    if base is not None and base.default is not None:
+        synonyms.append((base.name, base.default, DEFAULT_SOURCE))
+    # As in Kafka the origin is the first of them all, though the value is the listener's.
+    value = next(values[name] for values, _ in layers if name in values)
+    return _entry(name, value, synonyms[0][2], synonyms, _kind(name), _doc(name), request, read_only=True)
+
+
 def _kind(name: str) -> str:
-    entry = BROKER_PROPERTIES.get(name) or BROKER_PROPERTIES.get(general_name(name))
-    return "string" if entry is None else entry.kind
+    """"" of what is not known."""
+    entry = BROKER_PROPERTIES.get(name) or base_of(name)
+    return "" if entry is None else entry.kind
 
 
 def _doc(name: str) -> str:
-    entry = BROKER_PROPERTIES.get(name)
+    entry = BROKER_PROPERTIES.get(name) or base_of(name)
     return "" if entry is None else entry.doc
 
 
@@ -225,7 +246,7 @@ def _entry(
     *,
     read_only: bool = False,
 ) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
-    secret = kind == "password"
+    secret = kind in ("password", "")
     return DescribeConfigsResponse.DescribeConfigsResourceResult(
         name=name,
         value=None if secret else value,

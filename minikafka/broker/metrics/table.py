@@ -216,8 +216,8 @@ _socket(
     "connections_software", "gauge", "Open connections by the software that clients say they are.",
     "clientSoftwareName", "clientSoftwareVersion", "listener", "networkProcessor", c="connections",
 )  # fmt: skip
-_percent("kafka_network_acceptor_acceptorblocked", "Always 0: accepting waits for nobody.", "listener")
-_counter("minikafka_connections_refused_total", "Connections refused by max.connections or max.connections.per.ip.", "listener")
+_percent("kafka_network_acceptor_acceptorblocked", "Part of the last minute in which new connections had to wait, 0 to 1.", "listener")
+_counter("minikafka_connections_refused_total", "Connections refused, or held and closed, by limits of an address.", "listener")
 
 _section = "Authorization"
 _gauge("minikafka_acls", "ACLs that the node decides by.")

@@ -128,7 +128,7 @@ def connections(page: Page, node: Node, readings: Readings) -> None:
     """By listener, and by the software of clients."""
     now_ms = node.environment.clock.now_ms()
     rows: dict[str, list[tuple[dict[str, str], float]]] = {}
-    refused, paused, sending = [], 0, 0
+    refused, blocked, paused, sending = [], [], 0, 0
     for name, listener in node.listeners.items():
         where = {"listener": name, "networkProcessor": "0"}
         open_ones = list(getattr(listener, "connections", {}).values())
@@ -145,11 +145,12 @@ def connections(page: Page, node: Node, readings: Readings) -> None:
         for metric, value in values.items():
             rows.setdefault(metric, []).append((where, value))
         refused.append(({"listener": name}, getattr(listener, "refused_total", 0)))
+        blocked.append(({"listener": name}, readings.rate(("blocked", name), getattr(listener, "blocked_s", 0.0), now_ms)))
     for metric, samples in rows.items():
         page.labelled(f"kafka_server_socket_server_metrics_{metric}", samples)
     page.labelled("kafka_server_socket_server_metrics_connections_software", _software(node))
     page.labelled("minikafka_connections_refused_total", refused)
-    page.labelled("kafka_network_acceptor_acceptorblocked_percent", [({"listener": name}, 0) for name in node.listeners])
+    page.labelled("kafka_network_acceptor_acceptorblocked_percent", blocked)
     page.one("kafka_network_requestchannel_requestqueuesize", paused)
     page.one("kafka_network_requestchannel_responsequeuesize", sending)
 
