@@ -46,12 +46,12 @@ IGNORED_FAMILIES = {
 }
 #: Bitnami's older names.
 ALIASES = {"logs.dirs": "log.dirs", "segment.bytes": "log.segment.bytes", "max.message.bytes": "message.max.bytes"}
-#: Properties of Kafka before 4.0 that compose files still set.
+#: What compose files still set: properties of Kafka before 4.0, and of clients.
 GONE = frozenset(
     {
         "inter.broker.protocol.version", "log.message.format.version", "broker.id.generation.enable", "reserved.broker.max.id",
         "control.plane.listener.name", "log.message.timestamp.difference.max.ms", "max.request.size",
-        "max.partition.fetch.bytes",
+        "max.partition.fetch.bytes", "security.protocol",
     }
 )  # fmt: skip
 #: Names of secrets below /etc/kafka/secrets, as in Apache's and Confluent's images: variable -> (property, whether the file's contents).

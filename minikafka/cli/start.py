@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -28,6 +29,7 @@ from minikafka.broker.image_environment import (
     own_quorum,
     read_environment,
 )
+from minikafka.broker.login_file import properties_of_login_file
 from minikafka.cli.first_topics import FirstTopic, create_topics, wanted_topics
 from minikafka.cli.log_format import CONSOLE, use_json
 
@@ -115,9 +117,14 @@ def read_configuration(
         if not {"log.dirs", "log.dir"} & properties.keys():
             properties["log.dirs"] = data_directory(os.path.ismount)
         properties |= own_quorum(properties)
+        properties |= properties_of_login_file(os.environ.get("KAFKA_OPTS", ""), properties, _read_text)
     if not properties:
         raise ConfigurationError(["no configuration: give --config server.properties or set KAFKA_* variables"])
     return properties
+
+
+def _read_text(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
 
 
 def _leave(*_: Any) -> None:

@@ -88,3 +88,11 @@ def test_what_is_beside_the_cluster_knows_it() -> None:
     directories = [f"/logs/{volume.partition(':')[0]}/data" for service in SERVICES.values() for volume in service["volumes"]]
     assert beside["audit"]["command"] == ["minikafka", "audit", *directories]
     assert [volume.split(":")[1] for volume in beside["audit"]["volumes"]] == [directory.removesuffix("/data") for directory in directories]
+
+
+def test_the_image_is_built_once_and_asked_of_no_registry() -> None:
+    """Compose 2 makes one image a `build`, all of one name, and at the next `up` replaces containers of the others."""
+    own = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "minikafka:latest"}
+    assert set(own) == {*SERVICES, "audit"}
+    assert [name for name, service in own.items() if "build" in service] == ["broker-1"]
+    assert {service["pull_policy"] for service in own.values()} == {"never"}

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from helpers.published_environments import CLUSTER_ID, FILES, OneMachine
+from helpers.published_environments import CLUSTER_ID, FILES, OneMachine, Service
 from helpers.shell import minikafka
 
 from minikafka.broker.config import BrokerConfig, ConfigurationError, Endpoint
 from minikafka.broker.image_environment import DEFAULT_CLUSTER_ID, data_directory, mounted_config, own_quorum, read_environment
+from minikafka.broker.login_file import login_sections, properties_of_login_file
 from minikafka.cli.listeners import Listener, problems, table
 from minikafka.cli.start import read_configuration
+from minikafka.security.jaas import parse_jaas
 
 
 def test_names_are_decoded() -> None:
@@ -31,6 +33,8 @@ def test_what_means_nothing_is_said_in_one_line_a_reason() -> None:
         " KAFKA_CONFLUENT_BALANCER_TOPIC_REPLICATION_FACTOR, KAFKA_CONFLUENT_LICENSE_TOPIC_REPLICATION_FACTOR,"
         " KAFKA_CONFLUENT_SCHEMA_REGISTRY_URL: no effect (Confluent Server only)"
     ]
+    of_clients = read_environment({"KAFKA_SECURITY_PROTOCOL": "SSL"})  # in Apache's files for clusters with TLS
+    assert of_clients.properties == {} and "KAFKA_SECURITY_PROTOCOL: no effect (not a broker property of Kafka 4)" in of_clients.notes
     kubernetes = read_environment({"KAFKA_PORT": "tcp://10.0.0.1:9092", "KAFKA_SERVICE_HOST": "10.0.0.1", "KAFKA_PORT_9092_TCP": "x"})
     assert kubernetes.properties == {} and any("Kubernetes" in note for note in kubernetes.notes)
 
@@ -75,6 +79,87 @@ def test_places_of_the_other_images() -> None:
     lonely = {"process.roles": "broker,controller", "controller.listener.names": "C", "listeners": "P://:1,C://:93"}
     assert own_quorum(lonely) == {"controller.quorum.bootstrap.servers": "localhost:93"}
     assert own_quorum({**lonely, "controller.quorum.voters": "1@a:1"}) == {}
+
+
+# -- login files -----------------------------------------------------------------------------------------------------------
+
+LOGIN_FILE = """\
+// users of the cluster
+KafkaServer {
+    org.apache.kafka.common.security.plain.PlainLoginModule required
+    username="admin" password="a \\"};\\" b" /* as whom
+    brokers log in */
+    user_admin="a \\"};\\" b" user_alice='//no comment';
+    org.apache.kafka.common.security.scram.ScramLoginModule required username="s" password="#1";
+};
+outside.KafkaServer { x.PlainLoginModule required user_bob="b"; };  # for one listener
+Client {};
+"""
+SASL = {
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,INSIDE:SASL_PLAINTEXT,OUTSIDE:SASL_SSL",
+    "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+}
+LOGIN_OPTION = "-Xmx1g -Djava.security.auth.login.config=/etc/kafka/secrets/broker_jaas.conf -Dx=y"
+
+
+def test_a_login_file_says_what_the_properties_would() -> None:
+    found = properties_of_login_file(LOGIN_OPTION, SASL, {"/etc/kafka/secrets/broker_jaas.conf": LOGIN_FILE}.__getitem__)
+    modules = {name: parse_jaas(text) for name, text in found.items()}
+    assert {name: (module.name, module.options) for name, module in modules.items()} == {
+        "listener.name.inside.plain.sasl.jaas.config": (
+            "PlainLoginModule",
+            {"username": "admin", "password": 'a "};" b', "user_admin": 'a "};" b', "user_alice": "//no comment"},
+        ),
+        "listener.name.inside.scram-sha-512.sasl.jaas.config": ("ScramLoginModule", {"username": "s", "password": "#1"}),
+        "listener.name.outside.plain.sasl.jaas.config": ("PlainLoginModule", {"user_bob": "b"}),
+    }
+
+
+def test_a_login_file_is_read_only_for_what_is_open() -> None:
+    given = {"listener.name.inside.plain.sasl.jaas.config": "x", "listeners": "SASL_SSL://:1,P://:2", "sasl.enabled.mechanisms": "PLAIN"}
+    read = {"/f": LOGIN_FILE}.__getitem__
+    assert list(properties_of_login_file("-Djava.security.auth.login.config=/f", given, read)) == [
+        "listener.name.sasl_ssl.plain.sasl.jaas.config"
+    ]
+    assert properties_of_login_file("-Djava.security.auth.login.config=/nowhere", {"listeners": "P://:1"}, read) == {}
+    assert properties_of_login_file("-Xmx1g", SASL, read) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["KafkaServer { a required", "KafkaServer { a required }", "a required;", "A B { };", 'A { m required p="secret; };', "A { B {"]
+)
+def test_a_damaged_login_file_is_refused_without_showing_it(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="login file /f") as caught:
+        properties_of_login_file("-Djava.security.auth.login.config=/f", SASL, lambda path: text)
+    assert "secret" not in str(caught.value)
+    assert login_sections(LOGIN_FILE)["Client"] == []
+
+
+def test_a_login_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot read the login file .*missing\.conf: No such file"):
+        properties_of_login_file(f"-Djava.security.auth.login.config={tmp_path}/missing.conf", SASL, lambda path: Path(path).read_text())
+
+
+@pytest.mark.timeout(120)
+def test_the_users_of_a_login_file_log_in(tmp_path: Path) -> None:
+    """As in Apache Kafka's published file with SASL for one node."""
+    (tmp_path / "jaas.conf").write_text(LOGIN_FILE.replace("outside.", "elsewhere."))
+    service = Service({
+        **FILES["apache single node"]["broker"].environment,
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_PLAINTEXT_HOST:SASL_PLAINTEXT",
+        "KAFKA_LISTENERS": "CONTROLLER://:29093,SASL_PLAINTEXT_HOST://:9092,SASL_PLAINTEXT://:19092",
+        "KAFKA_ADVERTISED_LISTENERS": "SASL_PLAINTEXT_HOST://localhost:9092,SASL_PLAINTEXT://broker:19092",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "SASL_PLAINTEXT", "KAFKA_SASL_ENABLED_MECHANISMS": "PLAIN",
+        "KAFKA_SASL_MECHANISM_INTER_BROKER_PROTOCOL": "PLAIN",
+        "KAFKA_OPTS": f"-Djava.security.auth.login.config={tmp_path}/jaas.conf",
+    }, {9092: 9092})  # fmt: skip
+    with OneMachine({"broker": service}, tmp_path) as running:
+        login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "alice"}
+        producer = confluent_kafka.Producer({"bootstrap.servers": running.bootstrap, **login, "sasl.password": "//no comment"})
+        errors: list[object] = []
+        producer.produce("t", b"v", on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(20) == 0 and errors == [None], running.log("broker")
 
 
 # -- listeners -------------------------------------------------------------------------------------------------------------
