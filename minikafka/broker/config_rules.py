@@ -96,7 +96,7 @@ class BrokerConfigRules:
         if resource_type == RESOURCE_BROKER:
             entry = BROKER_PROPERTIES.get(name)
             if entry is not None and not entry.dynamic:
-                return f"Cannot update these configs dynamically: {{{name}}}"
+                return f"Cannot update these configs dynamically: [{name}]"
             entry = entry or base_of(name)
             if entry is None:
                 return None  # Kafka stores what plugins may know

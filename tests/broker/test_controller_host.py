@@ -250,7 +250,11 @@ async def test_dynamic_broker_configuration_is_inherited_by_topics() -> None:
     assert [synonym.source for synonym in described.synonyms] == [2, 3, 4, 5]
     static = IncrementalAlterConfigsRequest.AlterableConfig(name="node.id", value="9")
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name="1", configs=[static])
-    assert (await plane.request(IncrementalAlterConfigsRequest(resources=[resource]))).responses[0].error_code == ErrorCode.INVALID_CONFIG
+    refused = (await plane.request(IncrementalAlterConfigsRequest(resources=[resource]))).responses[0]
+    assert (refused.error_code, refused.error_message) == (ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically: [node.id]")
+    wanted = DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=["node.id", "broker.id"])
+    described_all = (await plane.request(DescribeConfigsRequest(resources=[wanted]))).results[0].configs
+    assert {(entry.name, entry.value, entry.config_source) for entry in described_all} == {("node.id", "1", 4), ("broker.id", "1", 4)}
 
 
 async def test_fenced_brokers_are_described_when_asked_for() -> None:

@@ -184,12 +184,14 @@ class ConfigHandlers:
                 if keys is None or key in keys
             ]
         own = image.config(RESOURCE_BROKER, name)
+        # As in Kafka either of the two names says what the other one does.
+        given = {"node.id": name, "broker.id": name, **self._config.given}
         results = []
         for entry in BROKER_PROPERTIES:
             if entry.name not in keys if keys is not None else entry.internal:
                 continue
             synonyms: list[Synonym] = []
-            for values, source in ((own, BROKER_SOURCE), (cluster, CLUSTER_SOURCE), (self._config.given, STATIC_SOURCE)):
+            for values, source in ((own, BROKER_SOURCE), (cluster, CLUSTER_SOURCE), (given, STATIC_SOURCE)):
                 if entry.name in values:
                     synonyms.append((entry.name, values[entry.name], source))
             if entry.default is not None:

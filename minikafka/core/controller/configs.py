@@ -169,7 +169,8 @@ class ConfigControl:
         for key, value in changed.items():
             fault = self.rules.validate(kind, name, key, value)
             if fault is not None:
-                raise ApiError(ErrorCode.INVALID_CONFIG, fault)
+                # Of a broker it is the broker that judges in Kafka (ConfigAdminManager), and in other words than the controller.
+                raise ApiError(ErrorCode.INVALID_REQUEST if kind == RESOURCE_BROKER else ErrorCode.INVALID_CONFIG, fault)
         fault = self.rules.validate_together(kind, after)
         if fault is not None:
             raise ApiError(ErrorCode.INVALID_CONFIG, fault)
