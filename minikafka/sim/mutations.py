@@ -460,6 +460,15 @@ def _ask_for_an_id_at_once(original: Any) -> Any:
     return deliver
 
 
+def _always_park(original: Any) -> Any:
+    def request(fetcher: Any, *arguments: Any) -> Any:
+        made = original(fetcher, *arguments)
+        made.max_wait_ms = fetcher._manager.config.replica_fetch_wait_max_ms
+        return made
+
+    return request
+
+
 def _stay_in_session(original: Any) -> Any:
     def leave(self: Any, state: Any) -> None:
         state.sent = None
@@ -604,6 +613,8 @@ MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{RAFT_LOG}:MetadataLog._disk", _raw_disk_errors),)},
     {"name": "producer-without-id", "breaks": "a producer that gets no new id at once never sends there again", "profile": "storm",
      "patches": (("minikafka.client.producer:Producer._deliver", _ask_for_an_id_at_once),), "options": (("delivery_timeout_ms", 1500),)},
+    {"name": "new-session-parked", "breaks": "the fetch that asks for a session is parked, and what joins meanwhile waits for it",
+     "patches": ((f"{FETCHER}:Fetcher._request", _always_park),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "back-off-in-session", "breaks": "a partition in back-off stays in its leader's fetch session", "profile": "network",
      "patches": ((f"{FETCHER}:Fetcher._leave_session", _stay_in_session),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "sequence-of-every-try", "breaks": "a producer numbers a retried batch anew", "profile": "network",

@@ -15,7 +15,7 @@ from minikafka.broker.last_audit import LastAudit
 from minikafka.broker.properties import ConfigurationError
 from minikafka.testing import EmbeddedCluster
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(150)
 RUN = {"started": "2026-11-21T10:00:00.000Z", "seconds": 2.0, "outcome": "FAIL", "exit_code": 1, "partitions": 9, "batches_compared": 7,
        "bytes_compared": 700, "verdicts": {"DIVERGENT": 2, "SINGLE": 1, "MATCH": 5, "EMPTY": 1}, "checks": {"batch-crc": 3}}  # fmt: skip
 
