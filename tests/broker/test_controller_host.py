@@ -236,6 +236,16 @@ async def test_configuration_round_trip() -> None:
     ]  # fmt: skip
 
 
+async def test_what_stands_before_a_propertys_own_name_is_not_told() -> None:
+    """Where only hours are set or nothing is, Apache Kafka 4.3 names no origin of retention.ms."""
+    plane = ControlPlane()
+    await join(plane)
+    await plane.request(creation("t"))
+    wanted = DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=["segment.ms"])
+    described = (await plane.request(DescribeConfigsRequest(resources=[wanted], include_synonyms=True))).results[0].configs[0]
+    assert (described.value, described.config_source, described.synonyms) == ("604800000", 5, [])
+
+
 async def test_dynamic_broker_configuration_is_inherited_by_topics() -> None:
     plane = ControlPlane()
     await join(plane)

@@ -150,7 +150,7 @@ def test_what_is_shown(broker: TwoListeners) -> None:
     broker.configs("--alter", "--add-config", f"{OWN_MOST}=50,{MOST}=200")
     broker.configs("--alter", "--add-config", f"{MOST}=300,{UNKNOWN}=1", entity="1")
     assert (
-        f"  {OWN_MOST}=50 sensitive=false synonyms={{DYNAMIC_BROKER_CONFIG:{MOST}=300, DYNAMIC_DEFAULT_BROKER_CONFIG:{OWN_MOST}=50, "
+        f"  {OWN_MOST}=50 sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{OWN_MOST}=50, "
         f"DYNAMIC_DEFAULT_BROKER_CONFIG:{MOST}=200, STATIC_BROKER_CONFIG:{OWN_MOST}=500, DEFAULT_CONFIG:{MOST}=2147483647}}"
     ) in broker.configs("--describe", "--all", entity="1").splitlines()
     shown = broker.configs("--describe", entity="1").splitlines()

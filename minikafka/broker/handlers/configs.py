@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.config_listeners import base_of
@@ -39,6 +40,8 @@ _DYNAMIC_SOURCES = frozenset({TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE})
 #: Broker properties, and their defaults, that Kafka names as the origin though this broker inherits from others or from none.
 _DEFAULT_ORIGINS = {
     "retention.ms": ("log.retention.hours", "168"),
+    "segment.ms": ("log.roll.hours", "168"),
+    "segment.jitter.ms": ("log.roll.jitter.hours", "0"),
     "local.retention.ms": ("log.local.retention.ms", "-2"),
     "local.retention.bytes": ("log.local.retention.bytes", "-2"),
 }
@@ -147,9 +150,8 @@ class ConfigHandlers:
         self, entry: Property, overrides: Mapping[str, str], own: Mapping[str, str], cluster: Mapping[str, str]
     ) -> list[Synonym]:
         """Where a topic property could come from, what counts first."""
+        topic = [(entry.name, overrides[entry.name], TOPIC_SOURCE)] if entry.name in overrides else []
         found: list[Synonym] = []
-        if entry.name in overrides:
-            found.append((entry.name, overrides[entry.name], TOPIC_SOURCE))
         for name in entry.synonyms:
             if name in own:
                 found.append((name, own[name], BROKER_SOURCE))
@@ -164,7 +166,7 @@ class ConfigHandlers:
                 origin = (name, known.default)
         if origin is not None:
             found.append((*origin, DEFAULT_SOURCE))
-        return found
+        return [*topic, *(_from(entry.synonyms[0], found) if entry.synonyms else found)]
 
     def _describe_broker(
         self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
@@ -221,9 +223,13 @@ def _other_entry(
     synonyms: list[Synonym] = [(key, values[key], source) for values, source in layers for key in names if key in values]
     if base is not None and base.default is not None:
         synonyms.append((base.name, base.default, DEFAULT_SOURCE))
-    # As in Kafka the origin is the first of them all, though the value is the listener's.
-    value = next(values[name] for values, _ in layers if name in values)
-    return _entry(name, value, synonyms[0][2], synonyms, _kind(name), _doc(name), request, read_only=True)
+    synonyms = _from(name, synonyms)
+    return _entry(name, synonyms[0][1], synonyms[0][2], synonyms, _kind(name), _doc(name), request, read_only=True)
+
+
+def _from(name: str, synonyms: Sequence[Synonym]) -> list[Synonym]:
+    """What Kafka leaves of them: those before the first of that name are not told (ConfigHelper)."""
+    return list(dropwhile(lambda synonym: synonym[0] != name, synonyms))
 
 
 def _kind(name: str) -> str:
