@@ -100,7 +100,6 @@ WITHOUT_EFFECT = [
     _known("log.initial.task.delay.ms", "long", "30000", "How long after the start the tasks of the logs begin.", low=0, internal=True),
     _known("log.local.retention.bytes", "long", "-2", "Bytes of a tiered partition that stay on local disk; -2 = as log.retention.bytes.", low=-2, dynamic=True),
     _known("log.local.retention.ms", "long", "-2", "Age up to which a tiered partition's segments stay on local disk; -2 = as log.retention.ms.", low=-2, dynamic=True),
-    _known("max.connections.per.ip.overrides", "string", "", "Connections allowed from single addresses: host:count, separated by commas.", dynamic=True),
     _known("max.request.partition.size.limit", "int", "2000", "Partitions in an answer about topics and their partitions.", low=1),
     _known("metric.reporters", "list", "org.apache.kafka.common.metrics.JmxReporter", "Java classes that report metrics.", dynamic=True),
     _known("metrics.num.samples", "int", "2", "Samples kept for a metric.", low=1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minikafka.broker.config_known import WITHOUT_EFFECT
 from minikafka.broker.config_security import AUTHORIZATION, SECURITY
-from minikafka.broker.properties import INT32_MAX, INT64_MAX, Property, PropertyTable
+from minikafka.broker.properties import INT32_MAX, INT64_MAX, Property, PropertyTable, counts_of_hosts
 
 CODECS = ("uncompressed", "none", "gzip", "snappy", "lz4", "zstd", "producer")
 MAX_LONG = str(INT64_MAX)
@@ -143,7 +143,8 @@ BROKER_PROPERTIES = PropertyTable(
         _p("socket.request.max.bytes", "int", "104857600", "Largest request.", low=1),
         _p("max.connection.creation.rate", "int", MAX_INT, "New connections a second, of all listeners of a broker but its inter-broker listener (where there is another), and of each listener; more wait. listener.name.NAME.max.connection.creation.rate is one listener's own.", low=0, dynamic=True),
         _p("max.connections", "int", MAX_INT, "Connections of a broker, and of each of its listeners; more wait. The inter-broker listener (where there is another) takes connections beyond it, and the connection of another listener that was quiet for longest is closed. listener.name.NAME.max.connections is one listener's own.", low=0, dynamic=True),
-        _p("max.connections.per.ip", "int", MAX_INT, "Connections from one address.", low=0, dynamic=True),
+        _p("max.connections.per.ip", "int", MAX_INT, "Connections from one address, to all listeners of a broker together; more are closed.", low=0, dynamic=True),
+        _p("max.connections.per.ip.overrides", "string", "", "Connections allowed from single addresses or named hosts instead: host:count, separated by commas.", dynamic=True, convert=counts_of_hosts),
         _p("quota.window.num", "int", "11", "Samples kept for client quotas.", low=1),
         _p("quota.window.size.seconds", "int", "1", "Length of one such sample.", low=1),
         _p("controller.quota.window.num", "int", "11", "Samples kept for quotas of controller mutations.", low=1),

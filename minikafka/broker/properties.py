@@ -33,7 +33,7 @@ class Property:
 
     `kind` is one of boolean, short, int, long, double, string, class, list, password. `effect` is "full", "accepted" (known, without
     effect here) or "refused" (any other value than the default is an error; `refusal` says why). `dynamic`: can be changed while the broker
-    runs; `internal`: Kafka does not show it to administrators.
+    runs; `internal`: Kafka does not show it to administrators. `convert` makes what is wanted of a parsed value, or raises ValueError.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Property:
     refusal: str = ""
     internal: bool = False
     synonyms: tuple[str, ...] = ()
+    convert: Callable[[Any], Any] | None = None
 
     @property
     def attribute(self) -> str:
@@ -70,11 +71,25 @@ class Property:
             for item in value if self.kind == "list" else [value]:
                 if item not in self.choices:
                     raise ValueError(f"must be one of {', '.join(self.choices)}" + _suggestion(str(item), self.choices))
-        return value
+        return value if self.convert is None else self.convert(value)
 
     def default_value(self) -> Any:
         """The typed default; None when there is none."""
-        return None if self.default is None else _PARSERS[self.kind](self.default)
+        if self.default is None:
+            return None
+        value = _PARSERS[self.kind](self.default)
+        return value if self.convert is None else self.convert(value)
+
+
+def counts_of_hosts(text: str) -> dict[str, int]:
+    """Of `host:count, [::1]:count`, by host as it is written. Raises ValueError."""
+    counts: dict[str, int] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        host, _, count = entry.rpartition(":")
+        if not host or not count.strip().isdigit():
+            raise ValueError(f"{entry} must be host:count")
+        counts[host.strip().removeprefix("[").removesuffix("]")] = int(count)
+    return counts
 
 
 def _range(low: float | None, high: float | None) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sized
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from wire.message import Piece
@@ -84,8 +84,11 @@ class Listener(Protocol):
     def accept(self) -> None:
         """Begin to accept connections; those that came since `listen` have waited."""
 
-    def limit(self, connections_max: int, connections_per_ip_max: int) -> None:
-        """Other bounds from the next connection on; who waits for a place may have it now."""
+    def limit(self, connections_max: int, connections_per_ip_max: int, of_addresses: Mapping[str, int]) -> None:
+        """Other bounds from the next connection on; who waits for a place may have it now. `of_addresses`: those of single addresses."""
+
+    def connections_from(self, address: str) -> int:
+        """How many connections an address has."""
 
     def open_connections(self) -> Iterable[tuple[float, Connection]]:
         """Connections, each with when it was last active."""
@@ -104,6 +107,8 @@ class ConnectionLimits:
     frame_bytes_max: int = 104_857_600
     connections_max: int = 2_147_483_647
     connections_per_ip_max: int = 2_147_483_647
+    #: Instead of `connections_per_ip_max`, by address.
+    connections_of_addresses_max: Mapping[str, int] = field(default_factory=dict)
     idle_ms: int = 600_000
     pending_answers_max: int = 256
     queued_bytes_max: int = 4 << 20

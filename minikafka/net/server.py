@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
@@ -158,10 +158,19 @@ class SocketListener:
             self._loop.add_reader(self._socket.fileno(), self._acceptable)
             self._schedule_sweep()
 
-    def limit(self, connections_max: int, connections_per_ip_max: int) -> None:
+    def limit(self, connections_max: int, connections_per_ip_max: int, of_addresses: Mapping[str, int]) -> None:
         """Other bounds from the next connection on."""
-        self._limits = replace(self._limits, connections_max=connections_max, connections_per_ip_max=connections_per_ip_max)
+        self._limits = replace(
+            self._limits,
+            connections_max=connections_max,
+            connections_per_ip_max=connections_per_ip_max,
+            connections_of_addresses_max=of_addresses,
+        )
         self.look_for_slot()
+
+    def connections_from(self, address: str) -> int:
+        """How many connections an address has."""
+        return self._per_ip.get(address, 0)
 
     def _has_slot(self) -> bool:
         return len(self.connections) < self._limits.connections_max and (self.slots is None or self.slots.has_room(self))
@@ -242,7 +251,8 @@ class SocketListener:
             else TlsConnection(self._loop, sock, self._flush_queue, limits, tls.context)
         )
         host = connection.peer_host
-        if self._per_ip.get(host, 0) >= limits.connections_per_ip_max:
+        count = self.connections_from(host) if self.slots is None else self.slots.connections_from(host)
+        if count >= limits.connections_of_addresses_max.get(host, limits.connections_per_ip_max):
             self.refused_total += 1
             logger.warning("refused a connection from %s: max.connections.per.ip is reached", connection)
             connection.close("too many connections")

@@ -42,6 +42,10 @@ class ConnectionSlots:
         for _, connection in sorted(others, key=lambda entry: entry[0])[:excess]:
             connection.close("max.connections is exceeded, and others were quiet for less long")
 
+    def connections_from(self, address: str) -> int:
+        """How many connections an address has with all listeners."""
+        return sum(listener.connections_from(address) for listener in self._listeners.values())
+
     def freed(self) -> None:
         """A connection has ended or a bound was raised: let those that wait look again."""
         for listener in self._listeners.values():

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from heapq import heappush
 from math import log
@@ -193,8 +193,12 @@ class SimListener:
             if not connection.closed:
                 self.accepted(connection)
 
-    def limit(self, connections_max: int, connections_per_ip_max: int) -> None:
+    def limit(self, connections_max: int, connections_per_ip_max: int, of_addresses: Mapping[str, int]) -> None:
         """Nobody opens so many connections here."""
+
+    def connections_from(self, address: str) -> int:
+        """Nobody asks, for there is no limit."""
+        return 0
 
     def open_connections(self) -> list[tuple[float, Connection]]:
         """Connections; none is told to be older than another."""

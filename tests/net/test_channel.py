@@ -215,6 +215,19 @@ async def test_connections_are_limited_in_number_and_by_address() -> None:
     server.listener.close()
 
 
+async def test_single_addresses_have_limits_of_their_own() -> None:
+    server = Server(ConnectionLimits(connections_per_ip_max=0))
+    await server.open()
+    with pytest.raises(OSError):
+        await server.channel()
+    server.listener.limit(10, 0, {"127.0.0.1": 1, "127.0.0.2": 5})
+    kept = await server.channel()
+    with pytest.raises(OSError):
+        await server.channel()
+    kept.close()
+    server.listener.close()
+
+
 async def test_idle_connections_are_dropped() -> None:
     server = Server(ConnectionLimits(idle_ms=60))
     await server.open()

@@ -89,18 +89,28 @@ def test_max_connections_per_ip(cluster: ProcessCluster) -> None:
             except ConnectionError:
                 return False
 
+    def configure(*change: str) -> None:
+        """By the other broker, which still serves administrators."""
+        of = ("--alter", "--entity-type", "brokers", "--entity-name", "2")
+        done = minikafka("configs", "-b", f"127.0.0.1:{cluster.nodes[1].port}", *of, *change)
+        assert done.returncode == 0, done.stderr
+
     assert is_served()
     alter(cluster, "2", "max.connections.per.ip", "0")
     try:
         cluster.wait_for(lambda: not is_served(), "the broker to refuse connections")
+        configure("--add-config", "max.connections.per.ip.overrides=[127.0.0.9:0,localhost:1000]")
+        cluster.wait_for(is_served, "the broker to take connections of a named host")
+        configure("--delete-config", "max.connections.per.ip.overrides")
+        cluster.wait_for(lambda: not is_served(), "the broker to refuse connections again")
     finally:
-        # The other broker still serves administrators.
-        done = minikafka(
-            "configs", "-b", f"127.0.0.1:{cluster.nodes[1].port}", "--alter", "--entity-type", "brokers", "--entity-name", "2",
-            "--delete-config", "max.connections.per.ip",
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+        configure("--delete-config", "max.connections.per.ip")
     cluster.wait_for(is_served, "the broker to take connections again")
+
+
+def test_an_override_that_is_none_is_refused(cluster: ProcessCluster) -> None:
+    with pytest.raises(BrokerError, match=r"max\.connections\.per\.ip\.overrides: localhost must be host:count"):
+        alter(cluster, "2", "max.connections.per.ip.overrides", "localhost")
 
 
 def test_what_has_no_effect_is_told(cluster: ProcessCluster) -> None:
