@@ -15,6 +15,7 @@ from minikafka.net.channel import Channel, ConnectionLost, RequestTimeout, Unsup
 from minikafka.net.clock import SystemClock
 from minikafka.net.network import ConnectionLimits
 from minikafka.net.server import SocketListener, SocketNetwork
+from minikafka.net.slots import ConnectionSlots
 from wire.messages.fetch import FetchRequest, FetchResponse
 from wire.messages.heartbeat import HeartbeatRequest
 from wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -226,6 +227,24 @@ async def test_single_addresses_have_limits_of_their_own() -> None:
         await server.channel()
     kept.close()
     server.listener.close()
+
+
+async def test_an_address_is_counted_over_all_listeners_of_a_broker() -> None:
+    servers = [Server(ConnectionLimits(connections_per_ip_max=2)) for _ in range(2)]
+    for one in servers:
+        await one.open()
+    ConnectionSlots({"A": servers[0].listener, "B": servers[1].listener}, None, 100)
+    first, second = [await one.channel() for one in servers]
+    for one in servers:
+        with pytest.raises(OSError):
+            await one.channel()
+    first.close()
+    await until(lambda: not servers[0].listener.connections)
+    third = await servers[1].channel()
+    for channel in (second, third):
+        channel.close()
+    for one in servers:
+        one.listener.close()
 
 
 async def test_idle_connections_are_dropped() -> None:
