@@ -169,7 +169,9 @@ class Chaos:
 
     def _cut_with_hole(self, fault: Fault, node: SimNode, until_s: float) -> None:
         world = self.world
-        if world.is_healed or world.now > until_s or not node.is_running:
+        if world.is_healed:
+            return  # and so is the disk
+        if world.now > until_s or not node.is_running:
             node.set_disk_speed(world.options.blocking_s, world.options.sync_s)
             return
         is_spared = not node.config.is_broker or (self.may_lose_power(node) and not self._is_something_lost())

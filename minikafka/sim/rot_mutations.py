@@ -85,10 +85,22 @@ def _whole(original: Any) -> Any:
 
 def _regained_at_once(original: Any) -> Any:
     def on_appended(quorum: Any, *arguments: Any) -> None:
-        quorum.regain_promises()
+        quorum.regain_promises(0, is_end=True)
         original(quorum, *arguments)
 
     return on_appended
+
+
+def _regained_at_a_cut(original: Any) -> Any:
+    def cut(quorum: Any, diverging: Any) -> None:
+        quorum.regain_promises(quorum.log.end_offset, is_end=False)
+        original(quorum, diverging)
+
+    return cut
+
+
+def _as_far_as_it_is_valid(original: Any) -> Any:
+    return lambda filesystem, directory, rot, *, is_clean: rot.offset
 
 
 def _refusal_counts(original: Any) -> Any:
@@ -114,6 +126,10 @@ ROT_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.core.raft.quorum:Quorum.__init__", _whole),)},
     {"name": "regained-early", "breaks": "a voter that has lost what it promised votes when it has fetched something", "tests": LOSS_TESTS,
      "patches": (("minikafka.core.raft.following:on_appended", _regained_at_once),)},
+    {"name": "promises-underrated", "breaks": "a voter thinks that it has promised no more than what is left", "tests": HEADER_TESTS,
+     "patches": (("minikafka.broker.hosts.raft_promises:end_offset_max", _as_far_as_it_is_valid),)},
+    {"name": "regained-beside", "breaks": "a voter that has lost what it promised votes when a leader refused its log",
+     "tests": ("tests/core/raft/test_quorum.py",), "patches": (("minikafka.core.raft.following:_cut", _regained_at_a_cut),)},
     {"name": "loss-not-noted", "breaks": "a voter cuts its log at a corrupt batch without a note of it", "tests": LOSS_TESTS[1:],
      "patches": (("minikafka.broker.hosts.raft_promises:note_lost", _nothing),)},
     {"name": "refusal-counts", "breaks": "a leader that sends corrupt batches counts as alive, and is asked without a pause",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from helpers.memory_filesystem import MemoryFileSystem
 from helpers.raft_nodes import config_of, format_node, host_of
 
 from minikafka.broker.hosts.raft_log import CorruptMetadata, MetadataLog
-from minikafka.broker.hosts.raft_rot import find_rot, valid_batches
+from minikafka.broker.hosts.raft_promises import lost_promises, note_lost
+from minikafka.broker.hosts.raft_rot import end_offset_max, find_rot, valid_batches
 from minikafka.core.raft.voters import VoterSet
 from storage.filesystem import OsFileSystem
 from storage.log_dir import LogDirectory
@@ -57,7 +59,7 @@ async def test_no_bit_of_a_header_flips_unseen(tmp_path: Path, segment_bytes: in
     for path, file in files.items():
         file.pwrite(path.read_bytes(), 0)
     assert find_rot(filesystem, directory, EPOCHS) is None
-    unseen = []
+    unseen, end = [], found[-1][1].next_offset
     for number, (path, batch) in enumerate(found):
         for byte in range(CHECKED.stop):
             before = files[path].pread(1, batch.position + byte)
@@ -73,8 +75,59 @@ async def test_no_bit_of_a_header_flips_unseen(tmp_path: Path, segment_bytes: in
                     or not (may_be_next or (rot.path, rot.position) == (str(path), batch.position))
                 ):
                     unseen.append((number, byte, bit, rot))
+                elif rot is not None:
+                    # Never less than what may have been promised; of this batch itself it is not known how many records it has.
+                    above = end_offset_max(filesystem, directory, rot, is_clean=False)
+                    assert above is not None and end <= above <= end + batch.size_in_bytes // 7
             files[path].pwrite(before, batch.position + byte)
     assert unseen == []
+
+
+async def test_how_far_promises_may_have_gone_is_noted_until_they_are_kept_again(tmp_path: Path) -> None:
+    config = await written(tmp_path / "d")
+    directory, filesystem = directory_of(config), OsFileSystem()
+    found = batches(directory)
+    path, end, size = found[0][0], found[-1][1].next_offset, found[-1][0].stat().st_size
+
+    def struck(number: int, *, is_clean: bool) -> int | None:
+        data = bytearray(path.read_bytes())
+        data[batches(directory)[number][1].position + EPOCH[0]] ^= 1
+        path.write_bytes(data)
+        rot = find_rot(filesystem, directory, EPOCHS)
+        assert rot is not None
+        note_lost(filesystem, directory, rot, is_clean=is_clean)
+        lost = lost_promises(filesystem, directory)
+        assert lost is not None
+        os.truncate(path, rot.position)
+        return lost.before
+
+    assert lost_promises(filesystem, directory) is None
+    assert struck(4, is_clean=True) == end
+    assert struck(1, is_clean=True) == end  # the log is shorter now, and the first loss is not made good
+    note = Path(directory, "promises-lost")
+    text = note.read_text()
+    for other in (text.replace(f": {end}\n", ": unknown\n"), text[: text.rindex("promised-before")], "", "promised-before: -1\n", "\xff"):
+        note.write_text(other, encoding="latin-1")
+        assert lost_promises(filesystem, directory) == (None,)
+    assert struck(0, is_clean=True) is None
+    note.unlink()
+    assert path.stat().st_size == 0 < size
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+async def test_a_log_whose_end_may_be_missing_tells_nothing_about_promises(tmp_path: Path, is_clean: bool) -> None:
+    """After a crash it is a torn write, of which nothing was promised; after a stop in order there was more."""
+    config = await written(tmp_path / "d")
+    directory, filesystem = directory_of(config), OsFileSystem()
+    *_, (path, last) = batches(directory)
+    os.truncate(path, last.position + last.size_in_bytes - 1)
+    data = bytearray(path.read_bytes())
+    data[batches(directory)[1][1].position + LENGTH[0]] ^= 1
+    path.write_bytes(data)
+    rot = find_rot(filesystem, directory, EPOCHS)
+    assert rot is not None and rot.offset < last.base_offset
+    before = end_offset_max(filesystem, directory, rot, is_clean=is_clean)
+    assert before is None if is_clean else before is not None and before >= last.next_offset
 
 
 async def test_a_voter_set_behind_a_wrong_length_is_read(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ async def test_an_observer_cuts_and_fetches_again(tmp_path: Path, is_clean: bool
     directory.open()
     log = MetadataLog(directory, config, lambda: 1)
     log.load(VoterSet([]), is_observer=True)
-    assert log.log.log_end_offset == log.state.end_offset == offset and not log.has_lost_promises
+    assert log.log.log_end_offset == log.state.end_offset == offset and log.lost_promises is None
     log.close()
     directory.close()
 

@@ -111,6 +111,7 @@ class Node:
         self.wake_at = -1
         self.parts: dict[OffsetAndEpoch, list] = {}
         self.has_lost_promises = False
+        self.promised_before: int | None = None
 
     @property
     def end(self) -> int:
@@ -149,6 +150,7 @@ class Node:
             endpoints=(self.endpoint,) if self.can_be_voter else (),
             bootstrap_servers=[] if not world.options.is_dynamic else world.bootstrap, can_be_voter=self.can_be_voter,
             high_watermark=self.snapshots[-1].id.offset if self.snapshots else -1, has_lost_promises=self.has_lost_promises,
+            promised_before=self.promised_before,
         )  # fmt: skip
         self.highest_hw = self.core.high_watermark
         self.syncing = False
@@ -167,7 +169,10 @@ class Node:
         self.crash()
         floor = self.snapshots[-1].id.offset if self.snapshots else 0
         valid = self.world.rng.randrange(len(self.batches) + 1)
-        self.has_lost_promises = self.has_lost_promises or valid < len(self.batches)
+        if valid < len(self.batches):
+            is_known = (self.end + valid) % 3 > 0 and (not self.has_lost_promises or self.promised_before is not None)
+            self.promised_before = max(self.end, self.promised_before or 0) if is_known else None
+            self.has_lost_promises = True
         self.batches = self.batches[:valid]
         self.flushed = min(self.flushed, max(self.end, floor))
 
@@ -219,7 +224,7 @@ class Node:
             world.check_vote(self, effect.state)
             self.election = effect.state
         elif kind is ev.PromisesRegained:
-            self.has_lost_promises = False
+            self.has_lost_promises, self.promised_before = False, None
         elif kind is ev.Truncate:
             self.batches = [batch for batch in self.batches if batch.end <= effect.offset]
             if self.end != effect.offset:

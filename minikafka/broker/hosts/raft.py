@@ -185,7 +185,8 @@ class RaftHost:
             endpoints=self._endpoints,
             bootstrap_servers=config.bootstrap_controllers,
             can_be_voter=self.is_controller,
-            has_lost_promises=self._log.has_lost_promises,
+            has_lost_promises=self._log.lost_promises is not None,
+            promised_before=self._log.lost_promises.before if self._log.lost_promises is not None else None,
         )
         snapshot = self._log.state.latest_snapshot
         if snapshot is not None and snapshot.offset > 0:

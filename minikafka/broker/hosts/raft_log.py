@@ -9,6 +9,7 @@ from typing import Any
 
 from minikafka.broker import quorum_state
 from minikafka.broker.hosts import raft_promises
+from minikafka.broker.hosts.raft_promises import LostPromises
 from minikafka.broker.hosts.raft_rot import Rot, find_rot
 from minikafka.broker.snapshots import (
     PART,
@@ -67,7 +68,7 @@ class MetadataLog:
         self.state: LogState
         self.history: VoterHistory
         self.election = ElectionState()
-        self.has_lost_promises = False
+        self.lost_promises: LostPromises | None = None
         self._snapshot_times: dict[OffsetAndEpoch, int] = {}
         self._part: tuple[OffsetAndEpoch, File] | None = None
 
@@ -78,7 +79,7 @@ class MetadataLog:
 
         A log is cut at the first bytes that are no batch. If nothing valid is behind them, a torn write looks no different. Else, or
         after a stop in order, it is rot: a voter may have told a leader that it has what is cut, and does not vote until it has it again
-        (`has_lost_promises`; Kafka's voters do, and a quorum can lose what is committed). The only voter has nobody to ask, and does not
+        (`lost_promises`; Kafka's voters do, and a quorum can lose what is committed). The only voter has nobody to ask, and does not
         start. A power cut whose disk kept later unsynced batches and not earlier ones looks like rot: nothing on the disk says how far it
         was synced."""
         wall_ms = self._wall_ms()
@@ -88,13 +89,14 @@ class MetadataLog:
             if rot is not None and (rot.is_certain or self._root.is_clean):
                 _log.error("%s: the batch at offset %d is corrupt; what follows is fetched again", self.directory, rot.offset)
                 if not is_observer:
-                    raft_promises.note_lost(self._filesystem, self.directory, rot)
-            self.has_lost_promises = not is_observer and raft_promises.are_lost(self._filesystem, self.directory)
-            if self.has_lost_promises:
+                    raft_promises.note_lost(self._filesystem, self.directory, rot, is_clean=self._root.is_clean)
+            if not is_observer:
+                self.lost_promises = raft_promises.lost_promises(self._filesystem, self.directory)
+            if self.lost_promises is not None:
                 self._check_others(rot, static_voters)
             if rot is not None:
                 self._cut(rot)
-        if self.has_lost_promises:
+        if self.lost_promises is not None:
             _log.error(
                 "%s: this voter may have promised to keep what is lost, and does not vote until a leader has given it everything; if the"
                 " others can elect none, see the file %s there", self.directory, raft_promises.PROMISES_LOST,
@@ -176,7 +178,7 @@ class MetadataLog:
         """A leader has given this voter everything."""
         with self._disk("note that nothing is missing in"):
             raft_promises.note_regained(self._filesystem, self.directory)
-        self.has_lost_promises = False
+        self.lost_promises = None
         _log.info("%s: nothing is missing any more, this voter votes again", self.directory)
 
     def _log_config(self) -> LogConfig:

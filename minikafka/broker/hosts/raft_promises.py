@@ -1,12 +1,15 @@
 """A voter whose disk lost some of the metadata log that it may have promised to keep: a file says so until it has everything again.
 
 What a voter tells a leader that it has may be what makes a record committed. A voter that forgot it, and votes, can help a leader into
-office who never had that record; so it does not vote until a leader has brought it to the end of its log (core/raft/quorum.py).
+office who never had that record; so it does not vote until a leader has given it as much again (core/raft/quorum.py).
 """
 
 from __future__ import annotations
 
-from minikafka.broker.hosts.raft_rot import Rot, valid_batches
+import re
+from typing import NamedTuple
+
+from minikafka.broker.hosts.raft_rot import Rot, end_offset_max, valid_batches
 from minikafka.broker.snapshots import control_changes, parse_name, read_snapshot
 from minikafka.core.raft.voters import VoterSet
 from storage.errors import CorruptFile
@@ -18,22 +21,39 @@ _TEXT = """\
 The metadata log is corrupt from offset {offset} on. This voter may have promised to keep what follows, so it cuts the log there and votes
 again only when a leader has given it everything; this file is removed then. Where no leader can be elected without this voter: without this
 file it votes with what it has, and what only it had is lost.
+{name}: {before}
 """
+_BEFORE = "promised-before"
+_BEFORE_LINE = re.compile(rf"^{_BEFORE}: (\d{{1,18}})$", re.MULTILINE)
 
 
-def are_lost(filesystem: FileSystem, directory: str) -> bool:
+class LostPromises(NamedTuple):
+    """`before`: no promise was of that offset or a later one; None if the files do not tell."""
+
+    before: int | None
+
+
+def lost_promises(filesystem: FileSystem, directory: str) -> LostPromises | None:
     """Whether the voter with this metadata log must not vote. Raises OSError."""
-    return filesystem.exists(f"{directory}/{PROMISES_LOST}")
+    path = f"{directory}/{PROMISES_LOST}"
+    if not filesystem.exists(path):
+        return None
+    found = _BEFORE_LINE.search(filesystem.read(path).decode(errors="replace"))
+    return LostPromises(int(found[1]) if found else None)
 
 
-def note_lost(filesystem: FileSystem, directory: str, rot: Rot) -> None:
-    """Durable, before anything is cut. Raises OSError."""
-    write_atomically(filesystem, f"{directory}/{PROMISES_LOST}", _TEXT.format(offset=rot.offset).encode())
+def note_lost(filesystem: FileSystem, directory: str, rot: Rot, *, is_clean: bool) -> None:
+    """Durable, before anything is cut. A loss that was noted before and not made good still counts. Raises OSError."""
+    before, earlier = end_offset_max(filesystem, directory, rot, is_clean=is_clean), lost_promises(filesystem, directory)
+    if earlier is not None and before is not None:
+        before = None if earlier.before is None else max(before, earlier.before)
+    text = _TEXT.format(offset=rot.offset, name=_BEFORE, before="unknown" if before is None else before)
+    write_atomically(filesystem, f"{directory}/{PROMISES_LOST}", text.encode())
 
 
 def note_regained(filesystem: FileSystem, directory: str) -> None:
     """Durable, before anything is promised by it. Raises OSError."""
-    if are_lost(filesystem, directory):
+    if lost_promises(filesystem, directory) is not None:
         filesystem.unlink(f"{directory}/{PROMISES_LOST}")
         filesystem.fsync_dir(directory)
 

@@ -20,6 +20,8 @@ from wire.crc import crc32c
 _MAGIC = 2
 _MAGIC_AT = 16
 _OFFSET_BYTES = 8
+#: Length, attributes, time, offset, key, value, headers.
+_RECORD_BYTES_MIN = 7
 
 
 class Rot(NamedTuple):
@@ -55,18 +57,43 @@ def valid_batches(filesystem: FileSystem, directory: str) -> Iterator[RecordBatc
     """Every batch that is what its checksum says, before and behind others; each is to be used before the next. Raises OSError."""
     for path in _segments(filesystem, directory):
         with _mapped(filesystem, path) as view:
-            position, after = 0, _base_offset(path)
-            while position < len(view):
-                size = _valid_size(view, position)
-                if size:
-                    batch = RecordBatch(memoryview(bytes(view[position : position + size])), 0)
-                    yield batch
-                    position, after = position + size, max(after, batch.next_offset)
-                else:
-                    behind = _next_valid(view, position + 1, after)
-                    if behind is None:
-                        break
-                    position = behind
+            for position, size in _valid_pieces(view, _base_offset(path)):
+                yield RecordBatch(memoryview(bytes(view[position : position + size])), 0)
+
+
+def end_offset_max(filesystem: FileSystem, directory: str, rot: Rot, *, is_clean: bool) -> int | None:
+    """No offset at or after this was ever in these files, which are not cut at `rot` yet. None if that cannot be said: they end with
+    something else than a batch after a stop in order, so that more may be missing. Raises OSError."""
+    end, is_whole = rot.offset, True
+    for path in _segments(filesystem, directory):
+        if path < rot.path:
+            continue
+        with _mapped(filesystem, path) as view:
+            end = max(end, _base_offset(path))
+            done = rot.position if path == rot.path else 0
+            for position, size in _valid_pieces(view, end, done):
+                header = HEADER.unpack_from(view, position)
+                # Of what is not valid before it, and of its own base offset, nothing is known for sure.
+                end += (position - done) // _RECORD_BYTES_MIN + header[6] + 1
+                done = position + size
+            is_whole = done == len(view)
+            end += (len(view) - done) // _RECORD_BYTES_MIN
+    return end if is_whole or not is_clean else None
+
+
+def _valid_pieces(view: memoryview, after: int, position: int = 0) -> Iterator[tuple[int, int]]:
+    """(position, bytes) of the valid batches of a segment from `position` on, which begin at `after` or behind it."""
+    while position < len(view):
+        size = _valid_size(view, position)
+        if size:
+            yield position, size
+            header = HEADER.unpack_from(view, position)
+            position, after = position + size, max(after, header[0] + header[6] + 1)
+        else:
+            behind = _next_valid(view, position + 1, after)
+            if behind is None:
+                return
+            position = behind
 
 
 def _segments(filesystem: FileSystem, directory: str) -> list[str]:

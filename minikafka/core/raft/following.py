@@ -92,13 +92,13 @@ def on_fetch_reply(quorum: Quorum, node_id: int, request: m.FetchRequest, reply:
         _begin_snapshot(quorum, role, reply.snapshot)
     else:
         role.leader_high_watermark = reply.high_watermark
-        if reply.records is not None and len(reply.records) > 0:
+        quorum.regain_promises(request.offset, is_end=not reply.records)
+        if reply.records:
             quorum.append_pending = True
             quorum.effect(AppendFetched(role.epoch, reply.records))
         else:
             # The leader has seen this replica at the end of its log.
             role.is_caught_up = True
-            quorum.regain_promises()
             quorum.raise_high_watermark(reply.high_watermark)
 
 

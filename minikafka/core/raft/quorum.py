@@ -60,9 +60,10 @@ _RAISES_EPOCH = (m.VoteRequest, m.BeginQuorumEpochRequest, m.EndQuorumEpochReque
 class Quorum:
     """Reads: epoch, leader_id, role, high_watermark (exclusive, -1 unknown), log, history. See the module.
 
-    `has_lost_promises`: the log lacks some of what this voter has told a leader that it has (its disk lost what was synced). Until a leader
-    has brought it to the end of its log it votes for nobody and stands for nothing: a leader elected without it has everything that was
-    committed, and what this voter fetches from now on counts as ever. Kafka lets it vote."""
+    `has_lost_promises`: the log lacks some of what this voter has told a leader that it has (its disk lost what was synced), none of it
+    at or after `promised_before` (None: unknown). Until a leader has given it that much, or has no more, it votes for nobody and stands
+    for nothing: a leader elected without it has everything that was committed, and what this voter fetches from now on counts as ever.
+    Then it is where it would be had nothing been lost, for that leader would have had it cut what differs. Kafka lets it vote."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class Quorum:
         can_be_voter: bool = True,
         high_watermark: int = -1,
         has_lost_promises: bool = False,
+        promised_before: int | None = None,
     ) -> None:
         self.local = local
         self.config = config
@@ -92,6 +94,7 @@ class Quorum:
         self.can_be_voter = can_be_voter
         self.high_watermark = high_watermark
         self.has_lost_promises = has_lost_promises
+        self._promised_before = promised_before
         self.is_shut_down = False
         self.append_pending = False
         self.role: Role = Unattached(election.epoch, election.leader_id, None, election.voted)
@@ -600,9 +603,9 @@ class Quorum:
         self.history.truncate_to(offset)
         self.effect(Truncate(offset))
 
-    def regain_promises(self) -> None:
-        """The leader has nothing that is not on this disk."""
-        if self.has_lost_promises:
+    def regain_promises(self, offset: int, *, is_end: bool) -> None:
+        """The leader has taken a fetch at `offset`: up to there its log is the same, and synced here. It ends there, or goes on."""
+        if self.has_lost_promises and (is_end or (self._promised_before is not None and offset >= self._promised_before)):
             self.has_lost_promises = False
             self.effect(PromisesRegained())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 import pytest
 
@@ -29,11 +30,12 @@ class Replica:
     """A quorum and the effects that it asked for; the disk is instantaneous unless `slow`."""
 
     def __init__(
-        self, node_id: int, members: VoterSet, *, log: LogState | None = None, state: ElectionState | None = None, version: int = 1
+        self, node_id: int, members: VoterSet, *, log: LogState | None = None, state: ElectionState | None = None, version: int = 1,
+        **options: Any
     ) -> None:
         self.quorum = Quorum(
             key(node_id), QuorumConfig(), random.Random(1), log or LogState(), VoterHistory(members, version), state or ElectionState(),
-            endpoints=[Endpoint("C", "h", node_id)],
+            endpoints=[Endpoint("C", "h", node_id)], **options,
         )  # fmt: skip
         self.now = 0
         self.slow = False
@@ -268,6 +270,45 @@ def test_a_voter_does_not_fetch_on_before_its_disk_is_done() -> None:
     assert replica.sent(m.FetchRequest)[-1] is sent
     replica.feed(ev.Flushed(4))
     assert replica.sent(m.FetchRequest)[-1].request.offset == 4
+
+
+@pytest.mark.parametrize(("promised_before", "regained_at"), [(5, 6), (6, 6), (7, 8), (8, 8), (None, 10)])
+def test_a_voter_that_lost_promises_votes_once_it_has_as_much_again(promised_before: int | None, regained_at: int) -> None:
+    """Though records keep coming, so that none of its fetches finds nothing more. The leader has to have taken the fetch that says so."""
+    replica = Replica(1, voters(1, 2, 3), has_lost_promises=True, promised_before=promised_before)
+    replica.start()
+    replica.ask(m.BeginQuorumEpochRequest(1, 2, key(1), (Endpoint("C", "h", 2),)))
+    assert replica.quorum.has_lost_promises
+    for offset in range(0, 12, 2):
+        sent = replica.sent(m.FetchRequest)[-1]
+        assert sent.request.offset == offset
+        is_missing = replica.quorum.has_lost_promises
+        assert is_missing == (offset <= regained_at)
+        done = replica.feed(
+            ev.Answered(sent.request_id, m.FetchReply(ErrorCode.NONE, 2, 1, high_watermark=0, records=b"xx" if offset < 10 else b""))
+        )
+        assert any(isinstance(effect, ev.PromisesRegained) for effect in done) == (offset == regained_at)
+        assert replica.quorum.has_lost_promises == (offset < regained_at) == (not replica.quorum.may_stand)
+        if offset < 10:
+            replica.feed(ev.BatchAppended(1, offset, offset + 2, [], []))
+            replica.feed(ev.FetchedAppended())
+            assert replica.sent(m.FetchRequest)[-1] is sent  # nothing is promised before it is synced
+            replica.feed(ev.Flushed(offset + 2))
+
+
+def test_a_refused_fetch_gives_no_promises_back() -> None:
+    """Nor does one of another log than the leader's."""
+    replica = Replica(1, voters(1, 2, 3), log=LogState(0, 6, [(1, 0)], []), state=ElectionState(2, None, None),
+                      has_lost_promises=True, promised_before=4)  # fmt: skip
+    replica.start()
+    replica.ask(m.BeginQuorumEpochRequest(2, 2, key(1), (Endpoint("C", "h", 2),)))
+    sent = replica.sent(m.FetchRequest)[-1]
+    assert sent.request.offset == 6
+    replica.feed(ev.Answered(sent.request_id, m.FetchReply(ErrorCode.NONE, 2, 2, high_watermark=0, diverging=OffsetAndEpoch(3, 1))))
+    assert replica.quorum.log.end_offset == 3 and replica.quorum.has_lost_promises
+    sent = replica.sent(m.FetchRequest)[-1]
+    replica.feed(ev.Answered(sent.request_id, m.FetchReply(ErrorCode.UNKNOWN_SERVER_ERROR, 2, 2)))
+    assert replica.quorum.has_lost_promises
 
 
 def test_a_restarted_leader_does_not_lead_its_epoch_again() -> None:
