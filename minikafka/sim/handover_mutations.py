@@ -58,6 +58,14 @@ def _last_first(original: Any) -> Any:
     return take
 
 
+def _to_a_crowd(original: Any) -> Any:
+    def leave(self: Any, key: Any, line: Any, held: Any) -> bool:
+        self._gone(line, held)
+        return held.source not in line.sources
+
+    return leave
+
+
 _LEAVING = (("properties", {"minikafka.handover.ms": "1000"}), ("producers", 3), ("pace_s", 0.05))
 
 HANDOVER_MUTATIONS: list[dict[str, Any]] = [
@@ -69,4 +77,6 @@ HANDOVER_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{HANDOVER}._pump", _prove_before_the_answer),), "tests": TESTS},
     {"name": "handed-on-out-of-order", "breaks": "what waits for the next leader leaves in another order",
      "patches": ((f"{HANDOVER}.take", _last_first),), "tests": TESTS},
+    {"name": "hint-to-a-crowd", "breaks": "a client learns of the new leader while it sends what it had to keep back", "tests": TESTS,
+     "patches": ((f"{HANDOVER}._leave_with_hint", _to_a_crowd),)},
 ]

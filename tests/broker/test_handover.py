@@ -176,8 +176,14 @@ async def test_what_comes_while_the_leadership_moves_goes_to_the_new_leader_in_o
         world.peers.answer()
     names = [name for name, code, _ in world.told if code is ErrorCode.NONE]
     assert names == [b"a", b"b", b"c", b"d"]
-    assert [hint for *_, hint in world.told] == [False, False, False, True], "who leads is told with the last answer of the connection"
-    assert world.handover.outcomes["handed_on"] == 4 and not world.handover.bytes and not world.handover.waiting
+    assert world.produce(b"e")
+    world.peers.answer()
+    assert [hint for *_, hint in world.told] == [False] * 4 + [True], "who leads is told when the client has nothing else under way"
+    assert world.produce(b"f", source="another client") and world.produce(b"g")
+    world.peers.answer()
+    world.peers.answer()
+    assert [hint for *_, hint in world.told[5:]] == [True, True], "each client for itself"
+    assert world.handover.outcomes["handed_on"] == 7 and not world.handover.bytes and not world.handover.waiting
 
 
 async def test_a_new_leader_that_does_not_know_yet_is_asked_again() -> None:
@@ -307,14 +313,21 @@ async def test_a_fenced_leader_is_not_asked() -> None:
 async def test_the_hint_comes_in_time_under_a_load_that_never_pauses() -> None:
     world = World()
     world.move(2, 5)
-    world.produce(b"a", b"b", b"c")
+    world.produce(b"a", b"b")
+    world.peers.answer()
     world.peers.answer()
     world.timers.pass_ms(HINT_MS_MAX)
+    world.produce(b"c", b"d")
     world.peers.answer()
-    assert [hint for *_, hint in world.told] == [False, True]
-    world.produce(b"d", source="another client")
     world.peers.answer()
-    assert world.told[-1] == (b"c", ErrorCode.NONE, True)
+    assert [hint for *_, hint in world.told] == [False, False, False, True], "first when it pauses"
+    world.timers.pass_ms(HINT_MS_MAX)
+    world.produce(b"e", b"f", b"g")
+    world.peers.answer()
+    assert world.told[-1] == (b"e", ErrorCode.NONE, True), "then in any case"
+    world.produce(b"h", source="another client")
+    world.peers.answer()
+    assert world.told[-1] == (b"f", ErrorCode.NONE, True)
 
 
 async def test_followers_have_everything_before_the_controller_is_asked() -> None:

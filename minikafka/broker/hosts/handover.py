@@ -10,8 +10,12 @@ first one of its epoch there is one under way at a time, because it may not know
 one connection. An idempotent producer's batch stays here, refused, when one before it was written here and perhaps nowhere else
 (minikafka/core/partition/refusals.py). A client that has learned of the new leader may ask it while requests of its own are under way here:
 an idempotent one is protected by its sequence numbers (and librdkafka waits for what is under way before it asks another leader), one
-without is promised no order with several requests in flight. The hint is given when nothing else of the same connection is in the line, or
-after HINT_MS_MAX.
+without is promised no order with several requests in flight.
+
+The hint. It is given with an answer beside which nothing else of its connection was in the line. With the last of several it would come
+when the client has just sent what it had to keep back meanwhile; and an idempotent librdkafka that learns of a new leader with a request
+under way, and has no connection to it, looks only once a second whether to open one. Under a load that never pauses the hint is given when
+the line is empty after HINT_MS_MAX, and in any case after twice that.
 
 Never twice. A request is taken on only when nothing of it was appended here. What was under way when the connection to the new leader broke
 is answered REQUEST_TIMED_OUT, which says what is known. A request that was handed on is never handed on again (`is_handed_on`).
@@ -46,7 +50,7 @@ CLIENT_ID_PREFIX = "minikafka-handover-"
 CATCH_UP_MS_MAX = 50
 #: Pause before a new leader that does not know of its office yet is asked again.
 RETRY_MS = 3
-#: From then on the hint is given though requests of the same connection are under way.
+#: From then on the hint is given with the last of several requests too, and after twice that though others are under way.
 HINT_MS_MAX = 100
 #: A broker that leaves stays until no late request has come for so long; it hands on for at most so long, and refuses for at most so long.
 QUIET_MS = 30
@@ -96,12 +100,14 @@ class Held(Protocol):
 class _Line:
     """What waits for one partition, and what is under way."""
 
-    __slots__ = ("sources", "timer", "under_way", "waiting")
+    __slots__ = ("crowds", "sources", "timer", "under_way", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Held] = deque()
         self.under_way = 0
         self.sources: dict[Any, int] = {}
+        #: Sources that have had several requests here since they were last without one.
+        self.crowds: set[Any] = set()
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -278,7 +284,10 @@ class Handover:
             line = self._lines[key] = _Line()
         held.deadline_ms = self._now_ms() + self.window_ms
         self.bytes += held.size
-        line.sources[held.source] = line.sources.get(held.source, 0) + 1
+        before = line.sources.get(held.source, 0)
+        line.sources[held.source] = before + 1
+        if before:
+            line.crowds.add(held.source)
         line.waiting.append(held)
         self._pump(key)
 
@@ -383,10 +392,7 @@ class Handover:
                 if not is_refused and key in self._left:
                     self._proven[key] = epoch
                 self.outcomes["refused" if is_refused else "handed_on"] += 1
-                self._gone(line, held)
-                left = self._left.get(key)
-                is_old = left is None or self._now_ms() - left[0] >= HINT_MS_MAX
-                held.finish(answer, is_old or held.source not in line.sources)
+                held.finish(answer, self._leave_with_hint(key, line, held))
             self._pump(key)
 
         self._peers.send(host, port, held.request, answered, held.version)
@@ -398,6 +404,14 @@ class Handover:
         while line.waiting:
             self._fail(line, line.waiting.popleft(), ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def _leave_with_hint(self, key: Key, line: _Line, held: Held) -> bool:
+        """`held` is answered; whether to say who leads."""
+        was_alone = held.source not in line.crowds
+        self._gone(line, held)
+        left = self._left.get(key)
+        age_ms = 2 * HINT_MS_MAX if left is None else self._now_ms() - left[0]
+        return age_ms >= 2 * HINT_MS_MAX or (held.source not in line.sources and (was_alone or age_ms >= HINT_MS_MAX))
+
     def _gone(self, line: _Line, held: Held) -> None:
         self.bytes -= held.size
         left = line.sources[held.source] - 1
@@ -405,6 +419,7 @@ class Handover:
             line.sources[held.source] = left
         else:
             del line.sources[held.source]
+            line.crowds.discard(held.source)
 
     def _fail(self, line: _Line, held: Held, code: ErrorCode) -> None:
         self.outcomes["unknown" if code is ErrorCode.REQUEST_TIMED_OUT else "refused"] += 1
