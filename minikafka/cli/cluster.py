@@ -153,6 +153,7 @@ def up(
     from minikafka.testing.embedded import EmbeddedCluster
     from minikafka.testing.errors import ClusterError
 
+    first_port = _usual_if_free(PORT, brokers) if port is None else port
     secured = _security(security, mechanism, parse_pairs(users, "--user"))
     specs = dict(_topic(text) for text in topics)
     properties = parse_pairs(configs, "--config")
@@ -165,7 +166,7 @@ def up(
         cluster_id=_stored_cluster_id(directory),
         log_level=log_level,
         security=secured,
-        first_port=_usual_if_free(PORT, brokers) if port is None else port,
+        first_port=first_port,
         first_http_port=_usual_if_free(HTTP_PORT, brokers) if http_port is None else http_port,
     )
     ended = threading.Event()
@@ -173,7 +174,7 @@ def up(
         signal.signal(number, lambda *_: ended.set())
     try:
         with made, ControlServer(made) as control:
-            _announce(made)
+            _announce(made, is_elsewhere=port is None and first_port != PORT)
             while not ended.wait(0.5):
                 _tell_of_deaths(made, control.ended)
             click.echo("stopping", err=True)
@@ -260,7 +261,7 @@ def _topic(text: str) -> tuple[str, dict[str, Any]]:
     return name, dict(zip(("partitions", "replication_factor"), map(int, counts), strict=False))
 
 
-def _announce(made: Any) -> None:
+def _announce(made: Any, *, is_elsewhere: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -276,6 +277,10 @@ def _announce(made: Any) -> None:
         console.width = 200
     console.print(table)
     console.print(f"cluster {made.cluster_id} is up after {made.started_seconds:.2f} s. To try:")
+    if is_elsewhere:
+        last = PORT + len(made.brokers) - 1
+        ports = f"port {PORT} is" if last == PORT else f"ports {PORT} to {last} are"
+        console.print(f"  # {ports} not free, and commands that are told no address ask localhost:{PORT}: first of all", soft_wrap=True)
     # All of them: the first may be the one that is killed.
     console.print(f"  export MINIKAFKA_BOOTSTRAP={made.bootstrap_servers}", soft_wrap=True)
     client_files = _write_client_files(made)

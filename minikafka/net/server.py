@@ -309,7 +309,10 @@ class SocketListener:
                 self._per_ip[host] = left
             else:
                 self._per_ip.pop(host, None)
-            self.look_for_slot() if self.slots is None else self.slots.freed()
+            if self.slots is None:
+                self.look_for_slot()
+            else:
+                self.slots.freed()
 
     def _schedule_sweep(self) -> None:
         if self._limits.idle_ms > 0:

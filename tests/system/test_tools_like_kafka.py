@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -158,8 +160,13 @@ def test_cluster_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         "--http-port",
         "0",
     ]
-    # The second time it finds its data, and the topic among them.
-    for _ in range(2):
+    # The second time it finds its data, and the topic among them; and the usual port taken.
+    for turn in range(2):
+        usual = socket.socket()
+        if turn:
+            with contextlib.suppress(OSError):  # then somebody else has it
+                usual.bind(("127.0.0.1", 9092))
+                usual.listen()
         running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
         assert running.stdout is not None and running.stderr is not None
         bootstrap = running.stdout.readline().strip()
@@ -168,4 +175,7 @@ def test_cluster_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
         assert len(metadata.topics["hello"].partitions) == 2 and len(metadata.brokers) == 2
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=20)
+        usual.close()
         assert running.returncode == 0 and "is up after" in said and "/ui" in said, said
+        is_usual = bootstrap.startswith("127.0.0.1:9092,")
+        assert ("ports 9092 to 9093 are not free" in said) == (not is_usual) and not (turn and is_usual), said
