@@ -58,6 +58,12 @@ class KafkaHandle:
         self._topics: list[str] = []
         self._groups: list[str] = []
 
+    def __getattr__(self, name: str) -> Any:
+        """Only what is not there gets here: say where it is."""
+        cluster = self.__dict__.get("cluster")
+        hint = f"; its .cluster has one: .cluster.{name}" if not name.startswith("_") and hasattr(type(cluster), name) else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
     @property
     def bootstrap_servers(self) -> str:
         """host:port, separated by commas."""

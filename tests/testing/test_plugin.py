@@ -12,6 +12,7 @@ import pytest
 from helpers.spark_connector import spark_kafka_connector
 
 from minikafka.testing import EmbeddedBroker
+from minikafka.testing.handle import ExternalCluster, KafkaHandle
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = "minikafka.testing.pytest_plugin"
@@ -59,3 +60,12 @@ def test_a_failure_shows_the_cluster(tmp_path: Path) -> None:
     assert "Kafka brokers' logs (kafka)" in done.stdout and "in service" in done.stdout
     assert "\naudit " in done.stdout
     assert [path.name for path in kept.glob("*/broker-1/*")] and list(kept.glob("*/broker-1/broker.log"))
+
+
+def test_a_handle_says_where_to_look_for_what_it_has_not() -> None:
+    handle = KafkaHandle(ExternalCluster("localhost:1"))
+    with pytest.raises(AttributeError, match=r"no attribute 'admin'; its \.cluster has one: \.cluster\.admin$"):
+        handle.admin  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'leder'$"):
+        handle.leder  # noqa: B018
+    assert not hasattr(handle, "__len__")
