@@ -67,8 +67,8 @@ class Chaos:
         node = self._target(fault)
         if fault.kind in UNCLEAN and self._is_something_lost():
             return
-        if fault.kind == "reassign" and self.rot.batches:
-            return  # it may take the whole copy away and leave the rotten one
+        if fault.kind == "reassign" and self._is_something_lost():
+            return  # it may take the whole copy away and leave that one
         done = getattr(self, f"_{fault.kind}")(fault, node)
         if done is not False:
             self.injected[fault.kind] += 1
