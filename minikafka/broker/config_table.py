@@ -6,7 +6,7 @@ from minikafka.broker.config_known import WITHOUT_EFFECT
 from minikafka.broker.config_security import AUTHORIZATION, SECURITY
 from minikafka.broker.properties import INT32_MAX, INT64_MAX, Property, PropertyTable, counts_of_hosts
 
-CODECS = ("uncompressed", "none", "gzip", "snappy", "lz4", "zstd", "producer")
+CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 MAX_LONG = str(INT64_MAX)
 MAX_INT = str(INT32_MAX)
 
@@ -81,7 +81,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("compression.gzip.level", "int", "-1", "Level for gzip when the broker compresses.", low=-1, high=9, dynamic=True),
         _p("compression.lz4.level", "int", "9", "Level for lz4 when the broker compresses.", low=1, high=17, dynamic=True),
         _p("compression.zstd.level", "int", "3", "Level for zstd when the broker compresses.", low=-131072, high=22, dynamic=True),
-        _p("log.cleanup.policy", "list", "delete", "What happens to old segments: delete, compact, or both.", choices=("delete", "compact"), dynamic=True),
+        _p("log.cleanup.policy", "list", "delete", "What happens to old segments: delete, compact, or both.", choices=("compact", "delete"), dynamic=True),
         _p("log.segment.bytes", "int", "1073741824", "Size at which a segment is rolled.", low=1048576, dynamic=True),
         _p("log.roll.ms", "long", None, "Age at which a segment is rolled.", low=1, dynamic=True),
         _p("log.roll.hours", "int", "168", "The same in hours.", low=1),

@@ -21,7 +21,7 @@ def _p(name: str, kind: str, default: str, broker: str | None, doc: str, **optio
 #: `synonyms` names the broker property that a topic inherits when it has no value of its own.
 TOPIC_PROPERTIES = PropertyTable(
     [
-        _p("cleanup.policy", "list", "delete", "log.cleanup.policy", "What happens to old segments: delete, compact, or both.", choices=("delete", "compact")),
+        _p("cleanup.policy", "list", "delete", "log.cleanup.policy", "What happens to old segments: delete, compact, or both.", choices=("compact", "delete")),
         _p("compression.type", "string", "producer", "compression.type", "Codec of stored batches; producer keeps the sender's.", choices=CODECS),
         _p("compression.gzip.level", "int", "-1", "compression.gzip.level", "Level for gzip when the broker compresses.", low=-1, high=9),
         _p("compression.lz4.level", "int", "9", "compression.lz4.level", "Level for lz4 when the broker compresses.", low=1, high=17),

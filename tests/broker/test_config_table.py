@@ -11,7 +11,9 @@ import pytest
 
 from minikafka.broker.config import BrokerConfig, ConfigurationError
 from minikafka.broker.config_reference import reference_page
+from minikafka.broker.config_rules import fault_of
 from minikafka.broker.config_table import BROKER_PROPERTIES
+from minikafka.broker.topic_config import TOPIC_PROPERTIES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "broker_properties-4.3.tsv"
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -73,6 +75,17 @@ def test_what_has_no_effect_is_said() -> None:
 def test_a_misspelt_name_is_corrected() -> None:
     with pytest.raises(ConfigurationError, match=r"ssl\.keystore\.locaton is not a property; did you mean ssl\.keystore\.location\?"):
         BrokerConfig.from_properties({**NODE, "ssl.keystore.locaton": "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [("cleanup.policy", "compact, delete"), ("compression.type", "uncompressed, zstd, lz4, snappy, gzip, producer")],
+)
+def test_a_choice_that_is_none_is_refused_in_kafkas_words(name: str, allowed: str) -> None:
+    """Texts as Apache Kafka 4.3.0 answered them; it has no codec "none"."""
+    entry = TOPIC_PROPERTIES.get(name)
+    assert entry is not None
+    assert fault_of(entry, "none") == f"Invalid value none for configuration {name}: String must be one of: {allowed}"
 
 
 def test_the_page_is_up_to_date() -> None:

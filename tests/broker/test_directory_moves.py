@@ -86,7 +86,8 @@ async def test_a_replica_moves_while_it_is_written_to(tmp_path: Path) -> None:
         await until(lambda: node.metadata.image.topics_by_name["t"].partitions[0].directories == (target.directory_id,))
         assert await move(node, target.path) is ErrorCode.NONE, "it is there already"
         assert await move(node, str(tmp_path / "elsewhere")) is ErrorCode.LOG_DIR_NOT_FOUND
-        assert await move(node, source.path, "unknown") is ErrorCode.REPLICA_NOT_AVAILABLE
+        assert await move(node, source.path, "unknown") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await move(node, str(tmp_path / "elsewhere"), "unknown") is ErrorCode.LOG_DIR_NOT_FOUND
     async with live_node(tmp_path, log_dirs=2) as node:
         assert places(node)[0].path == target.path
         assert len(await values(node)) == 90

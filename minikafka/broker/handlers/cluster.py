@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.handlers.metadata import CLUSTER_OPERATIONS, controller_for_clients
+from minikafka.core.controller.quotas import CLIENT_ID, IP, USER
 from minikafka.core.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -13,7 +14,7 @@ from minikafka.core.metadata.image import (
     RESOURCE_TOPIC,
     QuotaEntity,
 )
-from wire.errors import ErrorCode
+from wire.errors import ApiError, ErrorCode
 from wire.message import Request
 from wire.messages.add_raft_voter import AddRaftVoterRequest
 from wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -45,6 +46,7 @@ _FORWARDED: tuple[type[Request], ...] = (
 ENDPOINT_BROKER, ENDPOINT_CONTROLLER = 1, 2
 _ENDPOINT_NAMES = {ENDPOINT_BROKER: "BROKER", ENDPOINT_CONTROLLER: "CONTROLLER"}
 MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY = 0, 1, 2
+_MATCH_NAMES = {MATCH_EXACT: "EXACT", MATCH_DEFAULT: "DEFAULT", MATCH_ANY: "SPECIFIED"}
 
 
 def _wrong_endpoint(here: int, wanted: int) -> DescribeClusterResponse:
@@ -128,11 +130,10 @@ class ClusterHandlers:
     def describe_client_quotas(self, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
         """DescribeClientQuotas (KIP-546)."""
         components = request.components
-        kinds = [component.entity_type for component in components]
-        if len(set(kinds)) != len(kinds) or any(c.match_type not in {MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY} for c in components):
-            return DescribeClientQuotasResponse(
-                error_code=ErrorCode.INVALID_REQUEST, error_message="Invalid client quota filter.", entries=None
-            )
+        try:
+            _check_filter(components)
+        except ApiError as error:
+            return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
         entries = []
         for entity, values in self._metadata.image.client_quotas.items():
             if _matches(entity, components, request.strict):
@@ -143,6 +144,30 @@ class ClusterHandlers:
                     )
                 )
         return DescribeClientQuotasResponse(error_message="", entries=entries)
+
+
+def _check_filter(components: list[DescribeClientQuotasRequest.ComponentData]) -> None:
+    """Raises ApiError with the first fault: INVALID_REQUEST, or UNSUPPORTED_VERSION for an unknown type (Kafka's `ClientQuotasImage`)."""
+    kinds: set[str] = set()
+    for component in components:
+        kind, match_type = component.entity_type, component.match_type
+        if not kind:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+        if kind in kinds:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter.")
+        if kind not in {USER, CLIENT_ID, IP}:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+        if match_type not in _MATCH_NAMES:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown match type {match_type}")
+        specified = f"Request specified MATCH_TYPE_{_MATCH_NAMES[match_type]}"
+        if match_type == MATCH_EXACT and component.match is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{specified}, but set match string to null.")
+        if match_type != MATCH_EXACT and component.match is not None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{specified}, but also specified a match string.")
+        kinds.add(kind)
+    if IP in kinds and len(kinds) > 1:
+        message = "IP filter component should not be used with user or clientId filter component."
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid entity filter component combination. {message}")
 
 
 def _matches(entity: QuotaEntity, components: list[DescribeClientQuotasRequest.ComponentData], strict: bool) -> bool:

@@ -53,9 +53,10 @@ class DirectoryMoves:
         target = next((d for d in self._replicas.directories if d.path == path.rstrip("/") and not d.is_offline), None)
         if target is None:
             return ErrorCode.LOG_DIR_NOT_FOUND
-        partition = self._replicas.partition(topic, index)
-        if partition is None:
-            return ErrorCode.REPLICA_NOT_AVAILABLE
+        try:
+            partition = self._replicas.require(topic, None, index)
+        except ApiError as error:
+            return ErrorCode.REPLICA_NOT_AVAILABLE if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else error.code
         if self._replicas.is_cordoned(target) and target.logs.get(partition.key) is not partition.log:
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT
         try:
