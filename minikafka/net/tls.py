@@ -16,6 +16,7 @@ from typing import Any
 
 from minikafka.net.connection import FlushQueue, SocketConnection
 from minikafka.net.network import AuthenticationFailed, ConnectionLimits
+from minikafka.openssl import forget_failures
 
 HANDSHAKE_TIMEOUT_MS = 30_000
 #: A record of TLS carries 16 KiB; after so many the loop serves others first.
@@ -263,6 +264,7 @@ class TlsConnection(SocketConnection):
             return
         with contextlib.suppress(OSError, ValueError):
             self._socket.unwrap()  # type: ignore[attr-defined]
+        forget_failures()
         super().close(reason)
 
 

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from minikafka.openssl import BlockingSocket
 from minikafka.security.client_properties import client_properties
 from minikafka.security.jaas import parse_jaas
 from minikafka.security.mechanisms import PlainClient, SaslClient
@@ -60,7 +61,11 @@ class Security:
         plain = socket.create_connection((host, port), timeout=timeout_s)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return client_context(dict(self.properties)).wrap_socket(plain, server_hostname=host) if self.tls else plain
+            if not self.tls:
+                return plain
+            context = client_context(dict(self.properties))
+            context.sslsocket_class = BlockingSocket
+            return context.wrap_socket(plain, server_hostname=host)
         except ssl.SSLError as error:
             plain.close()
             why = getattr(error, "verify_message", "") or error.reason or error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from minikafka.openssl import forget_failures
 from wire.frame import encode_request
 from wire.header import decode_response_header
 from wire.message import Request, Response
@@ -30,11 +31,15 @@ def exchange(
     with socket.create_connection((host, port), timeout=timeout_s) as plain:
         if security is None:
             return _ask(plain, request, version)
-        connection = plain if security.tls is None else security.tls.context.wrap_socket(plain, server_hostname=host)
-        with connection:
-            if security.mechanism:
-                _log_in(connection, security)
-            return _ask(connection, request, version)
+        try:
+            connection = plain if security.tls is None else security.tls.context.wrap_socket(plain, server_hostname=host)
+            with connection:
+                if security.mechanism:
+                    _log_in(connection, security)
+                return _ask(connection, request, version)
+        except OSError:
+            forget_failures()
+            raise
 
 
 def _log_in(connection: socket.socket, security: ClientSecurity) -> None:

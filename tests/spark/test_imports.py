@@ -11,7 +11,7 @@ AUDIT = [
     "spark_master",
 ]  # fmt: skip
 #: How a client connects and says who it is; it sees no record, and the audit checks none of it.
-LOGGING_IN = ("minikafka.security", "minikafka.core.scram")
+LOGGING_IN = ("minikafka.security", "minikafka.core.scram", "minikafka.openssl")
 #: Run by the driver of `load --to-files`; what its tasks run is not among them.
 WRITERS_OF_CLUSTERS = ["cluster_files", "cluster_nodes", "to_files"]
 
