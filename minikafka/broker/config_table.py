@@ -162,7 +162,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("minikafka.audit.report.dir", "string", None, "Directory of audit reports (minikafka audit --report); the page /ui and /metrics show the newest verdict."),
         _p("minikafka.audit.interval.ms", "long", "0", "How often the broker with the smallest id of those in service audits the cluster, into that directory; 0 = never.", low=0),
         _p("minikafka.audit.command.config", "string", None, "Properties file with the security settings of that audit's client, when the listener between brokers needs some."),
-        _p("minikafka.metrics.dialects", "list", "s", "Names of metrics: s as Strimzi's rules make them, c as Confluent's, r as Strimzi's reporter; several may be written at once.", choices=("s", "c", "r")),
+        _p("minikafka.metrics.dialects", "list", "s", "Names of metrics: s as Strimzi's rules make them, c as Confluent's, r as Strimzi's reporter, k as kafbat's Kafka UI wants some; several may be written at once.", choices=("s", "c", "r", "k")),
         _p("minikafka.handover.ms", "long", "1000", "For how long produces are held while a leadership moves away from this broker, and handed on to the new leader after it has; 0 = they are refused at once.", low=0),
         _p("minikafka.log.format", "string", "console", "Lines of the log: for people, or a JSON object each.", choices=("console", "json")),
         _p("minikafka.tcp.congestion", "string", "reno", "TCP congestion control, where the kernel allows the choice; empty = the kernel's."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,10 @@ import pytest
 from bench.scrape import measure
 from prometheus_client.parser import text_string_to_metric_families
 
+from minikafka.broker.metrics import traffic
 from minikafka.broker.metrics.exposition import Page, labels
 from minikafka.broker.metrics.node import NodeMetrics
+from minikafka.broker.metrics.readings import Readings
 from minikafka.broker.metrics.reference import reference_page
 from minikafka.broker.metrics.table import METRICS
 from minikafka.broker.timeline import Timeline
@@ -176,7 +179,7 @@ def test_the_reference_is_current() -> None:
     assert (Path(__file__).parents[2] / "docs" / "metrics.md").read_text() == reference_page()
 
 
-@pytest.mark.parametrize("dialects", [("s",), ("c",), ("r",), ("s", "c", "r")])
+@pytest.mark.parametrize("dialects", [("s",), ("c",), ("r",), ("k",), ("s", "c", "r", "k")])
 def test_every_metric_is_told_under_the_names_of_the_table(cluster: EmbeddedCluster, dialects: tuple[str, ...]) -> None:
     """And no other; labels as well. A family without samples stands there with its head."""
     node = cluster.broker(1).process._runner.node
@@ -198,3 +201,31 @@ def test_every_metric_is_told_under_the_names_of_the_table(cluster: EmbeddedClus
         known = by_name.get(name, by_name.get(name.removesuffix("_count")))
         if known is not None:
             assert set(re.findall(r'(\w+)="', line[len(name) : line.rindex("}")] if rest else "")) <= known, line
+
+
+def test_kafkas_moving_average_of_fifteen_minutes() -> None:
+    """It begins with the first rate, forgets a change by 1/e in 15 minutes however often it is read; a counter set back is rest."""
+    often, seldom = Readings(), Readings()
+    assert often.moving_average("a", 5_000, 0) == seldom.moving_average("a", 5_000, 0) == 0
+    assert often.moving_average("a", 15_000, 10_000) == seldom.moving_average("a", 15_000, 10_000) == 1000
+    assert often.moving_average("a", 99_999, 10_500) == 1000, "two scrapers at once are one"
+    for at_s in range(20, 911, 10):
+        average = often.moving_average("a", 15_000, at_s * 1000)
+    assert average == pytest.approx(1000 / math.e) == pytest.approx(seldom.moving_average("a", 15_000, 910_000))
+    assert 0 < often.moving_average("a", 0, 920_000) < average
+    often.moving_average(("topic", "t"), 1, 0)
+    often.keep("topic", set())
+    assert often.moving_average(("topic", "t"), 9, 10_000) == 0
+
+
+def test_rates_of_topics_as_kafkas_beans_are_called(cluster: EmbeddedCluster) -> None:
+    """Kafka UI takes a broker's rate from the sample with one label, a topic's from those with a topic."""
+    node = cluster.broker(1).process._runner.node
+    page, readings = Page(("k",)), Readings()
+    for _ in range(2):
+        page = Page(("k",))
+        traffic.topics(page, node, readings, list(node.broker.replicas.partitions.values()))
+    lines = [line.rpartition(" ")[0] for line in page.text().splitlines() if not line.startswith("#")]
+    name = "kafka_server_BrokerTopicMetrics_FifteenMinuteRate"
+    assert f'{name}{{name="BytesInPerSec"}}' in lines and f'{name}{{name="BytesOutPerSec",topic="orders"}}' in lines
+    assert all(line.startswith(name) for line in lines) and f"# TYPE {name} gauge" in page.text()

@@ -77,7 +77,7 @@ class NodeMetrics:
         yield self._page(traffic.transactions, node, self._readings)
         yield self._page(traffic.groups, node) + self._page(traffic.waiting, node)
         yield from self._requests()
-        yield self._page(traffic.topics, node, partitions)
+        yield self._page(traffic.topics, node, self._readings, partitions)
         yield from self._in_parts(replicas.LOG_GAUGES, partitions, replicas.log_values)
         yield from self._in_parts(replicas.LEADER_GAUGES, led, replicas.leader_values)
         for name, samples in exporter_families(node, self._label):

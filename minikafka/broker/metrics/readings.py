@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable
+from math import expm1
 
 WINDOW_MS = 60_000
+AVERAGED_MS = 15 * 60_000
 #: Readings closer together are one: several scrapers may come at once.
 APART_MS = 1_000
 
@@ -15,6 +17,7 @@ class Readings:
 
     def __init__(self) -> None:
         self._read: dict[Hashable, deque[tuple[int, float]]] = {}
+        self._averages: dict[Hashable, tuple[int, float, float]] = {}
 
     def rate(self, key: Hashable, count: float, now_ms: int) -> float:
         """Increase a second since about a minute ago (since the first reading, when that is less; 0 at the first)."""
@@ -29,7 +32,25 @@ class Readings:
         at_ms, before = read[0]
         return max(count - before, 0) * 1000 / (now_ms - at_ms) if now_ms > at_ms else 0.0
 
+    def moving_average(self, key: Hashable, count: float, now_ms: int) -> float:
+        """Increase a second, what is older weighing less: by 1/e after 15 minutes (Kafka's meters). It begins with what the first two
+        readings tell; 0 at the first."""
+        known = self._averages.get(key)
+        if known is None:
+            self._averages[key] = (now_ms, count, -1.0)
+            return 0.0
+        at_ms, before, average = known
+        elapsed_ms = now_ms - at_ms
+        if elapsed_ms < APART_MS:
+            return max(average, 0.0)
+        rate = max(count - before, 0) * 1000 / elapsed_ms
+        average = rate if average < 0 else average - expm1(-elapsed_ms / AVERAGED_MS) * (rate - average)
+        self._averages[key] = (now_ms, count, average)
+        return average
+
     def keep(self, kind: str, keys: set[Hashable]) -> None:
         """Forget keys (kind, …) that are not among `keys`."""
-        for key in [key for key in self._read if isinstance(key, tuple) and key[0] == kind and key not in keys]:
-            del self._read[key]
+        for key in [*self._read, *self._averages]:
+            if isinstance(key, tuple) and key[0] == kind and key not in keys:
+                self._read.pop(key, None)
+                self._averages.pop(key, None)

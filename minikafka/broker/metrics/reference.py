@@ -10,7 +10,8 @@ INTRODUCTION = """\
 With `minikafka.http.port` set (containers set 9404), each node serves these at `/metrics`, in plain HTTP and without a login, on every
 address or on that of `minikafka.http.host`. They have Kafka's meaning and the names that
 dashboards know. `minikafka.metrics.dialects` chooses whose: `s` (the default) as Strimzi's rules for the JMX exporter make them, `c` as
-Confluent's jmx-monitoring-stacks, `r` as Strimzi's metrics reporter; several may be told at once. Where a dialect has another name, it
+Confluent's jmx-monitoring-stacks, `r` as Strimzi's metrics reporter, `k` what
+kafbat's Kafka UI looks for and the others have not (beside one of them); several may be told at once. Where a dialect has another name, it
 stands below the first. Summaries are quantiles 0.50 to 0.999 and a `_count`; their times come from a sample of the last five minutes.
 
 This page is made from the table that the metrics are written from.

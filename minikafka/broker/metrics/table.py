@@ -5,16 +5,18 @@ The names follow from Kafka's MBeans by the rules of those who made the dashboar
     s   Strimzi's rules for the JMX exporter: …PerSec is …_total, …Percent is …_percent
     c   Confluent's (jmx-monitoring-stacks): …persec, …percent, labels in lower case
     r   Strimzi's metrics reporter: …persec_total, kafka_server_raft_metrics_…
+    k   a bean's own names, as kafbat's Kafka UI looks for them; it has little
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-DIALECTS = ("s", "c", "r")
+DIALECTS = ("s", "c", "r", "k")
 SNAKE_IN_C = {"clientSoftwareName": "client_software_name", "clientSoftwareVersion": "client_software_version"}
 #: Metrics of clients, whose label is client-id in Kafka.
 SNAKE_OF_QUOTAS = {"clientId": "client_id"}
+RATES = "kafka_server_BrokerTopicMetrics_FifteenMinuteRate"
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,12 @@ _per_second(f"{_T}_totalfetchrequests", "Reads asked for; a request counts for e
 _per_second(f"{_T}_failedfetchrequests", "Reads that failed, but not for a wrong broker, epoch or offset, or a bad disk.", "topic")
 _per_second(f"{_T}_replicationbytesin", "Bytes fetched from leaders.")
 _per_second(f"{_T}_replicationbytesout", "Bytes fetched by followers.")
+_add(
+    {"k": RATES},
+    "gauge",
+    "Bytes a second, a moving average of 15 minutes as in Kafka; `name` is BytesInPerSec or BytesOutPerSec. With a topic, and for all.",
+    ("name", "topic"),
+)
 _per_second(f"{_T}_producemessageconversions", "Always 0: batches are stored as they come.")
 _per_second(f"{_T}_fetchmessageconversions", "Always 0: batches are sent as they are stored.")
 

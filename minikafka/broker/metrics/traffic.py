@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.hosts.partition import TRAFFIC
 from minikafka.broker.metrics.exposition import labels
 from minikafka.broker.metrics.request_times import PHASES, QUANTILES
+from minikafka.broker.metrics.table import RATES
 from minikafka.core.transaction.state import TransactionState
 from wire.errors import ErrorCode
 
@@ -30,13 +31,15 @@ METERS = dict(
         strict=True,
     )
 )  # fmt: skip
+#: Those of which a moving average is told too, and its name.
+AVERAGED = ((TRAFFIC.index("bytes_in"), "BytesInPerSec"), (TRAFFIC.index("bytes_out"), "BytesOutPerSec"))
 #: Told even before the first such request, as dashboards wait for them.
 ALWAYS = ("Produce", "Fetch", "Metadata", "OffsetCommit")
 #: (name, requests by version, errors by code, times)
 RequestRow = tuple[str, list[int], dict[int, int], "RequestTimes | None"]
 
 
-def topics(page: Page, node: Node, partitions: list[Partition]) -> None:
+def topics(page: Page, node: Node, readings: Readings, partitions: list[Partition]) -> None:
     """Traffic by topic, and of all topics; what left with a partition still counts, so that no counter ever falls."""
     assert node.broker is not None
     manager, prefix = node.broker.replicas, "kafka_server_brokertopicmetrics"
@@ -57,10 +60,24 @@ def topics(page: Page, node: Node, partitions: list[Partition]) -> None:
     for number, meter in enumerate(METERS.values()):
         samples = [("", total[number]), *((spelled[topic], entry[number]) for topic, entry in by_topic.items())]
         page.many(f"{prefix}_{meter}_total", samples)
+    if page.heads(RATES):
+        _averages(page, readings, node.environment.clock.now_ms(), total, by_topic)
     page.one(f"{prefix}_replicationbytesin_total", manager.replication_bytes_in)
     page.one(f"{prefix}_replicationbytesout_total", manager.replication_bytes_out)
     page.one(f"{prefix}_producemessageconversions_total", 0)
     page.one(f"{prefix}_fetchmessageconversions_total", 0)
+
+
+def _averages(page: Page, readings: Readings, now_ms: int, total: list[int], by_topic: dict[str, list[int]]) -> None:
+    samples = []
+    for number, name in AVERAGED:
+        samples.append((labels(name=name), readings.moving_average(("all topics", name), total[number], now_ms)))
+        samples += [
+            (labels(name=name, topic=topic), readings.moving_average(("topic", name, topic), entry[number], now_ms))
+            for topic, entry in by_topic.items()
+        ]
+    readings.keep("topic", {("topic", name, topic) for _, name in AVERAGED for topic in by_topic})
+    page.many(RATES, samples)
 
 
 def request_rows(node: Node) -> list[RequestRow]:
