@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX = 1 << 20
 ANSWER_TIMEOUT_S = 60.0
 NOTICED_TIMEOUT_S = 5.0
+#: What the kernel takes (unix(7), sun_path).
+SOCKET_PATH_BYTES_MAX = 107
 
 
 def socket_path(port: int) -> Path:
     """Of the cluster whose first broker listens on this port."""
-    return Path(tempfile.gettempdir()) / f"minikafka-{os.getuid()}" / f"{port}.sock"
+    name = Path(f"minikafka-{os.getuid()}") / f"{port}.sock"
+    usual = tempfile.gettempdir() / name
+    return usual if len(os.fsencode(usual)) <= SOCKET_PATH_BYTES_MAX else "/tmp" / name
 
 
 # -- the side of `cluster up` ----------------------------------------------------------------------------------------------

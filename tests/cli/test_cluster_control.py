@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -53,6 +55,14 @@ def test_stop_pause_and_resume(cluster: EmbeddedCluster) -> None:
     assert cluster.broker(2).paused
     assert say(cluster, "resume", "2").exit_code == 0
     cluster.wait_healthy()
+
+
+def test_a_long_directory_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with EmbeddedCluster(1) as made, ControlServer(made):
+        assert json.loads(say(made, "status", "-o", "json").output)[0]["brokers"][0]["state"] == "running"
 
 
 def test_wrong_requests(cluster: EmbeddedCluster) -> None:
