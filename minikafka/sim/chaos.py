@@ -534,10 +534,6 @@ class Chaos:
             async with self.world.workload.admin(ADMIN_TIMEOUT_MS) as admin:
                 await admin.alter_configs(TOPIC_RESOURCE, TOPIC, [("set", "min.insync.replicas", str(value))])
 
-        # It clears who is eligible (ClearElrRecord, as in Kafka): a partition that waits for its last leader would wait for ever.
-        soon = any(fault.at_s < other.at_s < fault.at_s + CALM_S for other in self.faults)
-        if soon or not self.world.invariants.is_quiet():
-            return False
         self._order(work(wanted))
         return f"{wanted}"
 
@@ -581,9 +577,6 @@ class Chaos:
             return
         value = str(min(options.min_isr, options.replication_factor))
         while True:
-            if not self.world.invariants.is_quiet():
-                await asyncio.sleep(0.2)
-                continue
             try:
                 async with self.world.workload.admin() as admin:
                     await admin.alter_configs(TOPIC_RESOURCE, TOPIC, [("set", "min.insync.replicas", value)])

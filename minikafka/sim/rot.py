@@ -150,7 +150,7 @@ class Rot:
         if node.node_id not in self.metadata:
             return
         is_rotten = not self.metadata[node.node_id].isdisjoint(corrupt_batches(node.disk, METADATA_DIRECTORY))
-        if not is_rotten and PROMISES_LOST not in node.disk.files[METADATA_DIRECTORY]:
+        if not is_rotten and PROMISES_LOST not in node.disk.files.get(METADATA_DIRECTORY, ()):
             del self.metadata[node.node_id]
             return
         if not node.is_alive:

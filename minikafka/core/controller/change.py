@@ -154,7 +154,7 @@ class PartitionChange:
     def _populate_elr(self) -> None:
         if not self.elr_enabled:
             return
-        if len(self._isr) >= min(self.min_isr, len(self._replicas)):
+        if self._is_enough():
             self._elr = self._last_known_elr = ()
             return
         candidates = list(dict.fromkeys((*self._elr, *self._partition.isr)))
@@ -163,6 +163,9 @@ class PartitionChange:
             for replica in candidates
             if replica not in self._isr and replica not in self._unclean_shutdown and replica in self._replicas
         )
+
+    def _is_enough(self) -> bool:
+        return len(self._isr) >= min(self.min_isr, len(self._replicas))
 
     def _elect(self, record: PartitionChangeRecord) -> None:
         leader, unclean = self._choose()
@@ -178,6 +181,9 @@ class PartitionChange:
         elif leader in self._elr:
             self._isr = (leader,)
             self._elr = tuple(replica for replica in self._elr if replica != leader)
+            if self._is_enough():
+                # Since nobody led min.insync.replicas has become less: it may commit without the others (`ConfigControl._clear_eligible`).
+                self._elr = self._last_known_elr = ()
 
     def _choose(self) -> tuple[int, bool]:
         """(leader or NO_LEADER, whether the election is unclean)."""

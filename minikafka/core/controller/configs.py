@@ -17,7 +17,7 @@ from minikafka.core.metadata.image import (
 from wire.errors import ApiError, ErrorCode
 from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-from wire.records.metadata_records import ClearElrRecord, ConfigRecord
+from wire.records.metadata_records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
@@ -179,10 +179,31 @@ class ConfigControl:
         records: list[Any] = [
             ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in changes.items()
         ]
-        # Who was eligible under another min ISR is not under this one (KIP-966).
         if MIN_INSYNC_REPLICAS in changes and self._state.image.is_elr_enabled:
             if kind == RESOURCE_TOPIC:
-                records.append(ClearElrRecord(topic_name=name))
+                records += self._clear_eligible(name)
             elif kind == RESOURCE_BROKER and name == CLUSTER_DEFAULT:
-                records.append(ClearElrRecord(topic_name=""))
+                records += self._clear_eligible("")
         return records
+
+    def _clear_eligible(self, topic_name: str) -> list[Any]:
+        """Who was eligible under another min ISR need not be under this one (KIP-966): a leader may now commit without them. Where nobody
+        leads nothing is committed, and they alone can bring the partition back; Kafka forgets them there too, and it waits for ever."""
+        image = self._state.image
+        known = image.topics_by_name.get(topic_name)
+        topics = [] if known is None else [known]
+        if not topic_name:
+            topics = list(image.topics_by_name.values())
+        eligible = [
+            (topic.topic_id, index, partition)
+            for topic in topics
+            for index, partition in topic.partitions.items()
+            if partition.elr or partition.last_known_elr
+        ]
+        if all(partition.leader >= 0 for _, _, partition in eligible):
+            return [ClearElrRecord(topic_name=topic_name)]
+        return [
+            PartitionChangeRecord(topic_id=topic_id, partition_id=index, eligible_leader_replicas=[], last_known_elr=[])
+            for topic_id, index, partition in eligible
+            if partition.leader >= 0
+        ]

@@ -305,3 +305,23 @@ def test_the_elr_feature_leaves_one_min_insync_replicas_for_the_cluster() -> Non
     assert driver.image.is_elr_enabled
     assert driver.image.config(RESOURCE_BROKER, "")["min.insync.replicas"] == "2"
     assert "min.insync.replicas" not in driver.image.config(RESOURCE_BROKER, "1")
+
+
+@pytest.mark.parametrize("resource", [(2, "t"), (4, "")], ids=["topic", "cluster"])
+def test_a_change_of_min_isr_forgets_nobody_who_alone_can_bring_a_partition_back(resource: tuple[int, str]) -> None:
+    """Kafka forgets them, and the partition waits for an unclean election for ever (simulator, seed 10071412)."""
+    driver = ControllerDriver()
+    driver.start(1, 2, 3, 4)
+    driver.configure(4, "", "min.insync.replicas", "2")
+    driver.create("t", [[1, 4], [2, 3]])
+    driver.alter_isr("t", [2], index=1)
+    driver.fence(4)
+    driver.fence(1)
+    assert [(p.leader, p.elr) for p in (driver.partition("t", 0), driver.partition("t", 1))] == [(-1, (4, 1)), (2, (3,))]
+    assert driver.configure(*resource, "min.insync.replicas", "1")[0] is ErrorCode.NONE
+    waiting, led = driver.partition("t", 0), driver.partition("t", 1)
+    assert waiting.elr == (4, 1) and waiting.last_known_elr
+    assert (led.leader, led.leader_epoch, led.isr, led.elr, led.last_known_elr) == (2, 0, (2,), (), ()), "3 may not have all from now on"
+    driver.heartbeat(1)
+    waiting = driver.partition("t", 0)
+    assert (waiting.leader, waiting.leader_recovery_state, waiting.elr, waiting.last_known_elr) == (1, RECOVERED, (), ()), "nor 4"
