@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minikafka.sim.eligible_mutations import ELIGIBLE_MUTATIONS
 from minikafka.sim.handover_mutations import HANDOVER_MUTATIONS
 from minikafka.sim.mutations import MUTATIONS
 from minikafka.sim.rot_mutations import ROT_MUTATIONS
@@ -52,7 +53,7 @@ class Caught:
     text: str
 
 
-_ALL = (*MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS, *HANDOVER_MUTATIONS)
+_ALL = (*MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS, *HANDOVER_MUTATIONS, *ELIGIBLE_MUTATIONS)
 MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in _ALL}
 
 

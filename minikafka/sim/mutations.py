@@ -13,7 +13,6 @@ from minikafka.core.raft.types import OffsetAndEpoch
 from storage.types import EpochEnd
 from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
 from wire.errors import ErrorCode
-from wire.records.metadata_records import ClearElrRecord
 
 LEADER = "minikafka.core.partition.leader:PartitionLeader"
 ISR = "minikafka.core.partition.isr:IsrState"
@@ -307,10 +306,6 @@ def _never_diverges(original: Any) -> Any:
     return validate
 
 
-def _clear_all_eligible(original: Any) -> Any:
-    return lambda self, topic_name: [ClearElrRecord(topic_name=topic_name)]
-
-
 def _fence_but_keep_in_isr(original: Any) -> Any:
     def fence(self: Any, broker: Any) -> list[Any]:
         return [BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=FENCE)]
@@ -592,9 +587,6 @@ MUTATIONS: list[dict[str, Any]] = [
     # -- the controller
     {"name": "fenced-in-isr", "breaks": "a fenced broker stays in sync", "profile": "crashes",
      "patches": ((f"{BROKERS}.fence", _fence_but_keep_in_isr),)},
-    {"name": "min-isr-forgets-all", "breaks": "who alone can bring a partition back is forgotten when min.insync.replicas changes",
-     "patches": (("minikafka.core.controller.configs:ConfigControl._clear_eligible", _clear_all_eligible),),
-     "tests": ("tests/core/controller/test_elections.py",)},
     {"name": "alter-any-epoch", "breaks": "AlterPartition of an old leader or partition epoch is carried out (KIP-497)", "profile": "storm",
      "patches": ((f"{PARTITIONS}._check_alter", _accept_alter(
          ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NOT_CONTROLLER, ErrorCode.INVALID_REQUEST)),)},

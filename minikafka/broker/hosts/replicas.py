@@ -413,8 +413,12 @@ class ReplicaManager:
         if leader is None or leader.leader_epoch != proposal.leader_epoch or leader.isr.pending is not proposal:
             return
         if error is ErrorCode.NONE:
-            self._note_isr(partition, leader.isr.committed, isr, partition_epoch, "as this leader asked")
-            if leader.committed(isr, partition_epoch, self._clock.now_ms(), is_answer=True):
+            before = leader.isr.committed
+            has_moved = leader.committed(isr, partition_epoch, self._clock.now_ms(), is_answer=True)
+            if leader.isr.pending is proposal:
+                return  # the metadata bring it
+            self._note_isr(partition, before, isr, partition_epoch, "as this leader asked")
+            if has_moved:
                 partition.high_watermark_moved()
             else:
                 self.purgatory_wake(partition.key)

@@ -71,10 +71,15 @@ class IsrState:
 
     def commit(self, isr: tuple[int, ...], partition_epoch: int, *, is_answer: bool = False) -> bool:
         """The controller's word: True unless it is no news. It comes twice, as an answer to AlterPartition (`is_answer`) and by metadata,
-        perhaps much later: what is known already says nothing of a proposal that was made since and may be committed at any moment."""
+        perhaps much later: what is known already says nothing of a proposal that was made since and may be committed at any moment.
+
+        A smaller set counts when the metadata bring it: with them comes the min.insync.replicas by which the controller decided who of
+        those that left is eligible to lead. By an older one this leader might commit without them (Kafka's does)."""
         if partition_epoch < self.partition_epoch:
             return False
         if partition_epoch == self.partition_epoch and self.pending is not None and not is_answer:
+            return False
+        if is_answer and self.pending is not None and not self.pending.is_expansion and partition_epoch > self.partition_epoch:
             return False
         self.committed = self.maximal = isr
         self.partition_epoch = partition_epoch

@@ -100,6 +100,20 @@ def test_a_lagging_member_is_proposed_for_removal_and_counts_until_it_is_removed
     assert world.leader.high_watermark == 11
 
 
+def test_a_smaller_set_counts_when_the_metadata_bring_it() -> None:
+    """And min.insync.replicas, which may have been raised just before: the controller holds those that left for eligible by that one."""
+    world = World(min_isr=1)
+    world.append()
+    world.now_ms += LAG_MS + 1
+    proposal = world.leader.shrinkage(world.now_ms)
+    assert proposal is not None and proposal.isr == (1,)
+    assert world.leader.committed((1,), 8, world.now_ms, is_answer=True) is False
+    assert world.leader.isr.pending is proposal and world.leader.isr.maximal == (1, 2, 3) and world.leader.high_watermark == 10
+    world.leader.update_replicas((1, 2, 3), 2, world.now_ms)
+    assert world.leader.committed((1,), 8, world.now_ms) is False
+    assert world.leader.isr.pending is None and world.leader.isr.committed == (1,) and world.leader.high_watermark == 10
+
+
 def test_metadata_that_come_late_do_not_take_a_later_proposal_back() -> None:
     """The answer to AlterPartition came first, a follower was proposed on top of it, and only then the metadata of the answered change are
     delivered. The high watermark waits for the proposed follower all the same: the controller may have committed it by now."""
