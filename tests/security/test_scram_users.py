@@ -56,6 +56,13 @@ async def write(cluster: EmbeddedCluster, user: str, password: str, mechanism: s
         await producer.send("t", b"x")
 
 
+async def heard(cluster: EmbeddedCluster) -> None:
+    """Every broker knows what the active controller has committed; which may be after it has answered."""
+    nodes = [broker.process._runner.node for broker in cluster.brokers]
+    done = max(node.raft.quorum.high_watermark for node in nodes)
+    await asyncio.to_thread(wait_until, lambda: all(node.metadata.offset + 1 >= done for node in nodes), "the metadata", 20)
+
+
 async def test_a_user_comes_changes_the_password_and_goes(cluster: EmbeddedCluster, properties: Path) -> None:
     users = ("configs", "--entity-type", "users")
 
@@ -63,7 +70,9 @@ async def test_a_user_comes_changes_the_password_and_goes(cluster: EmbeddedClust
         return tool(cluster, properties, *users, *rest, fails=fails).output
 
     async def run(*rest: str, fails: bool = False) -> str:
-        return await asyncio.to_thread(call, *rest, fails=fails)
+        said = await asyncio.to_thread(call, *rest, fails=fails)
+        await heard(cluster)
+        return said
 
     bob = ("--entity-name", "bob")
     one = "SCRAM-SHA-256=[iterations=8192,password=one]"
