@@ -1,10 +1,10 @@
 # One broker, controller or both, configured by a mounted server.properties or by the environment variables of Apache Kafka's, Confluent's
-# or Bitnami's image (minikafka/broker/image_environment.py).
+# or Bitnami's image (minikafka/broker/config/image_environment.py).
 ARG BASE=python:3.11-slim
 
 # Everything is in a virtual environment: Debian's Python lets pip install nowhere else (PEP 668), and it is copied in one layer.
 FROM ${BASE} AS build
-COPY pyproject.toml README.md /src/
+COPY pyproject.toml README.md LICENSE /src/
 COPY wire /src/wire
 COPY storage /src/storage
 COPY minikafka /src/minikafka
@@ -23,6 +23,7 @@ USER minikafka
 WORKDIR /var/lib/minikafka
 ENV PATH=/opt/minikafka/bin:$PATH \
     KAFKA_MINIKAFKA_HTTP_PORT=9404 \
+    KAFKA_MINIKAFKA_HTTP_HOST=0.0.0.0 \
     MALLOC_MMAP_THRESHOLD_=67108864 \
     PYTHONUNBUFFERED=1
 VOLUME /var/lib/minikafka

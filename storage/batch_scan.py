@@ -1,22 +1,26 @@
-"""Walking over batches in a file: only headers are read, records only of transaction markers."""
+"""Walking over batches in a file: only headers are read, records only of transaction markers.
+
+A file is read forwards through one buffer. A batch that is larger than the buffer is read whole only when its checksum is right, so
+that a length that has rotted costs no memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
+from typing import Protocol
 
-from storage.producer_state import ProducerStateManager, ProducerUpdate
-from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch
-from wire.compression import CorruptRecord
-from wire.crc import crc32c
+from minikafka.storage.producer_state import ProducerStateManager, ProducerUpdate
+from minikafka.wire.batch import CONTROL_BIT, HEADER, LOG_OVERHEAD, OVERHEAD, TRANSACTIONAL_BIT, RecordBatch
+from minikafka.wire.crc import crc32c
+from minikafka.wire.errors import CorruptRecord
 
-TIMESTAMP_TYPE_BIT = 0x08
-TRANSACTIONAL_BIT = 0x10
-CONTROL_BIT = 0x20
-CODEC_MASK = 0x07
 CRC_FROM = 21
 BATCH_LENGTH_MIN = OVERHEAD - LOG_OVERHEAD
 INT32_MAX = 2**31 - 1
+#: Bytes that a scan reads at once, and that a look-up does.
+SCAN_BYTES = 1 << 20
+LOOKUP_BYTES = 64 << 10
 
 # base offset, batch length, ..., last offset delta: enough to step over a batch.
 STEP = Struct(">qi11xi")
@@ -24,44 +28,134 @@ _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
 _ABORT, _COMMIT = 0, 1
 
-# Fields of wire.batch.HEADER, as unpacked.
+# Fields of wire.batch.HEADER, as unpacked, and where each stands.
 Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+BASE_OFFSET = 0
+LENGTH = 1
+LEADER_EPOCH = 2
+MAGIC = 3
+CRC = 4
+ATTRIBUTES = 5
+LAST_DELTA = 6
+BASE_TIMESTAMP = 7
+MAX_TIMESTAMP = 8
+PRODUCER_ID = 9
+PRODUCER_EPOCH = 10
+BASE_SEQUENCE = 11
+COUNT = 12
 
 
-def batches(view: memoryview, position: int, end: int) -> Iterator[tuple[int, int, Header]]:
-    """(position, size, header) of the whole batches in view[position:end], unchecked but for their length."""
-    unpack = HEADER.unpack_from
+class Readable(Protocol):
+    """What a walk reads from: a file, or a slice's file."""
+
+    def pread_into(self, buffer: memoryview, position: int, /) -> int: ...
+
+
+class _Window:
+    """A piece of a file in one buffer, which moves forwards. `view[0:]` is the file from `start` on, `filled` where it ends."""
+
+    __slots__ = ("_file", "filled", "start", "view")
+
+    def __init__(self, file: Readable, position: int, end: int, size: int) -> None:
+        self._file = file
+        self.view = memoryview(bytearray(max(min(size, end - position), OVERHEAD)))
+        self.start = self.filled = position
+
+    def load(self, position: int, count: int) -> bool:
+        """Have `count` bytes from `position`, in a larger buffer if need be; False if the file ends before."""
+        if count > len(self.view):
+            self.view = memoryview(bytearray(count))
+        self.start = self.filled = position
+        view = self.view
+        while self.filled - position < count:
+            got = self._file.pread_into(view[self.filled - position :], self.filled)
+            if got <= 0:
+                return False
+            self.filled += got
+        return True
+
+    def checksum(self, position: int, size: int) -> int:
+        """CRC-32C of bytes of the file, a bufferful at a time."""
+        crc = 0
+        while size > 0:
+            count = min(size, len(self.view))
+            if not self.load(position, count):
+                return -1
+            crc = crc32c(self.view[:count], crc)
+            position += count
+            size -= count
+        return crc
+
+
+def batches(file: Readable, position: int, end: int, window_bytes: int = SCAN_BYTES) -> Iterator[tuple[int, int, Header]]:
+    """(position, size, header) of the whole batches between two positions of a file, unchecked but for their length. Raises OSError."""
+    window, unpack = _Window(file, position, end, window_bytes), HEADER.unpack_from
+    view, start, filled = window.view, window.start, window.filled
     while position + OVERHEAD <= end:
-        header: Header = unpack(view, position)
-        size = header[1] + LOG_OVERHEAD
+        if position + OVERHEAD > filled:
+            if not window.load(position, OVERHEAD):
+                return
+            start, filled = window.start, window.filled
+        header: Header = unpack(view, position - start)
+        size = header[LENGTH] + LOG_OVERHEAD
         if size < OVERHEAD or position + size > end:
             return
         yield position, size, header
         position += size
 
 
-def check_batch(view: memoryview, position: int, size: int, header: Header) -> None:
-    """Raises CorruptRecord if the batch is not what its checksum says."""
-    if crc32c(view[position + CRC_FROM : position + size]) != header[4]:
-        raise CorruptRecord(f"the batch at offset {header[0]} is corrupt (stored crc = {header[4]})")
+def checked_batches(
+    file: Readable, position: int, end: int, window_bytes: int = SCAN_BYTES
+) -> Iterator[tuple[int, int, Header, memoryview]]:
+    """As `batches`, with the bytes of each, which are good until the next is asked for. Raises CorruptRecord for the first batch that is
+    not what its checksum says, and OSError."""
+    window, unpack = _Window(file, position, end, window_bytes), HEADER.unpack_from
+    view, start, filled = window.view, window.start, window.filled
+    while position + OVERHEAD <= end:
+        if position + OVERHEAD > filled:
+            if not window.load(position, OVERHEAD):
+                return
+            start, filled = window.start, window.filled
+        header: Header = unpack(view, position - start)
+        size = header[LENGTH] + LOG_OVERHEAD
+        if size < OVERHEAD or position + size > end:
+            return
+        if position + size > filled:
+            if size > len(view):
+                _check(header, window.checksum(position + CRC_FROM, size - CRC_FROM))
+            if not window.load(position, size):
+                return
+            view, start, filled = window.view, window.start, window.filled
+        batch = view[position - start : position - start + size]
+        _check(header, crc32c(batch[CRC_FROM:]))
+        yield position, size, header, batch
+        position += size
 
 
-def valid_batches(view: memoryview, base_offset: int) -> Iterator[tuple[int, int, Header]]:
-    """The longest valid prefix of a segment: magic 2, right length and CRC, offsets that ascend from the base offset
+def _check(header: Header, crc: int) -> None:
+    if crc != header[CRC]:
+        raise CorruptRecord(f"the batch at offset {header[BASE_OFFSET]} is corrupt (stored crc = {header[CRC]})")
+
+
+def valid_batches(file: Readable, size: int, base_offset: int) -> Iterator[tuple[int, int, Header, memoryview]]:
+    """The longest valid prefix of a segment of `size` bytes: magic 2, right length and CRC, offsets that ascend from the base offset
     of the segment and fit in its index."""
     next_offset = base_offset
-    for position, size, header in batches(view, 0, len(view)):
-        first_offset, last_offset = header[0], header[0] + header[6]
-        if (
-            header[3] != 2
-            or first_offset < next_offset
-            or header[6] < 0
-            or last_offset - base_offset > INT32_MAX
-            or crc32c(view[position + CRC_FROM : position + size]) != header[4]
-        ):
-            return
-        next_offset = last_offset + 1
-        yield position, size, header
+    try:
+        for found in checked_batches(file, 0, size):
+            header = found[2]
+            first_offset, last_offset = header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_DELTA]
+            if (
+                header[MAGIC] != 2
+                or first_offset < next_offset
+                or header[LAST_DELTA] < 0
+                or last_offset - base_offset > INT32_MAX
+            ):
+                return
+            next_offset = last_offset + 1
+            yield found
+    except CorruptRecord:
+        return
 
 
 def marker_of(batch: RecordBatch) -> tuple[bool, int, int] | None:
@@ -88,7 +182,8 @@ def prepare_producer(
     check_epoch: bool = False,
     check_sequence: bool = False,
 ) -> None:
-    """Take a batch with a producer id (data or marker) into `update`. Raises ApiError only if asked to check."""
+    """Take a batch with a producer id (data or marker) into `update`. `view` is only read at a marker. Raises ApiError only if asked
+    to check."""
     first_offset, _, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
     if attributes & CONTROL_BIT:
         marker = marker_of(RecordBatch(view, position))

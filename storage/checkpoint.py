@@ -6,11 +6,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 import time
 from collections.abc import Iterable, Mapping
 
-from storage.errors import CorruptFile
-from storage.filesystem import FileSystem, write_atomically
+from minikafka.storage.errors import CorruptFile
+from minikafka.storage.filesystem import FileSystem, write_atomically
 
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -22,6 +23,7 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _VERSION = "0"
+_TORN_ID = re.compile(rb"[A-Za-z0-9_-]{1,21}")
 
 
 def encode_checkpoint(lines: Iterable[str]) -> bytes:
@@ -55,10 +57,9 @@ def decode_checkpoint(data: bytes, fields: int) -> list[list[str]]:
     return entries
 
 
-def write_offset_checkpoint(filesystem: FileSystem, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
+def encode_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
     """`topic partition offset` lines."""
-    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
-    write_atomically(filesystem, path, encode_checkpoint(lines))
+    return encode_checkpoint(f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
 
 
 def read_offset_checkpoint(filesystem: FileSystem, path: str) -> dict[tuple[str, int], int]:
@@ -108,6 +109,13 @@ def read_partition_metadata(filesystem: FileSystem, path: str) -> bytes | None:
     if fields.get("version") != "0" or "topic_id" not in fields:
         raise CorruptFile("version 0 and topic_id expected")
     return uuid_bytes(fields["topic_id"])
+
+
+def is_torn_metadata(filesystem: FileSystem, path: str) -> bool:
+    """Whether partition.metadata is the beginning of a valid file, as a crash leaves one that was never synced."""
+    written = filesystem.read(path).rstrip(b"\0")
+    head = b"version: 0\ntopic_id: "
+    return head.startswith(written) or (written.startswith(head) and _TORN_ID.fullmatch(written, len(head)) is not None)
 
 
 def write_properties(filesystem: FileSystem, path: str, properties: Mapping[str, str], wall_ms: int) -> None:

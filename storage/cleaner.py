@@ -11,10 +11,10 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from storage.batch_scan import INT32_MAX, batches, check_batch
-from storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTransactions, OffsetMap, map_batch
-from storage.log import Log
-from storage.segment import CLEANED, Segment
+from minikafka.storage.batch_scan import BASE_OFFSET, INT32_MAX, LAST_DELTA, checked_batches
+from minikafka.storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTransactions, OffsetMap, map_batch
+from minikafka.storage.log import Log
+from minikafka.storage.segment import CLEANED, Segment
 
 #: Batches between two moments in which another thread may run: the loop must not wait for a whole time slice of the interpreter.
 _BATCHES_PER_SLICE = 8
@@ -109,6 +109,7 @@ class Cleaning:
     def __init__(self, need: CleaningNeed, wall_ms: int, dedupe_bytes: int) -> None:
         log = self.log = need.log
         self._config = log.config
+        self._size_max = log.decompressed_bytes_max
         self._wall_ms = wall_ms
         self._first_dirty_offset = need.first_dirty_offset
         self._truncations = log.truncations
@@ -160,18 +161,17 @@ class Cleaning:
             self._last_records,
             now_ms=self._wall_ms,
             delete_retention_ms=self._config.delete_retention_ms,
+            size_max=self._size_max,
         )
 
     def _map_segment(self, source: _Source, transactions: CleanedTransactions) -> bool:
-        with source.pin.map() as view:
-            for count, (position, size, header) in enumerate(batches(view, 0, source.size)):
-                if header[0] + header[6] < self._first_dirty_offset:
-                    continue
-                check_batch(view, position, size, header)
-                if not map_batch(self._map, transactions, view, position, header, self._first_dirty_offset):
-                    return False
-                if count % _BATCHES_PER_SLICE == 0:
-                    self._breathe()
+        for count, (_, _, header, batch) in enumerate(checked_batches(source.pin, 0, source.size)):
+            if header[BASE_OFFSET] + header[LAST_DELTA] < self._first_dirty_offset:
+                continue
+            if not map_batch(self._map, transactions, batch, 0, header, self._first_dirty_offset, self._size_max):
+                return False
+            if count % _BATCHES_PER_SLICE == 0:
+                self._breathe()
         return True
 
     def _breathe(self) -> None:
@@ -209,8 +209,7 @@ class Cleaning:
         try:
             for source in group:
                 self.bytes_read += source.size
-                with source.pin.map() as view:
-                    self._write_segment(view, source.size, cleaned)
+                self._write_segment(source, cleaned)
             for entry in transactions.kept:
                 cleaned.txn_index.append(entry)
             transactions.kept.clear()
@@ -220,15 +219,14 @@ class Cleaning:
         finally:
             cleaned.close_files()
 
-    def _write_segment(self, view: memoryview, size: int, cleaned: Segment) -> None:
+    def _write_segment(self, source: _Source, cleaned: Segment) -> None:
         assert self._filter is not None
         retained = self._filter.retained
-        for count, (position, batch_size, header) in enumerate(batches(view, 0, size)):
-            check_batch(view, position, batch_size, header)
-            kept = retained(view, position, batch_size, header)
+        for count, (_, size, header, batch) in enumerate(checked_batches(source.pin, 0, source.size)):
+            kept = retained(batch, 0, size, header)
             if kept is not None:
                 timestamp = int.from_bytes(kept[35:43], "big", signed=True)
-                cleaned.append(kept, len(kept), header[0] + header[6], timestamp)
+                cleaned.append(kept, len(kept), header[BASE_OFFSET] + header[LAST_DELTA], timestamp)
             if count % _BATCHES_PER_SLICE == 0:
                 self._breathe()
 

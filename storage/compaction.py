@@ -9,11 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
-from storage.batch_scan import CODEC_MASK, CONTROL_BIT, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header, marker_of
-from storage.types import AbortedTransaction
-from wire.batch import DELETE_HORIZON_BIT, HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch, refresh_crc
-from wire.compression import CompressionType, compress
-from wire.record import Record, encode_record
+from minikafka.storage.batch_scan import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    COUNT,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    MAGIC,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    Header,
+    marker_of,
+)
+from minikafka.storage.types import AbortedTransaction
+from minikafka.wire.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER,
+    LOG_OVERHEAD,
+    OVERHEAD,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    RecordBatch,
+    refresh_crc,
+)
+from minikafka.wire.compression import CompressionType, compress
+from minikafka.wire.record import Record, encode_record
 
 #: Bytes that a key costs in the map, with its dictionary entry: how many fit into log.cleaner.dedupe.buffer.size.
 BYTES_PER_KEY = 160
@@ -83,8 +107,8 @@ class CleanedTransactions:
 
     def may_discard(self, view: memoryview, position: int, header: Header) -> bool:
         """Whether a batch says nothing any more: data that was aborted, or the marker of a transaction without batches."""
-        attributes, producer_id = header[5], header[9]
-        last_offset = header[0] + header[6]
+        attributes, producer_id = header[ATTRIBUTES], header[PRODUCER_ID]
+        last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
         self._reach(last_offset)
         if attributes & CONTROL_BIT:
             return self._may_discard_marker(view, position, header)
@@ -98,9 +122,9 @@ class CleanedTransactions:
         return True
 
     def _may_discard_marker(self, view: memoryview, position: int, header: Header) -> bool:
-        if header[12] == 0:
+        if header[COUNT] == 0:
             return True  # a marker that was emptied before
-        producer_id = header[9]
+        producer_id = header[PRODUCER_ID]
         marker = marker_of(RecordBatch(view, position))
         if marker is None:
             return False
@@ -116,13 +140,14 @@ class CleanedTransactions:
 
 
 def map_batch(
-    offsets: OffsetMap, transactions: CleanedTransactions, view: memoryview, position: int, header: Header, start_offset: int
+    offsets: OffsetMap, transactions: CleanedTransactions, view: memoryview, position: int, header: Header, start_offset: int, size_max: int
 ) -> bool:
-    """Note the keys of one batch from `start_offset` on; False when the map is full in the middle of it."""
-    last_offset = header[0] + header[6]
+    """Note the keys of one batch from `start_offset` on; False when the map is full in the middle of it. Raises CorruptRecord, for
+    records of more than `size_max` bytes, too."""
+    last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
     is_aborted = transactions.may_discard(view, position, header)
-    if not header[5] & CONTROL_BIT and not is_aborted:
-        for record in RecordBatch(view, position).records():
+    if not header[ATTRIBUTES] & CONTROL_BIT and not is_aborted:
+        for record in RecordBatch(view, position).records(size_max):
             if record.key is None or record.offset < start_offset:
                 continue
             if not offsets.put(record.key, record.offset):
@@ -134,14 +159,17 @@ def map_batch(
 
 
 class BatchFilter:
-    """Decides about batches in the order of the log. Times are wall-clock milliseconds; `round_end_offset` is the end of what is mapped."""
+    """Decides about batches in the order of the log. Times are wall-clock milliseconds; `round_end_offset` is the end of what is mapped,
+    `size_max` how many bytes the records of a batch may take."""
 
-    __slots__ = ("_delete_retention_ms", "_last_records", "_now_ms", "_offsets", "_round_end_offset", "transactions")
+    __slots__ = ("_delete_retention_ms", "_last_records", "_now_ms", "_offsets", "_round_end_offset", "_size_max", "transactions")
 
     def __init__(
-        self, offsets: OffsetMap, transactions: CleanedTransactions, last_records: LastRecords, *, now_ms: int, delete_retention_ms: int
-    ) -> None:
+        self, offsets: OffsetMap, transactions: CleanedTransactions, last_records: LastRecords, *, now_ms: int, delete_retention_ms: int,
+        size_max: int,
+    ) -> None:  # fmt: skip
         self._offsets = offsets
+        self._size_max = size_max
         self.transactions = transactions
         self._last_records = last_records
         self._now_ms = now_ms
@@ -150,15 +178,15 @@ class BatchFilter:
 
     def retained(self, view: memoryview, position: int, size: int, header: Header) -> bytes | bytearray | memoryview | None:
         """The batch as it stays: untouched, with fewer records, emptied, or None."""
-        attributes = header[5]
+        attributes = header[ATTRIBUTES]
         is_control = bool(attributes & CONTROL_BIT)
-        horizon_ms = header[7] if attributes & DELETE_HORIZON_BIT else None
+        horizon_ms = header[BASE_TIMESTAMP] if attributes & DELETE_HORIZON_BIT else None
         may_discard = self.transactions.may_discard(view, position, header)
         drops_records = may_discard and (not is_control or (horizon_ms is not None and horizon_ms <= self._now_ms))
-        keeps_empty = self._is_last_of_producer(header) or header[0] + header[6] + 1 == self._round_end_offset
-        if drops_records or header[12] == 0:
+        keeps_empty = self._is_last_of_producer(header) or header[BASE_OFFSET] + header[LAST_DELTA] + 1 == self._round_end_offset
+        if drops_records or header[COUNT] == 0:
             return _emptied(header) if keeps_empty else None
-        records = list(RecordBatch(view, position).records())
+        records = list(RecordBatch(view, position).records(self._size_max))
         kept = records if is_control else [record for record in records if self._is_kept(record, horizon_ms)]
         if not kept:
             return _emptied(header) if keeps_empty else None
@@ -171,13 +199,13 @@ class BatchFilter:
 
     def _is_last_of_producer(self, header: Header) -> bool:
         """Whether the batch holds the producer's last sequence number, or, without one, its last epoch: a producer must find its state."""
-        last = self._last_records.get(header[9]) if header[9] >= 0 else None
+        last = self._last_records.get(header[PRODUCER_ID]) if header[PRODUCER_ID] >= 0 else None
         if last is None:
             return False
         last_data_offset, epoch = last
         if last_data_offset is not None:
-            return header[0] + header[6] == last_data_offset
-        return bool(header[5] & CONTROL_BIT) and header[10] == epoch
+            return header[BASE_OFFSET] + header[LAST_DELTA] == last_data_offset
+        return bool(header[ATTRIBUTES] & CONTROL_BIT) and header[PRODUCER_EPOCH] == epoch
 
     def _is_kept(self, record: Record, horizon_ms: int | None) -> bool:
         offsets = self._offsets
@@ -192,13 +220,13 @@ class BatchFilter:
 
 def _emptied(header: Header) -> bytearray:
     """The header alone, as Kafka's DefaultRecordBatch.writeEmptyHeader writes it."""
-    attributes = header[5] & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
-    return _sealed(header, attributes, -1, header[8], b"", 0)
+    attributes = header[ATTRIBUTES] & (TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    return _sealed(header, attributes, -1, header[MAX_TIMESTAMP], b"", 0)
 
 
 def _rebuilt(header: Header, records: Sequence[Record], horizon_ms: int | None) -> bytearray:
     """The batch with these records only: offsets, sequence and last offset stay, timestamps count from the horizon if there is one."""
-    base_offset, attributes = header[0], header[5] & ~DELETE_HORIZON_BIT
+    base_offset, attributes = header[BASE_OFFSET], header[ATTRIBUTES] & ~DELETE_HORIZON_BIT
     base_timestamp, max_timestamp = records[0].timestamp, max(record.timestamp for record in records)
     if horizon_ms is not None:
         attributes |= DELETE_HORIZON_BIT
@@ -214,9 +242,9 @@ def _rebuilt(header: Header, records: Sequence[Record], horizon_ms: int | None) 
 def _sealed(header: Header, attributes: int, base_timestamp: int, max_timestamp: int, body: bytes, count: int) -> bytearray:
     batch = bytearray(OVERHEAD)
     length = OVERHEAD - LOG_OVERHEAD + len(body)
-    HEADER.pack_into(
-        batch, 0, header[0], length, header[2], header[3], 0, attributes, header[6], base_timestamp, max_timestamp, *header[9:12], count
-    )
+    start, epoch, magic, delta = header[BASE_OFFSET], header[LEADER_EPOCH], header[MAGIC], header[LAST_DELTA]
+    producer = header[PRODUCER_ID:COUNT]
+    HEADER.pack_into(batch, 0, start, length, epoch, magic, 0, attributes, delta, base_timestamp, max_timestamp, *producer, count)
     batch += body
     refresh_crc(batch)
     return batch

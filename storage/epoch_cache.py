@@ -3,20 +3,22 @@
 the loss of epochs that ended before the log's start, which loading finds again; one that is not valid is rebuilt from the log.
 
 What need not be durable at once is written over the old content: a rename makes file systems such as ext4 start writing the data, a
-millisecond that a broker pays for each of a thousand partitions that it leads anew. Torn by a power cut, the file is not valid: the
-number of entries and the end of the last line tell.
+millisecond that a broker pays for each of a thousand partitions that it leads anew. That is done only while the file is one sector, which
+a disk writes whole or not at all: of a longer one a power cut may leave a mixture that looks valid.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from storage.checkpoint import decode_checkpoint, encode_checkpoint
-from storage.errors import CorruptFile
-from storage.filesystem import FileSystem, write_all, write_atomically
-from storage.types import EpochEnd
+from minikafka.storage.checkpoint import decode_checkpoint, encode_checkpoint
+from minikafka.storage.errors import CorruptFile
+from minikafka.storage.filesystem import FileSystem, is_shortage, write_all, write_atomically
+from minikafka.storage.types import EpochEnd
 
 UNDEFINED = EpochEnd(-1, -1)
+#: The least that any disk writes whole.
+SECTOR_BYTES = 512
 
 
 class EpochCache:
@@ -133,15 +135,24 @@ class EpochCache:
             self.write()
 
     def write(self, *, sync: bool = True) -> None:
-        """Without `sync` the file is left for the log's next flush."""
+        """Without `sync` the file is left for the log's next flush, and so is the writing, if there are no descriptors."""
         data = encode_checkpoint(f"{epoch} {start}" for epoch, start in self.entries)
-        if sync or self._file_size is None:
-            write_atomically(self._filesystem, self.path, data, sync=sync)
-        else:
-            self._overwrite(data, self._file_size)
+        self.is_dirty = True
+        try:
+            self._write(data, sync)
+        except OSError as error:
+            if sync or not is_shortage(error):
+                raise
+            return
         self._file_size = len(data)
         self.is_dirty = False
         self.is_unsynced = not sync
+
+    def _write(self, data: bytes, sync: bool) -> None:
+        if sync or self._file_size is None or max(self._file_size, len(data)) > SECTOR_BYTES:
+            write_atomically(self._filesystem, self.path, data, sync=sync)
+        else:
+            self._overwrite(data, self._file_size)
 
     def _overwrite(self, data: bytes, size: int) -> None:
         file = self._filesystem.open(self.path)

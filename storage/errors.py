@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wire.errors import ApiError, ErrorCode
+from minikafka.wire.errors import ApiError, ErrorCode
 
 
 class StorageError(Exception):
@@ -13,6 +13,14 @@ class StorageError(Exception):
         super().__init__(message if cause is None else f"{message}: {cause}")
         self.path = path
         self.cause = cause
+
+
+class ResourceShortage(StorageError):
+    """Nothing was done for want of descriptors or memory. The disk is well, nothing is offline, and the same call may succeed later."""
+
+
+class LogClosed(StorageError):
+    """The log was closed, moved or deleted: whoever still holds it must not use it."""
 
 
 class DirectoryLocked(StorageError):

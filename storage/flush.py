@@ -5,16 +5,42 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from storage.slice import FileSlice
+from minikafka.storage.slice import FileSlice
 
 if TYPE_CHECKING:
-    from storage.log_state import LogState
-    from storage.segment import Segment
+    from minikafka.storage.log_state import LogState
+    from minikafka.storage.segment import Segment
+
+
+class CutSync:
+    """What makes a truncation durable: what was cut must not come back behind what is appended next. `run` blocks and may be called from
+    another thread; an OSError from it goes to
+    `log.cut_sync_failed`. `finish` belongs on the loop."""
+
+    def __init__(self, log: LogState) -> None:
+        self._log = log
+        self._filesystem = log.filesystem
+        self._directory = log.directory
+        self._piece = log.segments[-1].slice(0, 0)
+
+    def run(self) -> None:
+        self._piece.fsync()
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.fsync_dir(self._directory)
+
+    def undo(self) -> None:
+        """`run` raised."""
+        self._piece.release()
+
+    def finish(self) -> None:
+        """The next append need not wait any more."""
+        self._piece.release()
+        self._log.cut_is_synced(self)
 
 
 class FlushTask:
-    """Files to sync, collected on the loop. `run` blocks and may be called from another thread; an OSError from it is
-    final: call `log.fail` with it and never sync again, for the pages are lost. `finish` belongs on the loop."""
+    """Files to sync, collected on the loop. `run` blocks and may be called from another thread; an OSError from it goes to
+    `log.flush_failed`: after a sync that failed nothing is synced again, for the pages are lost. `finish` belongs on the loop."""
 
     def __init__(self, log: LogState, end_offset: int) -> None:
         self._log = log
@@ -38,16 +64,15 @@ class FlushTask:
                 break
         # Oldest first: a power cut in between must not leave a hole.
         self._slices.reverse()
-        self._small_files = [*log.unsynced_snapshots, *log.unsynced_files]
+        self._snapshots, self._files = log.unsynced_snapshots, log.unsynced_files
         log.unsynced_snapshots, log.unsynced_files = [], []
-        if log.epochs.is_unsynced:
-            log.epochs.is_unsynced = False
-            self._small_files.append(log.epochs.path)
+        self._epochs = [log.epochs.path] if log.epochs.is_unsynced else []
+        log.epochs.is_unsynced = False
 
     def run(self) -> None:
         for piece in self._slices:
             piece.fsync()
-        for path in (*self._paths, *self._small_files):
+        for path in (*self._paths, *self._snapshots, *self._files, *self._epochs):
             with contextlib.suppress(FileNotFoundError):
                 file = self._filesystem.open(path)
                 try:
@@ -56,6 +81,16 @@ class FlushTask:
                     file.close()
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.fsync_dir(self._directory)
+
+    def undo(self) -> None:
+        """`run` raised. What it should have synced is not synced; if nothing but descriptors was lacking, another task may."""
+        for piece in self._slices:
+            piece.release()
+        log = self._log
+        log.unsynced_snapshots[:0] = self._snapshots
+        log.unsynced_files[:0] = self._files
+        log.epochs.is_unsynced = log.epochs.is_unsynced or bool(self._epochs)
+        log.is_flush_wanted = True
 
     def finish(self) -> None:
         for piece in self._slices:
@@ -68,3 +103,4 @@ class FlushTask:
             for segment, size in self._sizes:
                 segment.synced_size = size
             log.recovery_point = max(log.recovery_point, self.end_offset)
+        log.open_files.shrink()

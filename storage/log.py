@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 
-from storage import retention
-from storage.log_append import LogAppends
-from storage.slice import empty_slice
-from storage.types import AbortedTransaction, OffsetPosition, ReadResult, TimestampOffset
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage import retention
+from minikafka.storage.errors import LogClosed
+from minikafka.storage.log_append import LogAppends
+from minikafka.storage.slice import empty_slice
+from minikafka.storage.timestamp_lookup import TimestampCandidate
+from minikafka.storage.types import AbortedTransaction, OffsetPosition, ReadResult, TimestampOffset
+from minikafka.wire.batch import decompressed_bytes_max
+from minikafka.wire.errors import ApiError, ErrorCode
 
 
 class Log(LogAppends):
@@ -92,43 +95,68 @@ class Log(LogAppends):
         return self.bases[index + 1] if index + 1 < len(self.bases) else self.log_end_offset
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that touch [start_offset, end_offset)."""
+        """Those that touch [start_offset, end_offset).
+
+        An entry whose last stable offset lies behind its marker was written by an Apache Kafka follower that took in several transactions
+        at once: the true one is the offset behind the marker.
+        """
         found: list[AbortedTransaction] = []
         with self.disk("read the transaction index"):
             for segment in self.segments[max(bisect_right(self.bases, start_offset) - 1, 0) :]:
                 for entry in segment.txn_index.entries:
                     if entry.last_offset >= start_offset and entry.first_offset < end_offset:
                         found.append(entry)
-                    if entry.last_stable_offset >= end_offset:
+                    if min(entry.last_stable_offset, entry.last_offset + 1) >= end_offset:
                         return found
         return found
 
-    def lookup_offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record, by offset, with a timestamp >= `timestamp`."""
+    @property
+    def decompressed_bytes_max(self) -> int:
+        """What the records of one batch may take here."""
+        return decompressed_bytes_max(self.config.max_message_bytes)
+
+    def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | None:
+        """The first batch at or after `from_offset` that may hold a record with a timestamp >= `timestamp`."""
         with self.disk("look up a timestamp"):
-            for segment in self.segments:
+            for segment in self.segments[max(bisect_right(self.bases, from_offset) - 1, 0) :]:
                 if segment.largest_timestamp() >= timestamp:
-                    found = segment.find_timestamp(timestamp, self.log_start_offset)
+                    found = segment.timestamp_candidate(timestamp, from_offset)
                     if found is not None:
                         return found
         return None
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The record with the largest timestamp (ListOffsets -3); None if there is none."""
+    def max_timestamp_candidate(self) -> TimestampCandidate | None:
+        """The batch with the largest timestamp (ListOffsets -3); None if there is none."""
         with self.disk("look up a timestamp"):
             best = max(self.segments, key=lambda segment: segment.max_timestamp)
-            return best.max_timestamp_record()
+            return best.max_timestamp_candidate()
+
+    def lookup_offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record, by offset, with a timestamp >= `timestamp`. Raises CorruptRecord; as long as the batches are."""
+        candidate = self.timestamp_candidate(timestamp, self.log_start_offset)
+        while candidate is not None:
+            found = candidate.find(self.decompressed_bytes_max)
+            if found is not None:
+                return found
+            candidate = self.timestamp_candidate(timestamp, candidate.next_offset)
+        return None
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp; None if there is none. Raises CorruptRecord."""
+        candidate = self.max_timestamp_candidate()
+        return None if candidate is None else candidate.largest(self.decompressed_bytes_max)
 
     # -- truncation and retention
 
     def truncate_to(self, offset: int, wall_ms: int = 0) -> bool:
         """Drop everything from `offset` on. False, with only the epochs cut, if the log ends there already
-        (KAFKA-10706)."""
+        (KAFKA-10706). `prepare_cut_sync` makes it durable, as the next append does."""
         if offset < 0:
             raise ValueError(f"truncation to offset {offset}")
-        with self.disk("truncate the log"):
+        with self.change("truncate the log"):
             if offset >= self.log_end_offset:
-                self.epochs.truncate_from_end(offset)
+                self.epochs.truncate_from_end(offset, sync=False)
+                self.is_flush_wanted = True
                 return False
             if offset < self.bases[0]:
                 self.truncate_fully_and_start_at(offset, wall_ms)
@@ -136,7 +164,7 @@ class Log(LogAppends):
             keep = bisect_right(self.bases, offset)
             self._drop(self.segments[keep:], wall_ms)
             self.segments[-1].truncate_to(offset, wall_ms)
-            self.epochs.truncate_from_end(offset)
+            self.epochs.truncate_from_end(offset, sync=False)
             self.log_start_offset = min(self.log_start_offset, offset)
             self._restart_at(offset, wall_ms)
         return True
@@ -156,10 +184,11 @@ class Log(LogAppends):
 
     def take_doomed(self, wall_ms: int) -> list[str]:
         """Paths of renamed files whose delay has passed; the caller unlinks them."""
-        paths = []
-        while self.doomed and self.doomed[0][0] <= wall_ms:
-            paths.append(self.doomed.pop(0)[1])
-        return paths
+        # A clock that was set back must not keep files: nothing is due later than the delay from now.
+        latest = wall_ms + self.config.file_delete_delay_ms
+        due = [path for due_ms, path in self.doomed if due_ms <= wall_ms or due_ms > latest]
+        self.doomed = [entry for entry in self.doomed if entry[1] not in due]
+        return due
 
     # -- durability and the end
 
@@ -170,21 +199,25 @@ class Log(LogAppends):
             return
         with self.disk("close the log"):
             self.producer_state.take_snapshot()
+            self.sync_cut()
             self.flush()
             self.write_epochs()
             for segment in self.segments:
                 segment.close()
+        self.close_files()
 
     def close_files(self) -> None:
-        """Without writing."""
+        """Without writing. The log is of no use any more."""
+        if self.failure is None:
+            self.failure = LogClosed(f"the log of {self.name} in {self.directory} is closed", path=self.directory)
         for segment in self.segments:
             with contextlib.suppress(OSError):
                 segment.close_files()
 
     def delete(self) -> None:
         """Unlink every file and the directory."""
-        self.close_files()
         with self.disk("delete the log"):
+            self.close_files()
             for name in self.filesystem.list(self.directory):
                 with contextlib.suppress(FileNotFoundError):
                     self.filesystem.unlink(f"{self.directory}/{name}")

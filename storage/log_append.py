@@ -9,15 +9,37 @@ from __future__ import annotations
 from itertools import takewhile
 from struct import Struct
 
-from storage.batch_scan import CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header, prepare_producer
-from storage.errors import StorageError, UnexpectedAppendOffset
-from storage.log_state import LogState
-from storage.producer_state import UNCHECKED, ProducerEntry, ProducerUpdate, Verification
-from storage.types import AppendInfo
-from storage.validation import SMALL_BATCH_RECORDS, check_client_header, fit_to_topic, is_simple_record, one_batch
-from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
-from wire.crc import crc32c
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage.batch_scan import (
+    BASE_OFFSET,
+    CRC,
+    CRC_FROM,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    MAGIC,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    Header,
+    prepare_producer,
+)
+from minikafka.storage.errors import StorageError, UnexpectedAppendOffset
+from minikafka.storage.log_state import LogState
+from minikafka.storage.producer_state import UNCHECKED, ProducerEntry, ProducerUpdate, Verification
+from minikafka.storage.types import AppendInfo
+from minikafka.storage.validation import (
+    RECORD_BYTES_MIN,
+    SMALL_BATCH_RECORDS,
+    Fitting,
+    HeavyBatch,
+    check_client_header,
+    fit_to_topic,
+    is_heavy,
+    is_simple_record,
+    one_batch,
+)
+from minikafka.wire.batch import CONTROL_BIT, HEADER, LOG_OVERHEAD, OVERHEAD, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT
+from minikafka.wire.crc import crc32c
+from minikafka.wire.errors import ApiError, ErrorCode
 
 # Base offset, batch length, partition leader epoch: the fields in front of the CRC that a leader sets.
 _PLACE = Struct(">qii")
@@ -36,6 +58,7 @@ class LogAppends(LogState):
         origin: str = "client",
         requires_sequence_checks: bool = True,
         verification: Verification | None = UNCHECKED,
+        fitting: Fitting = Fitting.HERE,
     ) -> AppendInfo:
         """Append one client batch (several for origin "coordinator" and "raft"). Offsets and epoch are patched into
         `records`, which must be writable. `verification`: what a batch that begins a transaction needs; None for none.
@@ -44,6 +67,8 @@ class LogAppends(LogState):
             return self._append_internal(records, leader_epoch, wall_ms)
         if self.failure is not None:
             raise self.failure
+        if self.is_cut:
+            self.sync_cut()
         size = len(records)
         if size < OVERHEAD:
             one_batch(records)
@@ -58,8 +83,15 @@ class LogAppends(LogState):
             self._refuse_size(size)
         if crc32c(records[CRC_FROM:]) != crc:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {crc}) in {self.name}")
-        if base != 0 or count != delta + 1 or delta < 0 or attributes & CONTROL_BIT or (producer_id >= 0 > sequence):
-            check_client_header(header, self.name)
+        if (
+            base != 0
+            or count != delta + 1
+            or delta < 0
+            or attributes & CONTROL_BIT
+            or (producer_id >= 0 > sequence)
+            or count * RECORD_BYTES_MIN > size - OVERHEAD
+        ):
+            check_client_header(header, self.name, self._records_bytes_max)
         append_time, config = -1, self.config
         if (
             not self._is_plain
@@ -71,11 +103,14 @@ class LogAppends(LogState):
                 and not (count == 1 and timestamp == base_timestamp and is_simple_record(records, size))
             )
         ):
-            records = fit_to_topic(records, header, config, wall_ms, self.name)
-            header = HEADER.unpack_from(records)
-            size, timestamp = len(records), header[8]
+            if fitting is not Fitting.DONE:
+                if fitting is Fitting.ELSEWHERE and is_heavy(records, header, config):
+                    raise HeavyBatch
+                records = fit_to_topic(records, header, config, wall_ms, self.name)
+                header = HEADER.unpack_from(records)
+                size, timestamp = len(records), header[MAX_TIMESTAMP]
             if config.is_log_append_time:
-                append_time = wall_ms
+                append_time = timestamp
         first = self.log_end_offset
         last = first + delta
         admitted: ProducerEntry | ProducerUpdate | AppendInfo | None = None
@@ -105,6 +140,25 @@ class LogAppends(LogState):
         if last - self.recovery_point >= self._flush_messages:
             self.flush()
         return AppendInfo(first, last, timestamp, append_time, self.log_start_offset, False, 1, leader_epoch)
+
+    def is_heavy(self, records: memoryview) -> bool:
+        """Whether a client's batch must go through `prepare` before it is appended, because that takes long."""
+        if len(records) < OVERHEAD:
+            return False
+        header: Header = HEADER.unpack_from(records)
+        return len(records) <= self._batch_bytes_max and is_heavy(records, header, self.config)
+
+    def prepare(self, records: memoryview, wall_ms: int) -> memoryview:
+        """A client's batch as the topic wants it, for an append with Fitting.DONE. Touches nothing of the log, so it may run beside
+        everything else; `records` must be the caller's own. Raises ApiError for what must not be stored."""
+        records = one_batch(records)
+        config, header = self.config, HEADER.unpack_from(records)
+        if len(records) > self._batch_bytes_max:
+            self._refuse_size(len(records))
+        if crc32c(records[CRC_FROM:]) != header[CRC]:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {header[CRC]}) in {self.name}")
+        check_client_header(header, self.name, self._records_bytes_max)
+        return fit_to_topic(records, header, config, wall_ms, self.name)
 
     def _refuse_size(self, size: int) -> None:
         config = self.config
@@ -162,7 +216,7 @@ class LogAppends(LogState):
             if size > self.config.max_message_bytes or size > self.config.segment_bytes:
                 self._refuse_size(size)
             _PLACE.pack_into(records, position, offset, size - LOG_OVERHEAD, leader_epoch)
-            offset += header[6] + 1
+            offset += header[LAST_DELTA] + 1
         if not headers:
             raise ApiError(ErrorCode.INVALID_RECORD, f"no whole record batch in the append to {self.name}")
         placed = self._whole_batches(records)
@@ -193,32 +247,34 @@ class LogAppends(LogState):
                 )
         previous = self.log_end_offset - 1
         for position, _, header in headers:
-            if header[0] <= previous or header[6] < 0:
+            if header[BASE_OFFSET] <= previous or header[LAST_DELTA] < 0:
                 raise UnexpectedAppendOffset(
-                    f"{self.name}: offset {header[0]} follows {previous} at byte {position} of the fetched batches",
-                    header[0],
-                    header[0] + header[6],
+                    f"{self.name}: offset {header[BASE_OFFSET]} follows {previous} at byte {position} of the fetched batches",
+                    header[BASE_OFFSET],
+                    header[BASE_OFFSET] + header[LAST_DELTA],
                 )
-            previous = header[0] + header[6]
+            previous = header[BASE_OFFSET] + header[LAST_DELTA]
         return self._append_batches(records, headers, -1, check_epoch=False)
 
     def _whole_batches(self, records: memoryview) -> list[tuple[int, int, Header]]:
         """Checked batches from the start of `records`. Raises ApiError(CORRUPT_MESSAGE)."""
         if self.failure is not None:
             raise self.failure
+        if self.is_cut:
+            self.sync_cut()
         found: list[tuple[int, int, Header]] = []
         position, end, unpack = 0, len(records), HEADER.unpack_from
         while position + OVERHEAD <= end:
             header: Header = unpack(records, position)
-            size = header[1] + LOG_OVERHEAD
-            if size < OVERHEAD or header[3] != 2:
+            size = header[LENGTH] + LOG_OVERHEAD
+            if size < OVERHEAD or header[MAGIC] != 2:
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.name}: no record batch at byte {position}")
             if position + size > end:
                 break
-            if crc32c(records[position + CRC_FROM : position + size]) != header[4]:
+            if crc32c(records[position + CRC_FROM : position + size]) != header[CRC]:
                 raise ApiError(
                     ErrorCode.CORRUPT_MESSAGE,
-                    f"{self.name}: the batch at offset {header[0]} is corrupt (stored crc = {header[4]})",
+                    f"{self.name}: the batch at offset {header[BASE_OFFSET]} is corrupt (stored crc = {header[CRC]})",
                 )
             found.append((position, size, header))
             position += size
@@ -231,17 +287,20 @@ class LogAppends(LogState):
         entries: list[tuple[int, int, int, int]] = []
         largest = -1
         for position, size, header in headers:
-            last = header[0] + header[6]
-            largest = max(largest, header[8])
-            entries.append((position, size, last, header[8]))
-            if header[9] >= 0:
+            last = header[BASE_OFFSET] + header[LAST_DELTA]
+            largest = max(largest, header[MAX_TIMESTAMP])
+            entries.append((position, size, last, header[MAX_TIMESTAMP]))
+            if header[PRODUCER_ID] >= 0:
                 prepare_producer(self.producer_state, update, records, position, header, check_epoch=check_epoch)
         first_offset, epoch = headers[0][2][0], headers[-1][2][2]
         end = entries[-1][0] + entries[-1][1]
         try:
+            if any(completed.is_aborted for completed in update.completed):
+                # Its entry in the transaction index is written behind the batches.
+                self.require_descriptors()
             for _, _, header in headers:
-                if header[2] != self.epochs.latest and header[2] >= 0:
-                    self.epochs.assign(header[2], header[0])
+                if header[LEADER_EPOCH] != self.epochs.latest and header[LEADER_EPOCH] >= 0:
+                    self.epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
             segment = self._active
             if segment.should_roll(self.config, self._jitter_ms, end, last, largest, max(wall_ms, segment.created_ms)):
                 segment = self.roll(max(wall_ms, segment.created_ms), first_offset)
@@ -264,8 +323,10 @@ class LogAppends(LogState):
 
     def _undo(self, error: BaseException) -> None:
         """A failed append: what it wrote must never be read, now or after a restart (KAFKA-19407)."""
-        self._active.discard_after(self._active.size)
+        is_cut = self._active.discard_after(self._active.size)
         if isinstance(error, OSError):
-            raise self.fail("append to the log", error) from error
+            raise self.fail("append to the log", error, is_half_done=not is_cut) from error
+        if isinstance(error, StorageError):
+            return
         # A bug of ours between write and publish: what is in memory may not be true any more.
-        self.failure = StorageError(f"an append to {self.name} failed half-way", path=self.directory, cause=error)
+        self.give_up(StorageError(f"an append to {self.name} failed half-way", path=self.directory, cause=error))

@@ -10,12 +10,13 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from storage import checkpoint
-from storage.config import LogConfig
-from storage.errors import CorruptFile, DirectoryLocked, NotFormatted, StorageError
-from storage.filesystem import FileSystem, Lock
-from storage.log import Log
-from storage.recovery import load_log
+from minikafka.storage import checkpoint
+from minikafka.storage.config import LogConfig
+from minikafka.storage.errors import CorruptFile, DirectoryLocked, NotFormatted, ResourceShortage, StorageError
+from minikafka.storage.filesystem import FileSystem, Lock, is_shortage, write_atomically
+from minikafka.storage.log import Log
+from minikafka.storage.open_files import OPEN_FILES_MAX, OpenFiles
+from minikafka.storage.recovery import load_log
 
 _log = logging.getLogger(__name__)
 
@@ -76,8 +77,37 @@ def read_meta_properties(filesystem: FileSystem, path: str) -> MetaProperties | 
         raise NotFormatted(f"{name}: {error}", path=path) from error
 
 
+class Checkpoint:
+    """A checkpoint file that is still to be written. `run` blocks and may be called anywhere; it raises OSError: tell `disk_failed`."""
+
+    __slots__ = ("_data", "_filesystem", "path")
+
+    def __init__(self, filesystem: FileSystem, path: str, data: bytes) -> None:
+        self._filesystem = filesystem
+        self.path = path
+        self._data = data
+
+    def run(self) -> None:
+        """Write, sync and rename."""
+        write_atomically(self._filesystem, self.path, self._data)
+
+
+class SyncOfNames:
+    """As Checkpoint, for the names in a log directory."""
+
+    __slots__ = ("_filesystem", "path")
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self.path = path
+
+    def run(self) -> None:
+        """Sync the directory."""
+        self._filesystem.fsync_dir(self.path)
+
+
 class LogDirectory:
-    """Life: `open`, `load`, then `create_log`, `remove`, `checkpoint_*`, `maintain`, at last `close`.
+    """Life: `open`, `load`, then `create_log`, `remove`, checkpoints, `maintain`, at last `close`.
 
     `logs` maps (topic, partition) to the log; the metadata log is not among them (the quorum loads it). `cleaned` has the
     offsets up to which logs were compacted. `failure` is set once the disk failed; `on_failure` is told then.
@@ -90,8 +120,10 @@ class LogDirectory:
         *,
         on_failure: Callable[[LogDirectory, StorageError], None] | None = None,
         jitter_ms: Callable[[int], int] | None = None,
+        open_files_max: int = OPEN_FILES_MAX,
     ) -> None:
         self.filesystem = filesystem
+        self._open_files = OpenFiles(open_files_max)
         self.path = path.rstrip("/") or "/"
         self.logs: dict[tuple[str, int], Log] = {}
         self.meta: MetaProperties | None = None
@@ -102,6 +134,7 @@ class LogDirectory:
         self._jitter_ms = jitter_ms
         self._lock: Lock | None = None
         self._is_loaded = False
+        self._has_unsynced_names = False
         #: Partitions whose copy was growing here when the process ended.
         self.futures: set[tuple[str, int]] = set()
         self._doomed: list[tuple[int, str]] = []
@@ -176,15 +209,33 @@ class LogDirectory:
             found = parse_directory_name(name)
             if found is None or found[0] == METADATA_TOPIC or name.endswith((_STRAY, _FUTURE)):
                 continue
-            yield self._load(*found, config_of, wall_ms)
+            try:
+                topic_id = self._read_topic_id(f"{self.path}/{name}")
+            except CorruptFile as error:
+                self._set_unknown_aside(name, error)
+                continue
+            yield self._load(*found, topic_id, config_of, wall_ms)
         self._is_loaded = True
 
-    def _load(self, topic: str, partition: int, config_of: ConfigOf, wall_ms: int) -> Log:
+    def _read_topic_id(self, path: str) -> bytes:
+        """Zeros for a log that has none yet. Raises CorruptFile if it cannot be known."""
+        name = f"{path}/{checkpoint.PARTITION_METADATA}"
+        with self._disk("read"):
+            try:
+                return checkpoint.read_partition_metadata(self.filesystem, name) or bytes(16)
+            except CorruptFile:
+                if self.is_clean or not checkpoint.is_torn_metadata(self.filesystem, name):
+                    raise
+                return bytes(16)
+
+    def _set_unknown_aside(self, name: str, error: CorruptFile) -> None:
+        """Taken for a log without an id, it would be given to any new topic of that name."""
+        tail = f".{bytes(16).hex()}{_STRAY}"
+        _log.error("%s/%s: partition.metadata is not valid (%s); the log is set aside as %s", self.path, name, error, tail)
+        self._move(f"{self.path}/{name}", f"{self.path}/{name[: _NAME_MAX - len(tail)]}{tail}")
+
+    def _load(self, topic: str, partition: int, topic_id: bytes, config_of: ConfigOf, wall_ms: int) -> Log:
         key, path = (topic, partition), f"{self.path}/{topic}-{partition}"
-        topic_id = bytes(16)
-        with self._disk("read"), contextlib.suppress(CorruptFile):
-            name = f"{path}/{checkpoint.PARTITION_METADATA}"
-            topic_id = checkpoint.read_partition_metadata(self.filesystem, name) or topic_id
         log = load_log(
             self.filesystem,
             path,
@@ -199,6 +250,7 @@ class LogDirectory:
             may_have_holes=key in self.cleaned,
             on_failure=self.fail,
             jitter_ms=self._jitter_ms,
+            open_files=self._open_files,
         )
         self.logs[key] = log
         return log
@@ -230,6 +282,7 @@ class LogDirectory:
                 wall_ms=wall_ms,
                 on_failure=self.fail,
                 jitter_ms=self._jitter_ms,
+                open_files=self._open_files,
             )
             self.logs[topic, partition] = log
         log.assign_topic_id(topic_id)
@@ -254,15 +307,15 @@ class LogDirectory:
     def _load_copy(self, path: str, topic: str, partition: int, config: LogConfig, wall_ms: int) -> Log:
         return load_log(
             self.filesystem, path, topic, partition, config, wall_ms=wall_ms, may_have_holes=True, on_failure=self.fail,
-            jitter_ms=self._jitter_ms,
+            jitter_ms=self._jitter_ms, open_files=self._open_files,
         )  # fmt: skip
 
     def promote_future(self, future: Log, old: Log, wall_ms: int) -> Log:
         """The copy becomes the log: what `old` knows besides its records - epochs, watermarks - it knows, too; its
         directory gets the ordinary name. Raises StorageError."""
-        future.epochs.take_over(old.epochs)
-        future.close()
-        with self._disk("rename a log in"):
+        with self._disk("rename a log in", is_change=True):
+            future.epochs.take_over(old.epochs)
+            future.close()
             path = f"{self.path}/{future.name}"
             self.filesystem.rename(future.directory, path)
             self.filesystem.fsync_dir(self.path)
@@ -288,18 +341,24 @@ class LogDirectory:
         self._rename(topic, partition, _STRAY)
 
     def _rename(self, topic: str, partition: int, suffix: str) -> Log:
-        log = self.logs.pop((topic, partition))
-        log.close_files()
-        self.cleaned.pop((topic, partition), None)
+        log = self.logs[topic, partition]
         tail = f".{log.topic_id.hex()}{suffix}"
         target = f"{self.path}/{log.name[: _NAME_MAX - len(tail)]}{tail}"
-        with self._disk("rename a log in"):
-            if self.filesystem.is_dir(target):
-                self._unlink_all(target)
-            self.filesystem.rename(log.directory, target)
-            self.filesystem.fsync_dir(self.path)
+        self._move(log.directory, target, log)
         log.directory = target
         return log
+
+    def _move(self, path: str, target: str, log: Log | None = None) -> None:
+        """Give a directory another name; its log, if it is loaded, is none of this directory's any more."""
+        with self._disk("rename a log in", is_change=True):
+            if log is not None:
+                del self.logs[log.topic, log.partition]
+                log.close_files()
+                self.cleaned.pop((log.topic, log.partition), None)
+            if self.filesystem.is_dir(target):
+                self._unlink_all(target)
+            self.filesystem.rename(path, target)
+            self._has_unsynced_names = True
 
     def maintain(self, wall_ms: int) -> int:
         """Retention of all logs, and what waits to be unlinked; the number of segments dropped."""
@@ -319,8 +378,12 @@ class LogDirectory:
     def delete_files(self, wall_ms: int) -> None:
         """Unlink files and directories whose delay has passed."""
         paths = self.take_doomed(wall_ms)
-        with self._disk("delete files in"):
+        if self.failure is not None:
+            raise self.failure
+        try:
             self.unlink(paths)
+        except OSError as error:
+            raise self.unlink_failed(paths, error) from error
 
     def take_doomed(self, wall_ms: int) -> list[str]:
         """Paths of the files and directories whose delay has passed, for `unlink`."""
@@ -335,13 +398,20 @@ class LogDirectory:
 
     def unlink(self, paths: list[str]) -> None:
         """Remove what `take_doomed` gave. Blocks for as long as the file system takes to free large files; may run
-        elsewhere. Raises OSError: tell `disk_failed`."""
+        elsewhere. Raises OSError: tell `unlink_failed`."""
         for path in paths:
             if self.filesystem.is_dir(path):
                 self._unlink_all(path)
             else:
                 with contextlib.suppress(FileNotFoundError):
                     self.filesystem.unlink(path)
+
+    def unlink_failed(self, paths: list[str], error: OSError) -> StorageError:
+        """The error to log or raise; after a shortage the same paths are given to `unlink` another time."""
+        failure = self.disk_failed("delete files in", error)
+        if isinstance(failure, ResourceShortage):
+            self._doomed += [(0, path) for path in paths]
+        return failure
 
     def _unlink_all(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -351,39 +421,57 @@ class LogDirectory:
 
     # -- checkpoints
 
-    def checkpoint_high_watermarks(self) -> None:
+    # Each is made here, of the state of the moment, and written wherever `run` is called. One at a time of a directory, in their order.
+
+    def high_watermarks(self) -> Checkpoint | None:
         """replication-offset-checkpoint (every replica.high.watermark.checkpoint.interval.ms)."""
         offsets = {key: log.high_watermark for key, log in self.logs.items()}
-        self._write_checkpoint(checkpoint.REPLICATION_OFFSET_CHECKPOINT, offsets)
+        return self._checkpoint(checkpoint.REPLICATION_OFFSET_CHECKPOINT, offsets)
 
-    def checkpoint_recovery_points(self) -> None:
+    def recovery_points(self) -> Checkpoint | None:
         """recovery-point-offset-checkpoint (every log.flush.offset.checkpoint.interval.ms)."""
         offsets = {key: log.recovery_point for key, log in self.logs.items()}
-        self._write_checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT, offsets)
+        return self._checkpoint(checkpoint.RECOVERY_POINT_CHECKPOINT, offsets)
 
-    def checkpoint_log_start_offsets(self) -> None:
+    def log_start_offsets(self) -> Checkpoint | None:
         """log-start-offset-checkpoint: only logs that start inside of a segment. Epochs that ended before a log's start go from
-        its file as well."""
+        its file with the next flush."""
         for log in self.logs.values():
-            if log.failure is None:
-                log.write_epochs()
+            log.is_flush_wanted = log.is_flush_wanted or log.epochs.is_dirty
         starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.bases[0]}
-        self._write_checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
+        return self._checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
 
-    def checkpoint_cleaned(self) -> None:
-        """cleaner-offset-checkpoint (after every round of compaction). May run elsewhere."""
-        self._write_checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT, dict(self.cleaned))
+    def cleaned_offsets(self) -> Checkpoint | None:
+        """cleaner-offset-checkpoint (after every round of compaction)."""
+        return self._checkpoint(checkpoint.CLEANER_OFFSET_CHECKPOINT, self.cleaned)
 
-    def checkpoint_all(self) -> None:
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_start_offsets()
-        self.checkpoint_high_watermarks()
+    def write_checkpoint(self, made: Checkpoint | None) -> None:
+        """Write one here and now. Raises StorageError."""
+        if made is not None:
+            with self._disk("checkpoint"):
+                made.run()
 
-    def _write_checkpoint(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
+    def write_checkpoints(self) -> None:
+        """All that a stop leaves behind."""
+        self.write_checkpoint(self.recovery_points())
+        self.write_checkpoint(self.log_start_offsets())
+        self.write_checkpoint(self.high_watermarks())
+
+    def _checkpoint(self, name: str, offsets: dict[tuple[str, int], int]) -> Checkpoint | None:
+        """None until every log is loaded: what is not known yet must not be forgotten."""
         if not self._is_loaded:
-            return
-        with self._disk("checkpoint"):
-            checkpoint.write_offset_checkpoint(self.filesystem, f"{self.path}/{name}", offsets)
+            return None
+        return Checkpoint(self.filesystem, f"{self.path}/{name}", checkpoint.encode_offsets(offsets))
+
+    # -- names
+
+    def prepare_sync(self) -> SyncOfNames | None:
+        """What makes the renamed directories durable; None if none is. A power cut before only brings names back, which loading knows by
+        their topic ids."""
+        if not self._has_unsynced_names or self.failure is not None:
+            return None
+        self._has_unsynced_names = False
+        return SyncOfNames(self.filesystem, self.path)
 
     # -- the end
 
@@ -396,7 +484,7 @@ class LogDirectory:
         try:
             for log in self.logs.values():
                 log.close()
-            self.checkpoint_all()
+            self.write_checkpoints()
             if self._is_loaded and self.failure is None:
                 with self._disk("mark the shutdown of"):
                     path = f"{self.path}/{checkpoint.CLEAN_SHUTDOWN}"
@@ -424,16 +512,25 @@ class LogDirectory:
             self._on_failure(self, failure)
 
     @contextlib.contextmanager
-    def _disk(self, action: str) -> Iterator[None]:
+    def _disk(self, action: str, *, is_change: bool = False) -> Iterator[None]:
+        """An OSError becomes a StorageError. `is_change`: several steps, so that a shortage must come before the first of them."""
         if self.failure is not None:
             raise self.failure
         try:
-            yield
+            if is_change:
+                self._open_files.require(self.filesystem, f"{self.path}/{checkpoint.META_PROPERTIES}")
         except OSError as error:
             raise self.disk_failed(action, error) from error
+        try:
+            yield
+        except OSError as error:
+            raise self.disk_failed(action, error, is_half_done=is_change) from error
 
-    def disk_failed(self, action: str, error: OSError) -> StorageError:
-        """Take the directory offline; the error to raise."""
-        failure = StorageError(f"cannot {action} log directory {self.path}", path=self.path, cause=error)
+    def disk_failed(self, action: str, error: OSError, *, is_half_done: bool = False) -> StorageError:
+        """The error to raise. A disk that failed takes the directory offline, a shortage does not (ResourceShortage)."""
+        message = f"cannot {action} log directory {self.path}"
+        if is_shortage(error) and not is_half_done:
+            return ResourceShortage(message, path=self.path, cause=error)
+        failure = StorageError(message, path=self.path, cause=error)
         self.fail(failure)
         return failure

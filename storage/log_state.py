@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from storage import retention
-from storage.checkpoint import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, write_partition_metadata
-from storage.config import INT64_MAX, LogConfig
-from storage.epoch_cache import EpochCache
-from storage.errors import StorageError
-from storage.filesystem import FileSystem
-from storage.flush import FlushTask
-from storage.producer_state import ProducerStateManager
-from storage.segment import CLEANED, INDEX_SUFFIXES, SWAP, Segment, segment_path
-from storage.types import EpochEnd, OffsetPosition
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage import retention
+from minikafka.storage.checkpoint import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, write_partition_metadata
+from minikafka.storage.config import INT64_MAX, LogConfig
+from minikafka.storage.epoch_cache import EpochCache
+from minikafka.storage.errors import ResourceShortage, StorageError
+from minikafka.storage.filesystem import FileSystem, is_shortage
+from minikafka.storage.flush import CutSync, FlushTask
+from minikafka.storage.open_files import OpenFiles
+from minikafka.storage.producer_state import ProducerStateManager
+from minikafka.storage.segment import CLEANED, INDEX_SUFFIXES, SWAP, Segment, segment_path
+from minikafka.storage.types import EpochEnd, OffsetPosition
+from minikafka.wire.batch import decompressed_bytes_max
+from minikafka.wire.errors import ApiError, ErrorCode
 
 _ZERO_UUID = bytes(16)
 #: A roll syncs at most about so much, and what came within the last second.
@@ -35,8 +37,10 @@ class LogState:
         *,
         on_failure: Callable[[StorageError], None] | None = None,
         jitter_ms: Callable[[int], int] | None = None,
+        open_files: OpenFiles | None = None,
     ) -> None:
         self.filesystem = filesystem
+        self.open_files = OpenFiles() if open_files is None else open_files
         self.directory = directory
         self.topic = topic
         self.partition = partition
@@ -59,6 +63,9 @@ class LogState:
         self.has_unsynced_names = True
         self.truncations = 0
         self.truncated_to = INT64_MAX
+        #: What was cut may come back after a power cut: it must not, mixed with what is appended next.
+        self.is_cut = False
+        self._cut_sync: CutSync | None = None
         self.unsynced_snapshots: list[str] = []
         self.unsynced_files: list[str] = []
         self.doomed: list[tuple[int, str]] = []
@@ -76,6 +83,7 @@ class LogState:
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
         self._choose_jitter()
         self._batch_bytes_max = min(config.max_message_bytes, config.segment_bytes)
+        self._records_bytes_max = decompressed_bytes_max(config.max_message_bytes)
         self._after_max_ms = config.message_timestamp_after_max_ms
         self._before_max_ms = config.message_timestamp_before_max_ms
         self._flush_messages = config.flush_messages - 1
@@ -155,8 +163,14 @@ class LogState:
     # -- segments
 
     def roll(self, wall_ms: int, first_offset: int | None = None) -> Segment:
-        """Close the active segment and begin the next at max(`first_offset`, log end). OSError if the disk fails."""
-        offset = max(self.log_end_offset, first_offset or 0)
+        """Close the active segment and begin the next at max(`first_offset`, log end). Raises StorageError."""
+        with self.change("roll"):
+            return self._roll(wall_ms, max(self.log_end_offset, first_offset or 0))
+
+    def _roll(self, wall_ms: int, offset: int) -> Segment:
+        if self.is_cut:
+            # It is the active segment's.
+            self.sync_cut()
         active = self._active
         if offset == active.base_offset and active.size == 0:
             # Nothing to keep (an index that is full although the segment is empty, KAFKA-6492): begin it anew.
@@ -170,7 +184,7 @@ class LogState:
             # A power cut must not keep the name of a segment and lose that of the one before.
             self.filesystem.fsync_dir(self.directory)
         self.has_unsynced_names = True
-        segment = Segment.create(self.filesystem, self.directory, offset, self.config, wall_ms)
+        segment = self.create_segment(offset, wall_ms)
         self.segments.append(segment)
         self.bases.append(offset)
         self._active = segment
@@ -182,6 +196,12 @@ class LogState:
             snapshot.close()
         self.is_flush_wanted = True
         return segment
+
+    def create_segment(self, base_offset: int, wall_ms: int) -> Segment:
+        """An empty one. Raises OSError."""
+        return Segment.create(
+            self.filesystem, self.directory, base_offset, self.config, wall_ms, open_files=self.open_files, on_error=self.on_disk_error
+        )
 
     @property
     def should_sync_ahead(self) -> bool:
@@ -206,7 +226,7 @@ class LogState:
         first = old[0].base_offset
         stem = segment_path(self.directory, first, "")
         due = wall_ms + self.config.file_delete_delay_ms
-        with self.disk("replace segments"):
+        with self.change("replace segments"):
             # The .log first: without it an index that was renamed would be taken for one of the old segment.
             self._rename_parts(stem, CLEANED, SWAP)
             for segment in old:
@@ -214,9 +234,14 @@ class LogState:
                 names = segment.mark_deleted()
                 self.doomed.extend((due, name) for name in (names if snapshot is None else [*names, snapshot]))
             self._rename_parts(stem, SWAP, "")
-            cleaned = Segment.open(self.filesystem, self.directory, first, self.config, wall_ms)
+            cleaned = Segment.open(
+                self.filesystem, self.directory, first, self.config, wall_ms, open_files=self.open_files, on_error=self.on_disk_error
+            )
             start = self.bases.index(first)
             self.segments[start : start + len(old)] = [cleaned]
+            # The names become durable with the next flush; until then a start finishes what it finds.
+            self.unsynced_files.append(cleaned.log_path)
+            self.is_flush_wanted = True
             self.bases = [segment.base_offset for segment in self.segments]
             self.size = sum(segment.size for segment in self.segments)
             self._position_cache = None
@@ -237,26 +262,28 @@ class LogState:
 
     def truncate_fully_and_start_at(self, offset: int, wall_ms: int = 0) -> None:
         """Drop everything; the empty log starts at `offset`."""
-        with self.disk("truncate the log"):
+        with self.change("truncate the log"):
             self._drop(self.segments[:], wall_ms)
-            self.segments = [Segment.create(self.filesystem, self.directory, offset, self.config, wall_ms)]
+            self.segments = [self.create_segment(offset, wall_ms)]
             self.epochs.clear()
             self.producer_state.truncate_fully_and_start_at(offset)
             self.log_start_offset = offset
             self._restart_at(offset, wall_ms)
 
     def _restart_at(self, offset: int, wall_ms: int) -> None:
-        # What was cut must not come back after a power cut, mixed with what is appended next.
-        self.filesystem.fsync_dir(self.directory)
         # Producers and the first unstable offset go back before the end offset is published (KAFKA-12153).
         retention.rebuild_producers(self, self.segments, offset, wall_ms)
         self.set_segments(self.segments, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self.truncations += 1
+        self.is_cut = True
+        self._cut_sync = None
+        self.is_flush_wanted = True
         self.truncated_to = min(self.truncated_to, offset)
         if self.high_watermark > offset or self.high_watermark < self.log_start_offset:
             self.high_watermark = offset
-            self.producer_state.on_high_watermark(offset)
+        # The rebuilt state takes every transaction for one that is not replicated yet.
+        self.producer_state.on_high_watermark(self.high_watermark)
 
     def increment_log_start_offset(self, offset: int) -> bool:
         """Hide what is below `offset`; True if it moved. Raises ApiError(OFFSET_OUT_OF_RANGE) beyond the high
@@ -275,38 +302,101 @@ class LogState:
             self.producer_state.on_log_start_offset(offset)
         return True
 
+    def prepare_cut_sync(self) -> CutSync | None:
+        """What makes the last truncation durable, None if it is. Run it anywhere, then call its `finish` here; who appends before waits
+        for the disk. Raises StorageError."""
+        if not self.is_cut:
+            return None
+        with self.disk("sync a truncation"):
+            self._cut_sync = CutSync(self)
+        return self._cut_sync
+
+    def cut_is_synced(self, task: CutSync) -> None:
+        """(CutSync.) Unless the log was cut once more."""
+        if task is self._cut_sync:
+            self.is_cut, self._cut_sync = False, None
+
+    def sync_cut(self) -> None:
+        """Make the last truncation durable, here and now. Raises StorageError."""
+        task = self.prepare_cut_sync()
+        if task is not None:
+            try:
+                task.run()
+            except OSError as error:
+                raise self.cut_sync_failed(task, error) from error
+            task.finish()
+
+    def cut_sync_failed(self, task: CutSync, error: OSError) -> StorageError:
+        """`task.run` raised: the error to log or raise."""
+        task.undo()
+        return self.fail("sync a truncation", error)
+
     def prepare_flush(self, up_to: int | None = None) -> FlushTask | None:
         """What must be synced so that everything below `up_to` (the log end) is durable; None if nothing. Run it
         anywhere, then call its `finish` here."""
         end = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
         self.is_flush_wanted = False
-        if end <= self.recovery_point and not (self.unsynced_snapshots or self.unsynced_files or self.epochs.is_unsynced):
+        has_files = self.unsynced_snapshots or self.unsynced_files or self.epochs.is_unsynced or self.epochs.is_dirty
+        if end <= self.recovery_point and not has_files:
             return None
-        with self.disk("flush the log"):
-            return FlushTask(self, end)
+        try:
+            with self.disk("flush the log"):
+                if self.epochs.is_dirty:
+                    self.epochs.write(sync=False)
+                return FlushTask(self, end)
+        except ResourceShortage:
+            self.is_flush_wanted = True
+            raise
 
     def flush(self, up_to: int | None = None) -> None:
         """Sync everything below `up_to` and move the recovery point. Raises StorageError; never retried."""
         task = self.prepare_flush(up_to)
         if task is not None:
-            with self.disk("flush the log"):
+            try:
                 task.run()
+            except OSError as error:
+                raise self.flush_failed(task, error) from error
             task.finish()
+
+    def flush_failed(self, task: FlushTask, error: OSError) -> StorageError:
+        """`task.run` raised: the error to log or raise. After a shortage the same is to be synced another time."""
+        task.undo()
+        return self.fail("flush the log", error)
 
     # -- failing
 
-    def fail(self, action: str, error: OSError) -> StorageError:
-        """Take the log offline; the error to raise."""
-        failure = StorageError(f"cannot {action} of {self.name} in {self.directory}", path=self.directory, cause=error)
+    def fail(self, action: str, error: OSError, *, is_half_done: bool = False) -> StorageError:
+        """The error to raise. A disk that failed takes the log offline, a shortage (ResourceShortage) does not, unless it left something
+        half done."""
+        message = f"cannot {action} of {self.name} in {self.directory}"
+        if is_shortage(error) and not is_half_done:
+            return ResourceShortage(message, path=self.directory, cause=error)
+        failure = StorageError(message, path=self.directory, cause=error)
+        self.give_up(failure)
+        return failure
+
+    def give_up(self, failure: StorageError) -> None:
+        """The log is of no use any more, and whoever made it is told, once."""
         if self.failure is None:
             self.failure = failure
             if self._on_failure is not None:
                 self._on_failure(failure)
-        return failure
+
+    def on_disk_error(self, error: OSError) -> None:
+        """The disk failed under a slice in flight."""
+        self.fail("read the log", error)
 
     def disk(self, action: str) -> _DiskGuard:
         """Context in which an OSError becomes a StorageError."""
         return _DiskGuard(self, action)
+
+    def change(self, action: str) -> _DiskGuard:
+        """As `disk`, for what takes several steps: ResourceShortage only before the first of them."""
+        return _DiskGuard(self, action, is_change=True)
+
+    def require_descriptors(self) -> None:
+        """Raises OSError if too few files could be opened for a change."""
+        self.open_files.require(self.filesystem, self._active.log_path)
 
     def _choose_jitter(self) -> None:
         bound = min(self.config.segment_jitter_ms, self.config.segment_ms)
@@ -314,17 +404,22 @@ class LogState:
 
 
 class _DiskGuard:
-    __slots__ = ("_action", "_log")
+    __slots__ = ("_action", "_is_change", "_log")
 
-    def __init__(self, log: LogState, action: str) -> None:
+    def __init__(self, log: LogState, action: str, *, is_change: bool = False) -> None:
         self._log = log
         self._action = action
+        self._is_change = is_change
 
     def __enter__(self) -> None:
         if self._log.failure is not None:
             raise self._log.failure
+        if self._is_change:
+            try:
+                self._log.require_descriptors()
+            except OSError as error:
+                raise self._log.fail(self._action, error) from error
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
-            raise self._log.fail(self._action, error) from error
-
+            raise self._log.fail(self._action, error, is_half_done=self._is_change) from error

@@ -5,8 +5,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from storage.errors import CorruptFile
-from wire.crc import crc32c
+from minikafka.storage.errors import CorruptFile
+from minikafka.wire.crc import crc32c
 
 _VERSION = 1
 _HEADER = Struct(">hIi")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
-from storage.errors import CorruptFile
-from storage.filesystem import File, FileSystem, write_all
-from storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage.errors import CorruptFile
+from minikafka.storage.filesystem import File, FileSystem, write_all
+from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
+from minikafka.wire.errors import ApiError, ErrorCode
 
 BATCHES_KEPT = 5
 INT32_MAX = 2**31 - 1
@@ -278,8 +278,14 @@ class ProducerStateManager:
             self._verifications.pop(producer_id, None)
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """First offset of the oldest transaction still open once `completed` ended."""
+        """First offset of the oldest transaction that was open when `completed` ended, else the offset behind its marker.
+
+        A follower publishes all transactions of a fetch at once: those that began behind the marker do not count. Apache Kafka's
+        follower counts them (ProducerStateManager.lastStableOffset), so that a search in its index may stop too early.
+        """
         for first_offset, transaction in sorted(self._open.items()):
+            if first_offset > completed.last_offset:
+                break
             if transaction.producer_id != completed.producer_id:
                 return first_offset
         return completed.last_offset + 1
@@ -298,6 +304,7 @@ class ProducerStateManager:
             self.update_first_unstable()
 
     def on_high_watermark(self, high_watermark: int) -> None:
+        """Transactions whose marker is replicated are stable."""
         if self._unreplicated:
             done = [first for first, open_ in self._unreplicated.items() if open_.last_offset < high_watermark]
             for first in done:

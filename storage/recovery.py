@@ -10,14 +10,15 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from storage.batch_scan import batches
-from storage.checkpoint import PARTITION_METADATA, read_partition_metadata
-from storage.config import LogConfig
-from storage.errors import CorruptFile, StorageError
-from storage.filesystem import FileSystem
-from storage.log import Log
-from storage.retention import rebuild_producers
-from storage.segment import CLEANED, DELETED, INDEX_SUFFIXES, SWAP, Segment
+from minikafka.storage.batch_scan import BASE_OFFSET, LAST_DELTA, LEADER_EPOCH, batches
+from minikafka.storage.checkpoint import PARTITION_METADATA, read_partition_metadata
+from minikafka.storage.config import LogConfig
+from minikafka.storage.errors import CorruptFile, StorageError
+from minikafka.storage.filesystem import FileSystem
+from minikafka.storage.log import Log
+from minikafka.storage.open_files import OpenFiles
+from minikafka.storage.retention import rebuild_producers
+from minikafka.storage.segment import CLEANED, DELETED, INDEX_SUFFIXES, SWAP, Segment
 
 _log = logging.getLogger(__name__)
 _TEMPORARY = ".tmp"
@@ -38,17 +39,20 @@ def load_log(
     may_have_holes: bool = False,
     on_failure: Callable[[StorageError], None] | None = None,
     jitter_ms: Callable[[int], int] | None = None,
+    open_files: OpenFiles | None = None,
 ) -> Log:
     """Open the log in `directory`, which is made if missing. `is_clean`: the last shutdown was; else every segment
     from `recovery_point` on is read and checked. `log_start_offset` and `high_watermark` come from the checkpoints of
-    the log directory. `may_have_holes`: the log was compacted once, whatever its policy is now. Raises StorageError if
-    the disk fails."""
-    log = Log(filesystem, directory, topic, partition, config, on_failure=on_failure, jitter_ms=jitter_ms)
+    the log directory. `may_have_holes`: the log was compacted once, whatever its policy is now. `open_files`: shared with the other
+    logs of the directory. Raises StorageError if the disk fails."""
+    log = Log(filesystem, directory, topic, partition, config, on_failure=on_failure, jitter_ms=jitter_ms, open_files=open_files)
     try:
         if not filesystem.is_dir(directory):
             filesystem.mkdir(directory)
         _load(log, is_clean, recovery_point, log_start_offset, may_have_holes, wall_ms)
     except OSError as error:
+        for segment in log.segments:
+            segment.close_files()
         raise log.fail("load the log", error) from error
     log.high_watermark = log.log_start_offset
     log.update_high_watermark(log.log_start_offset if high_watermark is None else high_watermark)
@@ -67,6 +71,7 @@ def _load(
         Segment.open(
             log.filesystem, log.directory, base, log.config, wall_ms,
             is_trusted=not _is_unflushed(unflushed_from, bases[index + 1] if index + 1 < len(bases) else None),
+            open_files=log.open_files, on_error=log.on_disk_error,
         )
         for index, base in enumerate(bases)
     ]  # fmt: skip
@@ -92,7 +97,7 @@ def _load(
         log.producer_state.truncate_fully_and_start_at(log.log_start_offset)
         log_end = log.log_start_offset
     if not segments:
-        segments = [Segment.create(log.filesystem, log.directory, log.log_start_offset, log.config, wall_ms)]
+        segments = [log.create_segment(log.log_start_offset, wall_ms)]
     else:
         segments[-1].activate()
     if log.epochs.entries != epochs_before:
@@ -103,6 +108,8 @@ def _load(
     log.is_flush_wanted = log.is_flush_wanted or log.epochs.is_unsynced
     log.set_segments(segments, log_end)
     log.recovery_point = log_end if is_clean else min(recovery_point, log_end)
+    for segment in segments:
+        segment.rest()
 
 
 def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
@@ -143,9 +150,8 @@ def _complete_swaps(filesystem: FileSystem, directory: str) -> None:
 def _end_offset_of(filesystem: FileSystem, path: str, base_offset: int) -> int:
     file, end = filesystem.open(path, read_only=True), base_offset
     try:
-        with file.map() as view:
-            for _, _, header in batches(view, 0, len(view)):
-                end = header[0] + header[6] + 1
+        for _, _, header in batches(file, 0, file.size()):
+            end = header[BASE_OFFSET] + header[LAST_DELTA] + 1
     finally:
         file.close()
     return end
@@ -207,10 +213,10 @@ def _rebuild_epochs(log: Log, segments: list[Segment]) -> None:
     """Epochs as the batches tell them. Epochs without a batch are lost; the leader knows them."""
     log.epochs.clear(write=False)
     for segment in segments:
-        with segment.file.map() as view:
-            for _, _, header in batches(view, 0, segment.size):
-                if header[2] > log.epochs.latest:
-                    log.epochs.assign(header[2], header[0], write=False)
+        for _, _, header in batches(segment.file, 0, segment.size):
+            if header[LEADER_EPOCH] > log.epochs.latest:
+                log.epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET], write=False)
+        segment.rest()
     log.epochs.write()
 
 

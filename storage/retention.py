@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from storage.batch_scan import CONTROL_BIT, batches, prepare_producer
-from storage.producer_state import BATCHES_KEPT, ProducerStateManager, ProducerUpdate, add_to_sequence
-from storage.segment import Segment
+from minikafka.storage.batch_scan import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_DELTA,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    batches,
+    prepare_producer,
+)
+from minikafka.storage.filesystem import read_all
+from minikafka.storage.producer_state import BATCHES_KEPT, ProducerStateManager, ProducerUpdate, add_to_sequence
+from minikafka.storage.segment import Segment
+from minikafka.wire.batch import CONTROL_BIT
 
 if TYPE_CHECKING:
-    from storage.log_state import LogState
+    from minikafka.storage.log_state import LogState
 
 RECENT_BYTES = 64 << 10
 RECENT_ENTRIES = 8
+_NO_BYTES = memoryview(b"")
 
 # (segment, base offset of the next one or None) -> whether it may go
 _Predicate = Callable[[Segment, int | None], bool]
@@ -97,15 +110,15 @@ def remember_recent_batches(producers: ProducerStateManager, segments: Sequence[
         return
     found: dict[int, list[tuple[int, int, int, int]]] = {}
     for segment in holding[-2:]:
-        with segment.file.map() as view:
-            for _, _, header in batches(view, _recent_position(segment), segment.size):
-                last_offset = header[0] + header[6]
-                if last_offset >= end_offset:
-                    break
-                entry = wanted.get(header[9])
-                if entry is not None and header[10] == entry.epoch and not header[5] & CONTROL_BIT:
-                    last_sequence = add_to_sequence(header[11], header[6])
-                    found.setdefault(header[9], []).append((last_sequence, last_offset, header[6], header[8]))
+        for _, _, header in batches(segment.file, _recent_position(segment), segment.size):
+            last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
+            if last_offset >= end_offset:
+                break
+            entry = wanted.get(header[PRODUCER_ID])
+            if entry is not None and header[PRODUCER_EPOCH] == entry.epoch and not header[ATTRIBUTES] & CONTROL_BIT:
+                last_sequence = add_to_sequence(header[BASE_SEQUENCE], header[LAST_DELTA])
+                batch = (last_sequence, last_offset, header[LAST_DELTA], header[MAX_TIMESTAMP])
+                found.setdefault(header[PRODUCER_ID], []).append(batch)
     for producer_id, recent in found.items():
         entry = wanted[producer_id]
         if recent[-1][:2] == entry.batches[0][:2]:
@@ -126,14 +139,15 @@ def replay_producers(producers: ProducerStateManager, segment: Segment, start: i
     found = segment.translate(start)
     if found is None:
         return
-    with segment.file.map() as view:
-        for position, _, header in batches(view, found[0], segment.size):
-            last_offset = header[0] + header[6]
-            if last_offset >= end_offset:
-                break
-            if header[9] >= 0 and last_offset >= start:
-                update = ProducerUpdate()
-                prepare_producer(producers, update, view, position, header)
-                producers.publish(update)
-                for completed in update.completed:
-                    producers.complete(completed)
+    for position, size, header in batches(segment.file, found[0], segment.size):
+        last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
+        if last_offset >= end_offset:
+            break
+        if header[PRODUCER_ID] >= 0 and last_offset >= start:
+            update = ProducerUpdate()
+            is_control = header[ATTRIBUTES] & CONTROL_BIT
+            view = memoryview(read_all(segment.file, size, position)) if is_control else _NO_BYTES
+            prepare_producer(producers, update, view, 0, header)
+            producers.publish(update)
+            for completed in update.completed:
+                producers.complete(completed)

@@ -9,19 +9,34 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 
-from storage.batch_scan import BATCH_LENGTH_MIN, INT32_MAX, STEP, Header, batches, prepare_producer, valid_batches
-from storage.config import LogConfig
-from storage.epoch_cache import EpochCache
-from storage.errors import CorruptFile
-from storage.filesystem import Buffer, File, FileSystem, write_all
-from storage.producer_state import CompletedTransaction, ProducerStateManager, ProducerUpdate
-from storage.slice import FileSlice, SharedFile
-from storage.sparse_index import OffsetIndex, TimeIndex
-from storage.txn_index import TransactionIndex
-from storage.types import AbortedTransaction, TimestampOffset
-from wire.batch import LOG_OVERHEAD, OVERHEAD, RecordBatch
-from wire.compression import CorruptRecord
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage.batch_scan import (
+    BASE_OFFSET,
+    BATCH_LENGTH_MIN,
+    INT32_MAX,
+    LAST_DELTA,
+    LEADER_EPOCH,
+    LOOKUP_BYTES,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+    STEP,
+    Header,
+    batches,
+    prepare_producer,
+    valid_batches,
+)
+from minikafka.storage.config import LogConfig
+from minikafka.storage.epoch_cache import EpochCache
+from minikafka.storage.errors import CorruptFile
+from minikafka.storage.filesystem import Buffer, File, FileSystem, copy_file, read_all, write_all
+from minikafka.storage.open_files import OpenFiles
+from minikafka.storage.producer_state import CompletedTransaction, ProducerStateManager, ProducerUpdate
+from minikafka.storage.slice import FileSlice, OnDiskError, SharedFile
+from minikafka.storage.sparse_index import OffsetIndex, TimeIndex
+from minikafka.storage.timestamp_lookup import TimestampCandidate
+from minikafka.storage.txn_index import TransactionIndex
+from minikafka.storage.types import AbortedTransaction
+from minikafka.wire.batch import LOG_OVERHEAD, OVERHEAD, RecordBatch
+from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
 
 _RECENT_MAX = 1024
 NO_RECENT = 1 << 63
@@ -42,7 +57,9 @@ class Segment:
     __slots__ = (
         "_filesystem",
         "_index_interval_bytes",
-        "_pwrite",
+        "_on_error",
+        "_open_files",
+        "_opened_size",
         "_recent_floor",
         "_recent_lasts",
         "_recent_positions",
@@ -62,38 +79,70 @@ class Segment:
         "txn_index",
     )
 
-    def __init__(self, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, suffix: str = "") -> None:
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        suffix: str = "",
+        *,
+        open_files: OpenFiles | None = None,
+        on_error: OnDiskError | None = None,
+    ) -> None:
+        """`on_error` hears of a disk that fails under a slice in flight."""
         self._filesystem = filesystem
+        self._open_files = OpenFiles() if open_files is None else open_files
+        self._on_error = on_error
         self.base_offset = base_offset
         stem = segment_path(directory, base_offset, "")
         self.log_path = f"{stem}.log{suffix}"
         index_bytes = config.segment_index_bytes
-        self.offset_index = OffsetIndex(filesystem, f"{stem}.index{suffix}", base_offset, index_bytes)
-        self.time_index = TimeIndex(filesystem, f"{stem}.timeindex{suffix}", base_offset, index_bytes)
+        self.offset_index = OffsetIndex(filesystem, f"{stem}.index{suffix}", base_offset, index_bytes, self._open_files)
+        self.time_index = TimeIndex(filesystem, f"{stem}.timeindex{suffix}", base_offset, index_bytes, self._open_files)
         self.txn_index = TransactionIndex(filesystem, f"{stem}.txnindex{suffix}")
         self._index_interval_bytes = config.index_interval_bytes
+        #: None while the file is closed.
         self._shared: SharedFile | None = None
+        #: Bytes that readers may see: whole batches, written. The file is as long, or longer by what was preallocated.
         self.size = 0
-        #: What the last flush synced of it.
+        #: What the last flush synced of it; never more than `size`.
         self.synced_size = 0
+        #: `size` when the file was opened. Beyond it, and beyond `synced_size`, bytes are ours and not synced.
+        self._opened_size = 0
+        #: Largest timestamp of the batches, -1 if none has one, and the last offset of the first batch that has it.
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
+        #: Of the batches since the last index entry, that of the entry included.
         self.bytes_since_index_entry = 0
+        #: Largest timestamp of the first batch; None while nobody has asked.
         self.first_timestamp: int | None = None
         self.created_ms = 0
+        #: False: an index is missing or contradicts the log, and `recover` must come before any look-up.
         self.is_indexed = True
-        self.forget_recent(base_offset)
+        #: Last offsets and positions of the batches appended from offset `_recent_floor` on, all of them.
+        self._recent_lasts: list[int] = []
+        self._recent_positions: list[int] = []
+        self._recent_floor = base_offset
 
     @classmethod
     def create(
-        cls, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, wall_ms: int, *, suffix: str = ""
+        cls,
+        filesystem: FileSystem,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        wall_ms: int,
+        *,
+        suffix: str = "",
+        open_files: OpenFiles | None = None,
+        on_error: OnDiskError | None = None,
     ) -> Segment:
         """A new empty segment, ready for appends. Leftover files of the same name are emptied. `suffix` is put behind the
         names of its files."""
-        segment = cls(filesystem, directory, base_offset, config, suffix)
+        segment = cls(filesystem, directory, base_offset, config, suffix, open_files=open_files, on_error=on_error)
         segment.created_ms = wall_ms
-        file = filesystem.open(segment.log_path, create=True)
-        segment._set_file(file)
+        file = segment._open_shared(create=True).file
         file.truncate(0)
         if config.preallocate:
             file.preallocate(config.segment_bytes)
@@ -107,11 +156,20 @@ class Segment:
 
     @classmethod
     def open(
-        cls, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, wall_ms: int, *, is_trusted: bool = True
+        cls,
+        filesystem: FileSystem,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        wall_ms: int,
+        *,
+        is_trusted: bool = True,
+        open_files: OpenFiles | None = None,
+        on_error: OnDiskError | None = None,
     ) -> Segment:
         """A segment from its files. `is_indexed` is false if an index is missing or contradicts the log, or if the files are
-        not trusted: recover it then. Cheap: nothing is read but the last entries."""
-        segment = cls(filesystem, directory, base_offset, config)
+        not trusted: recover it then. Cheap: nothing is read but the last entries. No file stays open."""
+        segment = cls(filesystem, directory, base_offset, config, open_files=open_files, on_error=on_error)
         segment.created_ms = wall_ms
         segment.forget_recent(NO_RECENT)
         segment.size = filesystem.size(segment.log_path)
@@ -127,6 +185,8 @@ class Segment:
         else:
             segment.max_timestamp = segment.time_index.last_timestamp
             segment.max_timestamp_offset = segment.time_index.last_offset
+        finally:
+            segment.rest()
         return segment
 
     # -- appending
@@ -134,7 +194,7 @@ class Segment:
     def append(self, data: Buffer, size: int, last_offset: int, max_timestamp: int) -> None:
         """Write one batch at the end and index it. `data` must be whole and checked."""
         position = self.size
-        written = self._pwrite(data, position)
+        written = (self._shared or self._open_shared()).file.pwrite(data, position)
         if written != size:
             write_all(self.file, memoryview(data)[written:], position + written)
         self._index(position, size, last_offset, max_timestamp)
@@ -176,10 +236,16 @@ class Segment:
             )
         )
 
-    def discard_after(self, size: int) -> None:
-        """After a failed append: bytes beyond `size` must not come back at the next start."""
-        with contextlib.suppress(OSError):
-            self.file.truncate(size)
+    def discard_after(self, size: int) -> bool:
+        """After a failed append: bytes beyond `size` must not come back at the next start. False if that cannot be had."""
+        shared = self._shared
+        if shared is None:
+            return True  # nothing was written to it
+        try:
+            shared.file.truncate(size)
+        except OSError:
+            return False
+        return True
 
     def should_roll(self, config: LogConfig, jitter_ms: int, size: int, last_offset: int, timestamp: int, now: int) -> bool:
         """Whether a batch must go to a new segment (LogSegment.shouldRoll): size, time by record timestamps, a full
@@ -202,7 +268,7 @@ class Segment:
     def load_first_timestamp(self) -> int:
         """Largest timestamp of the first batch, -1 if there is none."""
         if self.first_timestamp is None and self.size > 0:
-            self.first_timestamp = RecordBatch(self.file.pread(61, 0)).max_timestamp
+            self.first_timestamp = RecordBatch(read_all(self.file, OVERHEAD, 0)).max_timestamp
         return -1 if self.first_timestamp is None else self.first_timestamp
 
     def become_inactive(self) -> None:
@@ -211,7 +277,7 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.trim()
         self.time_index.trim()
-        if self.file.size() > self.size:
+        if self._filesystem.size(self.log_path) > self.size:
             self.file.truncate(self.size)
         self.forget_recent(NO_RECENT)
 
@@ -219,23 +285,47 @@ class Segment:
         """Make ready for appends (the last segment after loading or truncation)."""
         self.offset_index.activate()
         self.time_index.activate()
-        self.file  # noqa: B018 - opened for `append`
 
     # -- reading
 
     @property
     def file(self) -> File:
-        return self._open_shared().file
+        return (self._shared or self._open_shared()).file
 
-    def _open_shared(self) -> SharedFile:
-        if self._shared is None:
-            self._set_file(self._filesystem.open(self.log_path))
-        assert self._shared is not None
-        return self._shared
+    def _open_shared(self, *, create: bool = False) -> SharedFile:
+        shared = self._shared
+        if shared is None:
+            shared = SharedFile(self._open_files.open(self._filesystem, self.log_path, create=create), self._on_error)
+            self._shared = shared
+            self._opened_size = self.size
+            self._open_files.admit(self)
+        return shared
 
-    def _set_file(self, file: File) -> None:
-        self._shared = SharedFile(file)
-        self._pwrite = file.pwrite
+    @property
+    def is_open(self) -> bool:
+        return self._shared is not None
+
+    def take_use(self) -> bool:
+        """Whether the file was used since the last call."""
+        shared = self._shared
+        if shared is None:
+            return False
+        was_used, shared.was_used = shared.was_used, False
+        return was_used
+
+    def rest(self) -> bool:
+        """Close the file, if nobody reads it and everything that was written to it is synced, and let go of what is known of the indexes;
+        False if it stays open."""
+        shared = self._shared
+        if shared is None or shared.is_pinned or max(self.synced_size, self._opened_size) < self.size:
+            return False
+        shared.retire()
+        self._shared = None
+        self.offset_index.forget()
+        self.time_index.forget()
+        if self.offset_index.keys is None:
+            self.txn_index.forget()
+        return True
 
     def slice(self, position: int, size: int) -> FileSlice:
         return FileSlice(self._shared or self._open_shared(), position, size)
@@ -256,6 +346,8 @@ class Segment:
         pread, unpack, end = self.file.pread, STEP.unpack_from, self.size
         while position + LOG_OVERHEAD + BATCH_LENGTH_MIN <= end:
             data = pread(min(_SCAN_BYTES, end - position), position)
+            if len(data) < STEP.size:
+                data = read_all(self.file, min(_SCAN_BYTES, end - position), position)
             cursor, last = 0, len(data) - STEP.size
             if last < 0:
                 break
@@ -271,32 +363,24 @@ class Segment:
             position += cursor
         return None
 
-    def find_timestamp(self, timestamp: int, from_offset: int) -> TimestampOffset | None:
-        """The first record at or after `from_offset` with a timestamp >= `timestamp`."""
+    def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | None:
+        """The first batch whose header lets it hold a record at or after `from_offset` with a timestamp >= `timestamp`."""
         start = max(self.time_index.offset_for(timestamp), from_offset)
         position = self.offset_index.position_for(start)
-        with self.file.map() as view:
-            for at, _, header in batches(view, position, self.size):
-                if header[8] < timestamp or header[0] + header[6] < from_offset:
-                    continue
-                for record in RecordBatch(view, at).records():
-                    if record.timestamp >= timestamp and record.offset >= from_offset:
-                        return TimestampOffset(record.timestamp, record.offset, header[2])
+        for at, size, header in batches(self.file, position, self.size, LOOKUP_BYTES):
+            if header[MAX_TIMESTAMP] >= timestamp and header[BASE_OFFSET] + header[LAST_DELTA] >= from_offset:
+                return TimestampCandidate(read_all(self.file, size, at), timestamp, from_offset)
         return None
 
-    def max_timestamp_record(self) -> TimestampOffset | None:
-        """The first record that carries the segment's largest timestamp."""
+    def max_timestamp_candidate(self) -> TimestampCandidate | None:
+        """The batch that carries the segment's largest timestamp."""
         if self.max_timestamp < 0:
             return None
         found = self.translate(self.max_timestamp_offset)
         if found is None:
             return None
-        view = memoryview(self.file.pread(found[1], found[0]))
-        batch = RecordBatch(view)
-        for record in batch.records():
-            if record.timestamp == batch.max_timestamp:
-                return TimestampOffset(record.timestamp, record.offset, batch.partition_leader_epoch)
-        return TimestampOffset(batch.max_timestamp, batch.last_offset, batch.partition_leader_epoch)
+        batch = read_all(self.file, found[1], found[0])
+        return TimestampCandidate(batch, RecordBatch(batch).max_timestamp, self.base_offset)
 
     def next_offset(self) -> int:
         """Offset after the last batch (LogSegment.readNextOffset)."""
@@ -304,9 +388,9 @@ class Segment:
         start = 0
         if self.offset_index.entries:
             start = self.offset_index.entry(self.offset_index.entries - 1)[1]
-        pread, end, position = self.file.pread, self.size, start
+        file, end, position = self.file, self.size, start
         while position + STEP.size <= end:
-            base, length, delta = STEP.unpack(pread(STEP.size, position))
+            base, length, delta = STEP.unpack(read_all(file, STEP.size, position))
             if length < BATCH_LENGTH_MIN or position + length + LOG_OVERHEAD > end:
                 break
             next_offset = base + delta + 1
@@ -332,21 +416,20 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.forget_recent(NO_RECENT)
         valid = last_indexed = 0
-        with self.file.map() as view:
-            for position, size, header in valid_batches(view, self.base_offset):
-                last_offset = header[0] + header[6]
-                if header[8] > self.max_timestamp:
-                    self.max_timestamp, self.max_timestamp_offset = header[8], last_offset
-                if position - last_indexed > self._index_interval_bytes and not self.offset_index.is_full:
-                    self.offset_index.append(last_offset - self.base_offset, position)
-                    self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
-                    last_indexed = position
-                valid = position + size
-                if header[2] != epochs.latest:
-                    epochs.learn(header[2], header[0])
-                if header[9] >= 0:
-                    self._replay(producers, view, position, header)
-                producers.advance(last_offset + 1)
+        for position, size, header, view in valid_batches(self.file, self.size, self.base_offset):
+            last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
+            if header[MAX_TIMESTAMP] > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header[MAX_TIMESTAMP], last_offset
+            if position - last_indexed > self._index_interval_bytes and not self.offset_index.is_full:
+                self.offset_index.append(last_offset - self.base_offset, position)
+                self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+                last_indexed = position
+            valid = position + size
+            if header[LEADER_EPOCH] != epochs.latest:
+                epochs.learn(header[LEADER_EPOCH], header[BASE_OFFSET])
+            if header[PRODUCER_ID] >= 0:
+                self._replay(producers, view, header)
+            producers.advance(last_offset + 1)
         cut = self.size - valid
         if cut:
             self.file.truncate(valid)
@@ -356,9 +439,9 @@ class Segment:
         self.is_indexed = True
         return cut
 
-    def _replay(self, producers: ProducerStateManager, view: memoryview, position: int, header: Header) -> None:
+    def _replay(self, producers: ProducerStateManager, view: memoryview, header: Header) -> None:
         update = ProducerUpdate()
-        prepare_producer(producers, update, view, position, header)
+        prepare_producer(producers, update, view, 0, header)
         producers.publish(update)
         for completed in update.completed:
             if completed.is_aborted:
@@ -366,8 +449,8 @@ class Segment:
             producers.complete(completed)
 
     def truncate_to(self, offset: int, wall_ms: int) -> int:
-        """Drop the batches that reach `offset` or beyond, durably; returns the number of bytes cut. A file with slices in
-        flight is replaced by a copy of what stays, never cut under them."""
+        """Drop the batches that reach `offset` or beyond; returns the number of bytes cut. A file whose slices in flight reach beyond the
+        cut is replaced by a synced copy of what stays. The cut is durable after the next sync."""
         found = self.translate(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -385,31 +468,32 @@ class Segment:
         self.forget_recent(offset)
         self.max_timestamp = self.time_index.last_timestamp
         self.max_timestamp_offset = self.time_index.last_offset
-        with self.file.map() as view:
-            start = self.offset_index.position_for(self.max_timestamp_offset)
-            for _, _, header in batches(view, start, self.size):
-                if header[8] > self.max_timestamp:
-                    self.max_timestamp, self.max_timestamp_offset = header[8], header[0] + header[6]
+        start = self.offset_index.position_for(self.max_timestamp_offset)
+        for _, _, header in batches(self.file, start, self.size, LOOKUP_BYTES):
+            if header[MAX_TIMESTAMP] > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header[MAX_TIMESTAMP], header[BASE_OFFSET] + header[LAST_DELTA]
         return cut
 
     def _cut_file(self, size: int) -> None:
         shared = self._open_shared()
-        if shared.pins == 0:
+        if not shared.reaches_beyond(size):
             shared.file.truncate(size)
-            shared.file.fsync()
+            # The cut itself is not synced yet: the file stays open until it is.
+            self.synced_size, self._opened_size = min(self.synced_size, size), -1
             return
         path = self.log_path + CLEANED
-        copy = self._filesystem.open(path, create=True)
-        copy.truncate(0)
-        position = 0
-        while position < size:
-            data = shared.file.pread(min(1 << 20, size - position), position)
-            write_all(copy, data, position)
-            position += len(data)
-        copy.fsync()
-        self._filesystem.rename(path, self.log_path)
+        copy = self._open_files.open(self._filesystem, path, create=True)
+        try:
+            copy.truncate(0)
+            copy_file(shared.file, copy, size)
+            copy.fsync()
+            self._filesystem.rename(path, self.log_path)
+        except BaseException:
+            copy.close()
+            raise
         # The open file follows its name; only error messages would tell the old one.
-        self._set_file(copy)
+        self._shared = SharedFile(copy, self._on_error)
+        self.synced_size = self._opened_size = size
         shared.retire()
 
     # -- the end
@@ -438,9 +522,6 @@ class Segment:
 
     def close_files(self) -> None:
         """Without writing anything (the disk failed, or the files are about to go)."""
-        self.offset_index.close()
-        self.time_index.close()
-        self.txn_index.close()
         if self._shared is not None:
             self._shared.retire()
             self._shared = None
@@ -459,8 +540,8 @@ class Segment:
     def forget_recent(self, floor: int) -> None:
         """Positions of the batches appended from offset `floor` on are kept (the last ones), so that reads at the tail
         need neither index nor disk."""
-        self._recent_lasts: list[int] = []
-        self._recent_positions: list[int] = []
+        self._recent_lasts = []
+        self._recent_positions = []
         self._recent_floor = floor
 
     def _check_indexes(self) -> None:
@@ -471,7 +552,7 @@ class Segment:
             # Zeros (an index that was not cut) are no entries: the first bytes of a segment are never indexed.
             if not 0 < position <= self.size - STEP.size:
                 raise CorruptFile(f"{index.path}: the last entry points outside of the log")
-            base, length, delta = STEP.unpack(self.file.pread(STEP.size, position))
+            base, length, delta = STEP.unpack(read_all(self.file, STEP.size, position))
             if base + delta != self.base_offset + relative or position + length + LOG_OVERHEAD > self.size:
                 raise CorruptFile(f"{index.path}: the last entry does not point to its batch")
         times = self.time_index
@@ -486,10 +567,11 @@ class Segment:
         elif self.size > 0 and self._max_timestamp_at(0) >= 0:
             # A cleanly closed segment has an entry unless no record has a timestamp.
             raise CorruptFile(f"{times.path}: the entries are missing")
+        self.txn_index.check(self.base_offset)
 
     def _max_timestamp_at(self, position: int) -> int:
         """Of the batch there. Raises CorruptFile if a power cut left less than a header."""
         try:
-            return RecordBatch(self.file.pread(OVERHEAD, position)).max_timestamp
+            return RecordBatch(read_all(self.file, OVERHEAD, position)).max_timestamp
         except CorruptRecord as error:
             raise CorruptFile(f"{self.log_path}: no batch at {position}: {error}") from error

@@ -1,23 +1,50 @@
 """Sparse index files: fixed-size entries in ascending order of their key, looked up by "largest key <= target".
 
 The active segment's entries live in arrays and are written behind, in groups; its file is preallocated (sparse) as
-Kafka's is and cut to its entries on roll and close. An index at rest is a read-only map of its file. An index is a
-cache: nothing in it is trusted that the log contradicts, and it can always be rebuilt from the log. It is never
-written through a map, because a full disk would then kill the process (SIGBUS).
+Kafka's is and cut to its entries on roll and close. Of an index at rest the pages are in memory that somebody asked for lately, up to
+a bound for all indexes of a log directory. No index keeps its file open. An index is a cache: nothing in it is trusted that
+the log contradicts, and it can always be rebuilt from the log.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 from array import array
 from bisect import bisect_right
-from contextlib import ExitStack
+from collections.abc import Iterator
 from struct import Struct
 
-from storage.errors import CorruptFile
-from storage.filesystem import File, FileSystem, write_all
+from minikafka.storage.errors import CorruptFile
+from minikafka.storage.filesystem import File, FileSystem, is_shortage, read_all, write_all
+from minikafka.storage.open_files import OpenFiles
 
 _WRITE_BEHIND_ENTRIES = 64
+_PAGE_ENTRIES = 1024
+_KEY, _VALUE = 0, 1
+
+
+class _OpenOnce:
+    """A file that is opened when it is first needed, and closed at the end."""
+
+    __slots__ = ("_file", "_filesystem", "_path")
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        self._file: File | None = None
+
+    def get(self) -> File:
+        if self._file is None:
+            self._file = self._filesystem.open(self._path, read_only=True)
+        return self._file
+
+    def __enter__(self) -> _OpenOnce:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 class SparseIndex:
@@ -26,10 +53,12 @@ class SparseIndex:
     ENTRY: Struct
     KEY_TYPE: str
     __slots__ = (
-        "_file",
         "_filesystem",
-        "_map",
-        "_view",
+        "_open_files",
+        "_page",
+        "_page_number",
+        "_pages",
+        "_starts",
         "_written",
         "base_offset",
         "entries",
@@ -40,8 +69,11 @@ class SparseIndex:
         "values",
     )
 
-    def __init__(self, filesystem: FileSystem, path: str, base_offset: int, size_max: int) -> None:
+    def __init__(
+        self, filesystem: FileSystem, path: str, base_offset: int, size_max: int, open_files: OpenFiles | None = None
+    ) -> None:
         self._filesystem = filesystem
+        self._open_files = OpenFiles() if open_files is None else open_files
         self.path = path
         self.base_offset = base_offset
         self.size_max = size_max - size_max % self.ENTRY.size
@@ -49,10 +81,14 @@ class SparseIndex:
         self.entries = 0
         self.keys: array[int] | None = None
         self.values: array[int] | None = None
-        self._file: File | None = None
+        #: Entries that the file has; the others are in memory only.
         self._written = 0
-        self._map: ExitStack | None = None
-        self._view: memoryview | None = None
+        #: At rest: pages by number, as they stand in the file, and the first entry of each page that a search has met.
+        self._pages: dict[int, bytes] = {}
+        self._starts: dict[int, tuple[int, int]] = {}
+        #: The one that was asked for last: who reads a log in order finds the next entry there.
+        self._page = b""
+        self._page_number = 0
 
     # -- files
 
@@ -68,43 +104,46 @@ class SparseIndex:
         if self.keys is None:
             self._load()
         size = max(self.size_max, self.entries * self.ENTRY.size)
-        file = self._open()
-        if file.size() != size:
-            file.truncate(size)
+        with self._opened() as file:
+            if file.size() != size:
+                file.truncate(size)
 
     def trim(self) -> None:
         """Write what is pending, cut the file to its entries and go to rest."""
         if self.keys is None:
             return
-        self.write_pending()
-        self._open().truncate(self.entries * self.ENTRY.size)
-        self._rest()
+        with self._opened() as file:
+            self._write_pending(file)
+            file.truncate(self.entries * self.ENTRY.size)
+        self.keys = self.values = None
 
     def reset(self) -> None:
         """Forget all entries, in memory and on disk."""
-        self._unmap()
+        with self._opened(create=True) as file:
+            file.truncate(0)
+        self.forget()
         self.keys, self.values = array(self.KEY_TYPE), array("i")
         self.entries = self._written = 0
-        self._open(create=True).truncate(0)
 
     def write_pending(self) -> None:
-        written, entries = self._written, self.entries
-        if written == entries or self.keys is None or self.values is None:
-            return
-        pack = self.ENTRY.pack
-        pairs = zip(self.keys[written:], self.values[written:], strict=True)
-        write_all(self._open(), b"".join(pack(key, value) for key, value in pairs), written * self.ENTRY.size)
-        self._written = entries
+        if self._written != self.entries and self.keys is not None:
+            with self._opened() as file:
+                self._write_pending(file)
 
-    def close(self) -> None:
-        self._unmap()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    def forget(self) -> None:
+        """Let go of the pages in memory; they are read again when somebody asks."""
+        self._page = b""
+        self._pages.clear()
+        self._starts.clear()
+
+    def forget_page(self, number: int) -> None:
+        """Let go of one."""
+        self._pages.pop(number, None)
+        if number == self._page_number:
+            self._page = b""
 
     def rename(self, suffix: str) -> str:
-        """Close, rename to the path with `suffix`; returns the new name. A missing file is no error."""
-        self.close()
+        """Rename to the path with `suffix`; returns the new name. A missing file is no error."""
         target = self.path + suffix
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.rename(self.path, target)
@@ -119,20 +158,75 @@ class SparseIndex:
         self.values.append(value)
         self.entries += 1
         if self.entries - self._written >= _WRITE_BEHIND_ENTRIES:
-            self.write_pending()
+            try:
+                self.write_pending()
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
 
     def entry(self, position: int) -> tuple[int, int]:
         if self.keys is not None and self.values is not None:
             return self.keys[position], self.values[position]
-        key, value = self.ENTRY.unpack_from(self._mapped(), position * self.ENTRY.size)
+        number = position // _PAGE_ENTRIES
+        if number != self._page_number or not self._page:
+            with _OpenOnce(self._filesystem, self.path) as file:
+                self._turn_to(number, file)
+        key, value = self.ENTRY.unpack_from(self._page, (position - number * _PAGE_ENTRIES) * self.ENTRY.size)
         return key, value
 
     def floor(self, key: int) -> int:
         """Position of the largest entry with a key <= `key`; -1 if there is none."""
-        if self.keys is not None:
-            return bisect_right(self.keys, key) - 1
-        view, unpack, size = self._mapped(), self.ENTRY.unpack_from, self.ENTRY.size
-        return bisect_right(range(self.entries), key, key=lambda position: unpack(view, position * size)[0]) - 1
+        return self._count_up_to(key, _KEY) - 1
+
+    def _count_up_to(self, target: int, field: int) -> int:
+        """How many entries have a key, or value, of at most `target`."""
+        if self.keys is not None and self.values is not None:
+            return bisect_right(self.values if field else self.keys, target)
+        if not self._is_in_page(target, field):
+            self._find_page(target, field)
+        page, unpack, size = self._page, self.ENTRY.unpack_from, self.ENTRY.size
+        count = bisect_right(range(len(page) // size), target, key=lambda entry: unpack(page, entry * size)[field])
+        return self._page_number * _PAGE_ENTRIES + count
+
+    def _is_in_page(self, target: int, field: int) -> bool:
+        """Whether the page that was asked for last has the last entry up to `target`."""
+        page, size = self._page, self.ENTRY.size
+        if not page:
+            return False
+        if self.ENTRY.unpack_from(page)[field] > target:
+            return self._page_number == 0
+        is_last = self._page_number * _PAGE_ENTRIES + len(page) // size == self.entries
+        return is_last or self.ENTRY.unpack_from(page, len(page) - size)[field] > target
+
+    def _find_page(self, target: int, field: int) -> None:
+        """Turn to the page that has the last entry up to `target`, or to the first one."""
+        if not self.entries:
+            return
+        with _OpenOnce(self._filesystem, self.path) as file:
+            low, high = 0, (self.entries - 1) // _PAGE_ENTRIES
+            while low < high:
+                middle = (low + high + 1) // 2
+                if self._start_of(middle, file)[field] <= target:
+                    low = middle
+                else:
+                    high = middle - 1
+            self._turn_to(low, file)
+
+    def _start_of(self, number: int, file: _OpenOnce) -> tuple[int, int]:
+        """The first entry of a page."""
+        found = self._starts.get(number)
+        if found is None:
+            key, value = self.ENTRY.unpack(self._read(file.get(), number * _PAGE_ENTRIES, 1))
+            found = self._starts[number] = key, value
+        return found
+
+    def _turn_to(self, number: int, file: _OpenOnce) -> None:
+        page = self._pages.get(number)
+        if page is None:
+            start = number * _PAGE_ENTRIES
+            page = self._pages[number] = self._read(file.get(), start, min(_PAGE_ENTRIES, self.entries - start))
+            self._open_files.admit_page(self, number)
+        self._page, self._page_number = page, number
 
     def cut(self, entries: int) -> None:
         """Keep the first `entries`, active."""
@@ -144,47 +238,49 @@ class SparseIndex:
         if self._written > entries:
             self._written = entries
             # Zeros behind the entries, as in a new preallocated file: stale ones must not come back.
-            self._open().truncate(entries * self.ENTRY.size)
+            with self._opened() as file:
+                file.truncate(entries * self.ENTRY.size)
 
     def all_entries(self) -> list[tuple[int, int]]:
         return [self.entry(position) for position in range(self.entries)]
 
     # -- inside
 
-    def _open(self, create: bool = False) -> File:
-        if self._file is None:
-            self._file = self._filesystem.open(self.path, create=create)
-        return self._file
+    @contextlib.contextmanager
+    def _opened(self, create: bool = False) -> Iterator[File]:
+        file = self._filesystem.open(self.path, create=create)
+        try:
+            yield file
+        finally:
+            file.close()
+
+    def _read(self, file: File, start: int, count: int) -> bytes:
+        """The bytes of some entries. An index that got shorter since it was opened is a disk that failed."""
+        size = self.ENTRY.size
+        data = read_all(file, count * size, start * size)
+        if len(data) != count * size:
+            raise OSError(errno.EIO, "the index is shorter than it was", self.path)
+        return data
+
+    def _write_pending(self, file: File) -> None:
+        written, entries = self._written, self.entries
+        if written == entries or self.keys is None or self.values is None:
+            return
+        pack = self.ENTRY.pack
+        pairs = zip(self.keys[written:], self.values[written:], strict=True)
+        write_all(file, b"".join(pack(key, value) for key, value in pairs), written * self.ENTRY.size)
+        self._written = entries
 
     def _load(self) -> None:
         keys, values = array(self.KEY_TYPE), array("i")
         if self.entries:
-            for key, value in self.ENTRY.iter_unpack(self._mapped()[: self.entries * self.ENTRY.size]):
+            with self._opened() as file:
+                data = self._read(file, 0, self.entries)
+            for key, value in self.ENTRY.iter_unpack(data):
                 keys.append(key)
                 values.append(value)
-        self._unmap()
+        self.forget()
         self.keys, self.values = keys, values
-
-    def _rest(self) -> None:
-        self.keys = self.values = None
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _mapped(self) -> memoryview:
-        if self._view is None:
-            stack = ExitStack()
-            file = self._filesystem.open(self.path, read_only=True)
-            stack.callback(file.close)
-            self._view = stack.enter_context(file.map())
-            self._map = stack
-        return self._view
-
-    def _unmap(self) -> None:
-        if self._map is not None:
-            self._view = None
-            self._map.close()
-            self._map = None
 
 
 class OffsetIndex(SparseIndex):
@@ -205,7 +301,7 @@ class OffsetIndex(SparseIndex):
 
     def offset_at_or_after(self, file_position: int) -> int | None:
         """Offset of the first entry at or beyond a file position (OffsetIndex.fetchUpperBoundOffset)."""
-        index = bisect_right(range(self.entries), file_position - 1, key=lambda i: self.entry(i)[1])
+        index = self._count_up_to(file_position - 1, _VALUE)
         return self.base_offset + self.entry(index)[0] if index < self.entries else None
 
     def truncate_to(self, offset: int) -> None:
@@ -246,4 +342,4 @@ class TimeIndex(SparseIndex):
     def truncate_to(self, offset: int) -> None:
         """Drop the entries for offsets >= `offset`."""
         relative = offset - self.base_offset
-        self.cut(bisect_right(range(self.entries), relative - 1, key=lambda position: self.entry(position)[1]))
+        self.cut(self._count_up_to(relative - 1, _VALUE))

@@ -1,14 +1,16 @@
 """`.txnindex` of a segment: transactions whose abort marker lies in it (TransactionIndex, AbortedTxn). The file is
-created by the first abort and never preallocated."""
+created by the first abort and never preallocated. It is opened for each write only: aborts are few."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+from collections.abc import Callable
 from struct import Struct
 
-from storage.errors import CorruptFile
-from storage.filesystem import File, FileSystem, write_all
-from storage.types import AbortedTransaction
+from minikafka.storage.errors import CorruptFile
+from minikafka.storage.filesystem import File, FileSystem, write_all
+from minikafka.storage.types import AbortedTransaction
 
 _ENTRY = Struct(">hqqqq")
 
@@ -16,26 +18,34 @@ _ENTRY = Struct(">hqqqq")
 class TransactionIndex:
     """Entries in order of their markers. Few, so all are in memory once one was asked for."""
 
-    __slots__ = ("_entries", "_file", "_filesystem", "path")
+    __slots__ = ("_entries", "_filesystem", "path")
 
     def __init__(self, filesystem: FileSystem, path: str) -> None:
         self._filesystem = filesystem
         self.path = path
-        self._file: File | None = None
         self._entries: list[AbortedTransaction] | None = None
 
     @property
     def entries(self) -> list[AbortedTransaction]:
-        """Raises CorruptFile."""
+        """Raises OSError, also if the file is not what it was when the log was loaded."""
         if self._entries is None:
-            self._entries = self._load()
+            try:
+                self._entries = self._load()
+            except CorruptFile as error:
+                raise OSError(errno.EIO, str(error), self.path) from error
         return self._entries
+
+    def check(self, base_offset: int) -> None:
+        """Whether the file holds whole entries of this version, in order. Raises CorruptFile, OSError. Nothing is kept in memory."""
+        last = base_offset - 1
+        for entry in self._load():
+            if entry.last_offset <= last or entry.first_offset < 0 or entry.last_stable_offset < 0:
+                raise CorruptFile(f"{self.path}: {entry} is out of order")
+            last = entry.last_offset
 
     def append(self, aborted: AbortedTransaction) -> None:
         entries = self.entries
-        if self._file is None:
-            self._file = self._filesystem.open(self.path, create=True)
-        write_all(self._file, _ENTRY.pack(0, *aborted), len(entries) * _ENTRY.size)
+        self._write(lambda file: write_all(file, _ENTRY.pack(0, *aborted), len(entries) * _ENTRY.size))
         entries.append(aborted)
 
     def truncate_to(self, offset: int) -> None:
@@ -43,21 +53,17 @@ class TransactionIndex:
         entries = self.entries
         kept = [entry for entry in entries if entry.last_offset < offset]
         if len(kept) < len(entries):
-            if self._file is None:
-                self._file = self._filesystem.open(self.path)
-            self._file.truncate(len(kept) * _ENTRY.size)
+            self._write(lambda file: file.truncate(len(kept) * _ENTRY.size))
             self._entries = kept
 
     def reset(self) -> None:
         """Forget everything: the index is about to be rebuilt. The file goes, if there is one."""
-        self.close()
         with contextlib.suppress(FileNotFoundError):
             self._filesystem.unlink(self.path)
         self._entries = []
 
     def rename(self, suffix: str) -> str | None:
         """Name after renaming; None if there is no file."""
-        self.close()
         target = self.path + suffix
         try:
             self._filesystem.rename(self.path, target)
@@ -66,10 +72,16 @@ class TransactionIndex:
         self.path = target
         return target
 
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+    def forget(self) -> None:
+        """Let go of the entries in memory; they are read again when somebody asks."""
+        self._entries = None
+
+    def _write(self, change: Callable[[File], None]) -> None:
+        file = self._filesystem.open(self.path, create=True)
+        try:
+            change(file)
+        finally:
+            file.close()
 
     def _load(self) -> list[AbortedTransaction]:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from storage.slice import FileSlice
+from minikafka.storage.slice import FileSlice
 
 
 class AppendInfo:

@@ -7,17 +7,50 @@ needs it: batches of up to SMALL_BATCH_RECORDS records, and every batch of a com
 
 from __future__ import annotations
 
+from enum import IntEnum
 from struct import Struct
 
-from storage.batch_scan import CODEC_MASK, CONTROL_BIT, CRC_FROM, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Header
-from storage.config import LogConfig
-from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch, build_batch
-from wire.compression import CompressionType, decompress
-from wire.crc import crc32c
-from wire.errors import ApiError, ErrorCode, WireError
+from minikafka.storage.batch_scan import (
+    ATTRIBUTES,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    COUNT,
+    CRC_FROM,
+    LENGTH,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    Header,
+)
+from minikafka.storage.config import LogConfig
+from minikafka.wire.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER,
+    LOG_OVERHEAD,
+    OVERHEAD,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    RecordBatch,
+    build_batch,
+    decompressed_bytes_max,
+)
+from minikafka.wire.compression import CompressionType, is_larger_than
+from minikafka.wire.crc import crc32c
+from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode, WireError
+from minikafka.wire.record_scan import scan_records
 
 SMALL_BATCH_RECORDS = 4
-DECOMPRESSED_MAX = 64 * 1024 * 1024
+#: Records of a refused batch that the answer names.
+RECORD_ERRORS_MAX = 1000
+#: What is looked at in the turn in which it comes: the worst that this much can hold takes some 10 ms.
+LIGHT_BYTES_MAX = 64 * 1024
+#: Length, attributes, deltas of time and offset, lengths of key and value, number of headers.
+RECORD_BYTES_MIN = 7
+#: How much a codec can make of a byte at most: deflate 258 of two bits, snappy 64 of three bytes, LZ4 255 of one, zstd 128 KiB of a
+#: block of four.
+_RATIO_MAX = {1: 1032, 2: 22, 3: 255, 4: 1 << 15}
+TIMESTAMP_MAX = (1 << 63) - 1
 CODECS = {"uncompressed": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 _LENGTH = Struct(">i")
@@ -65,9 +98,15 @@ def _whole_batch_size(records: memoryview, position: int) -> int | None:
     return size if size <= remaining else None
 
 
-def check_client_header(header: Header, name: str) -> None:
-    """Raises ApiError(INVALID_RECORD) for a header that a client must not send. Called only when the fast test of the
-    log fails, so it must find the reason."""
+def records_max(header: Header, decompressed_max: int) -> int:
+    """How many records can be in a batch of this size and codec."""
+    size, codec = header[LENGTH] + LOG_OVERHEAD - OVERHEAD, header[ATTRIBUTES] & CODEC_MASK
+    return (min(size * _RATIO_MAX.get(codec, 1), decompressed_max) if codec else size) // RECORD_BYTES_MIN
+
+
+def check_client_header(header: Header, name: str, decompressed_max: int) -> None:
+    """Raises ApiError(INVALID_RECORD) for a header that a client must not send. `decompressed_max`: how many bytes its records may
+    take. Called only when the fast test of the log fails, which some good batches do, too."""
     base_offset, _, _, _, _, attributes, delta, _, _, producer_id, _, sequence, count = header
     if base_offset != 0:
         reason = f"The baseOffset of the record batch in the append to {name} should be 0, but it is {base_offset}"
@@ -81,6 +120,9 @@ def check_client_header(header: Header, name: str) -> None:
         reason = "Clients are not allowed to write control records"
     elif producer_id >= 0 and sequence < 0:
         reason = f"Invalid sequence number {sequence} in record batch with producerId {producer_id}"
+    elif count > records_max(header, decompressed_max):
+        # Each would take an offset. Kafka finds it out by walking over the records.
+        reason = f"Incorrect declared batch size, {count} records cannot be in {header[LENGTH] + LOG_OVERHEAD} bytes"
     else:
         return
     raise ApiError(ErrorCode.INVALID_RECORD, f"{reason} in topic partition {name}")
@@ -93,36 +135,95 @@ def check_codec(attributes: int) -> None:
         )
 
 
-def check_timestamps(header: Header, config: LogConfig, wall_ms: int) -> None:
-    """CreateTime bounds, by the header's first and largest timestamp. Raises ApiError(INVALID_TIMESTAMP)."""
+def check_timestamps(records: memoryview, header: Header, config: LogConfig, wall_ms: int) -> None:
+    """CreateTime bounds, by the header's first and largest timestamp. Raises RefusedRecords(INVALID_TIMESTAMP)."""
     earliest = wall_ms - config.message_timestamp_before_max_ms
     latest = wall_ms + config.message_timestamp_after_max_ms
-    base, largest = header[7], header[8]
-    for timestamp in (base, largest):
-        if timestamp != -1 and not earliest <= timestamp <= latest:
-            raise ApiError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"Timestamp {timestamp} of message is out of range. The timestamp should be within "
-                f"[{earliest}, {latest}]",
-            )
+    if any(t != -1 and not earliest <= t <= latest for t in (header[BASE_TIMESTAMP], header[MAX_TIMESTAMP])):
+        message = "One or more records have been rejected due to invalid timestamp"
+        errors = _timestamp_errors(records, header, earliest, latest, config.max_message_bytes)
+        raise RefusedRecords(ErrorCode.INVALID_TIMESTAMP, message, errors)
 
 
-def check_records(records: memoryview, header: Header, *, need_key: bool, name: str) -> int:
-    """Walk over the records; returns their largest timestamp. Raises ApiError(INVALID_RECORD)."""
-    attributes, base_timestamp, count = header[5], header[7], header[12]
-    payload: memoryview | bytes = records[OVERHEAD:]
-    if attributes & CODEC_MASK:
-        try:
-            payload = decompress(CompressionType(attributes & CODEC_MASK), payload, DECOMPRESSED_MAX)
-        except WireError as error:
-            raise ApiError(ErrorCode.INVALID_RECORD, f"cannot decompress the records of {name}: {error}") from error
+def _timestamp_errors(records: memoryview, header: Header, earliest: int, latest: int, message_bytes_max: int) -> list[tuple[int, str]]:
+    """Which records they are; none for a batch that takes long to look into."""
+    codec, body = header[ATTRIBUTES] & CODEC_MASK, records[OVERHEAD:]
+    if len(records) > LIGHT_BYTES_MAX or (codec and is_larger_than(codec, body, LIGHT_BYTES_MAX)):
+        return []
+    errors, base = [], header[BASE_TIMESTAMP]
     try:
-        return _walk_records(payload, count, base_timestamp, need_key)
-    except IndexError:
-        reason = "Incorrect declared batch size, premature EOF reached"
-    except ValueError as error:
-        reason = str(error)
-    raise ApiError(ErrorCode.INVALID_RECORD, f"{reason} in topic partition {name}")
+        for index, outline in enumerate(scan_records(codec, body, header[COUNT], decompressed_bytes_max(message_bytes_max))):
+            timestamp = base + outline.timestamp_delta
+            if timestamp != -1 and not earliest <= timestamp <= latest:
+                reason = (
+                    f"Timestamp {timestamp} of message with offset {index} is out of range. "
+                    f"The timestamp should be within [{earliest}, {latest}]"
+                )
+                errors.append((index, reason))
+    except CorruptRecord:
+        return []
+    return errors
+
+
+def check_records(records: memoryview, header: Header, *, need_key: bool, name: str, message_bytes_max: int) -> int:
+    """Walk over the records; returns their largest timestamp. Raises ApiError(INVALID_RECORD), RefusedRecords for records without a key."""
+    keyless: list[tuple[int, str]] = []
+    codec, base_timestamp, largest = header[ATTRIBUTES] & CODEC_MASK, header[BASE_TIMESTAMP], -(1 << 63)
+    try:
+        outlines = scan_records(codec, records[OVERHEAD:], header[COUNT], decompressed_bytes_max(message_bytes_max))
+        for index, outline in enumerate(outlines):
+            timestamp = base_timestamp + outline.timestamp_delta
+            if not -TIMESTAMP_MAX <= timestamp <= TIMESTAMP_MAX:
+                raise CorruptRecord("A record's timestamp takes more than 64 bits")
+            largest = max(largest, timestamp)
+            if need_key and outline.key_size < 0:
+                keyless.append((index, f"Compacted topic cannot accept message without key in topic partition {name}."))
+    except CorruptRecord as error:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"{error} in topic partition {name}") from error
+    if keyless:
+        shown = ", ".join(f"RecordError(batchIndex={index}, message='{reason}')" for index, reason in keyless[:3])
+        message = (
+            f"One or more records have been rejected due to {len(keyless)} record errors in total, and only showing the first three "
+            f"errors at most: [{shown}]"
+        )
+        raise RefusedRecords(ErrorCode.INVALID_RECORD, message, keyless)
+    return largest
+
+
+class RefusedRecords(ApiError):
+    """Single records are why the whole batch is refused (KIP-467, LogValidator.processRecordErrors). `record_errors`: index in the batch
+    and reason, at most RECORD_ERRORS_MAX of them."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors[:RECORD_ERRORS_MAX]
+
+
+class HeavyBatch(ApiError):
+    """The batch is to be prepared elsewhere first (`Log.prepare`); nothing has been done."""
+
+    def __init__(self) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, "the batch has to be prepared first")
+
+
+class Fitting(IntEnum):
+    """How an append treats a batch that the topic wants looked into or changed: does it now, leaves what is long to others
+    (HeavyBatch), or takes it as `Log.prepare` gave it."""
+
+    HERE = 0
+    ELSEWHERE = 1
+    DONE = 2
+
+
+def is_heavy(records: memoryview, header: Header, config: LogConfig) -> bool:
+    """Whether `fit_to_topic` would be busy for long with the batch: then it is to be prepared where nobody waits for the turn."""
+    attributes, count = header[ATTRIBUTES], header[COUNT]
+    recompresses = config.compression_type != "producer" and CODECS[config.compression_type] != attributes & CODEC_MASK
+    if not (recompresses or config.is_compacted or 0 < count <= SMALL_BATCH_RECORDS):
+        return False
+    if len(records) > LIGHT_BYTES_MAX:
+        return not is_simple_record(records, len(records)) or config.is_compacted or recompresses
+    return bool(attributes & CODEC_MASK) and is_larger_than(attributes & CODEC_MASK, records[OVERHEAD:], LIGHT_BYTES_MAX)
 
 
 def is_simple_record(records: memoryview, size: int) -> bool:
@@ -169,68 +270,6 @@ def is_simple_record(records: memoryview, size: int) -> bool:
         return False
 
 
-def _walk_records(payload: memoryview | bytes, count: int, base_timestamp: int, need_key: bool) -> int:
-    position, size, largest = 0, len(payload), -(1 << 63)
-    if count > size // 7 + 1:
-        raise ValueError("Incorrect declared batch size, premature EOF reached")
-    for _ in range(count):
-        length, position = _varint(payload, position)
-        end = position + length
-        if length < 0 or end > size:
-            raise ValueError(
-                f"Invalid record size: expected {length} bytes in record payload, but instead the buffer has only "
-                f"{size - position} remaining bytes."
-            )
-        delta, position = _varint(payload, position + 1, 70)
-        largest = max(largest, base_timestamp + delta)
-        _, position = _varint(payload, position)
-        key_size, position = _varint(payload, position)
-        if key_size < 0 and need_key:
-            raise ValueError("Compacted topic cannot accept message without key")
-        value_size, position = _varint(payload, position + max(key_size, 0))
-        headers, position = _varint(payload, position + max(value_size, 0))
-        if headers < 0:
-            raise ValueError(f"Found invalid number of record headers {headers}")
-        if headers > end - position:
-            raise ValueError(
-                f"Found invalid number of record headers. {headers} is larger than the remaining size of the buffer"
-            )
-        for _ in range(headers):
-            header_size, position = _varint(payload, position)
-            if header_size < 0:
-                raise ValueError(f"Invalid negative header key size {header_size}")
-            value_size, position = _varint(payload, position + header_size)
-            position += max(value_size, 0)
-            if position > end:
-                break
-        if position != end:
-            raise ValueError(
-                f"Invalid record size: expected to read {length} bytes in record payload, but instead read "
-                f"{position - end + length}"
-            )
-    if position != size:
-        raise ValueError("Incorrect declared batch size, records still remaining in file")
-    return largest
-
-
-def _varint(data: memoryview | bytes, position: int, bits_max: int = 35) -> tuple[int, int]:
-    """(zigzag value, position behind it). Raises IndexError at the end of the data, ValueError if too long."""
-    byte = data[position]
-    position += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position
-    value, shift = byte & 0x7F, 7
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-        if shift >= bits_max:
-            raise ValueError("Varint is too long")
-
-
 def set_timestamps(records: memoryview, attributes: int, max_timestamp: int) -> None:
     """Write attributes and the largest timestamp and compute the CRC again (DefaultRecordBatch.setMaxTimestamp)."""
     _ATTRIBUTES.pack_into(records, 21, attributes & _KNOWN_BITS)
@@ -242,21 +281,23 @@ def recompress(records: memoryview, header: Header, config: LogConfig) -> memory
     """The same records as a new batch with the topic's codec. Raises ApiError(INVALID_RECORD)."""
     codec = CODECS[config.compression_type]
     levels = {1: config.compression_gzip_level, 3: config.compression_lz4_level, 4: config.compression_zstd_level}
-    attributes = header[5]
+    attributes = header[ATTRIBUTES]
     try:
-        decoded = list(RecordBatch(records).records())
+        decoded = list(RecordBatch(records).records(decompressed_bytes_max(config.max_message_bytes)))
     except WireError as error:
         raise ApiError(ErrorCode.INVALID_RECORD, f"cannot read the records: {error}") from error
-    if len(decoded) != header[12]:
+    if len(decoded) != header[COUNT]:
         raise ApiError(ErrorCode.INVALID_RECORD, "Incorrect declared batch size")
+    if any(not -TIMESTAMP_MAX <= record.timestamp <= TIMESTAMP_MAX for record in decoded):
+        raise ApiError(ErrorCode.INVALID_RECORD, "a record's timestamp takes more than 64 bits")
     return memoryview(
         build_batch(
             decoded,
             compression=CompressionType(codec),
             compression_level=levels.get(codec),
-            producer_id=header[9],
-            producer_epoch=header[10],
-            base_sequence=header[11],
+            producer_id=header[PRODUCER_ID],
+            producer_epoch=header[PRODUCER_EPOCH],
+            base_sequence=header[BASE_SEQUENCE],
             is_transactional=bool(attributes & TRANSACTIONAL_BIT),
         )
     )
@@ -265,13 +306,15 @@ def recompress(records: memoryview, header: Header, config: LogConfig) -> memory
 def fit_to_topic(records: memoryview, header: Header, config: LogConfig, wall_ms: int, name: str) -> memoryview:
     """Everything beyond the fast path: codec of the topic, timestamp type and bounds, keys of a compacted topic,
     records of small batches. Returns the batch to append (`records` itself, patched, unless it was rebuilt)."""
-    attributes = header[5]
+    attributes = header[ATTRIBUTES]
     check_codec(attributes)
     if not config.is_log_append_time:
-        check_timestamps(header, config, wall_ms)
-    largest = header[8]
-    if config.is_compacted or header[12] <= SMALL_BATCH_RECORDS:
-        real = check_records(records, header, need_key=config.is_compacted, name=name)
+        check_timestamps(records, header, config, wall_ms)
+    largest = header[MAX_TIMESTAMP]
+    if config.is_compacted or header[COUNT] <= SMALL_BATCH_RECORDS:
+        real = check_records(
+            records, header, need_key=config.is_compacted, name=name, message_bytes_max=config.max_message_bytes
+        )
         if not attributes & TIMESTAMP_TYPE_BIT:
             largest = real
     if config.compression_type != "producer" and CODECS[config.compression_type] != attributes & CODEC_MASK:
@@ -283,9 +326,9 @@ def fit_to_topic(records: memoryview, header: Header, config: LogConfig, wall_ms
                 f"configured size of {config.max_message_bytes}.",
             )
         header = HEADER.unpack_from(records)
-        attributes, largest = header[5], header[8]
+        attributes, largest = header[ATTRIBUTES], header[MAX_TIMESTAMP]
     if config.is_log_append_time:
         set_timestamps(records, attributes | TIMESTAMP_TYPE_BIT, wall_ms)
-    elif attributes & TIMESTAMP_TYPE_BIT or largest != header[8]:
+    elif attributes & TIMESTAMP_TYPE_BIT or largest != header[MAX_TIMESTAMP]:
         set_timestamps(records, attributes & ~TIMESTAMP_TYPE_BIT, largest)
     return records

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
+#: What is left to be untied; nothing may be added.
+KNOWN_CIRCLES = {
+    frozenset(f"minikafka.{module}" for module in circle.split())
+    for circle in ("storage.flush storage.log_state storage.retention",)
+}
 
 
 def test_imports_keep_the_direction() -> None:
@@ -20,11 +29,78 @@ def test_imports_keep_the_direction() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_no_imports_go_in_a_circle() -> None:
+    """Those under TYPE_CHECKING and those inside functions count too."""
+    found = circles(import_graph(ROOT / "minikafka"))
+    assert not [sorted(circle) for circle in found if not any(circle <= known for known in KNOWN_CIRCLES)]
+
+
+def import_graph(package: Path) -> dict[str, set[str]]:
+    """Module -> the modules of the same package that it imports, in whatever place."""
+    files = {_module_name(path, package.parent): path for path in _python_files(package)}
+    graph: dict[str, set[str]] = {}
+    for name, path in files.items():
+        graph[name] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            for imported in _imported_names(node):
+                parts = imported.split(".")
+                found = next((known for end in range(len(parts), 0, -1) if (known := ".".join(parts[:end])) in files), None)
+                if found is not None and found != name:
+                    graph[name].add(found)
+    return graph
+
+
+def _python_files(folder: Path) -> Iterator[Path]:
+    """Links to folders are followed, which rglob does not do in every version of Python."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            yield from _python_files(path)
+        elif path.suffix == ".py":
+            yield path
+
+
+def _module_name(path: Path, root: Path) -> str:
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _imported_names(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return [f"{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The strongly connected components of more than one module: sets of which each module reaches every other."""
+    reached = {module: _reachable(graph, module) for module in graph}
+    found = {frozenset({module} | {other for other in reached[module] if module in reached[other]}) for module in graph}
+    return [set(component) for component in found if len(component) > 1]
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    ahead = list(graph[start])
+    while ahead:
+        module = ahead.pop()
+        if module not in seen:
+            seen.add(module)
+            ahead += graph[module]
+    return seen
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set()}
+    assert circles(graph) == [{"a", "b", "c"}]
+    assert "minikafka.wire.errors" in import_graph(ROOT / "minikafka")["minikafka.broker.front.dispatch"]
+
+
 def test_ruff_finds_nothing() -> None:
     run = subprocess.run([sys.executable, "-m", "ruff", "check", str(ROOT)], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout[-4000:]
 
 
+@pytest.mark.timeout(300)
 def test_mypy_strict_finds_nothing() -> None:
     run = subprocess.run([sys.executable, "-m", "mypy"], capture_output=True, text=True, check=False, cwd=ROOT)
     assert run.returncode == 0, run.stdout[-4000:]
@@ -36,6 +112,6 @@ def test_no_file_grows_beyond_what_a_reader_can_hold() -> None:
         f"{path.relative_to(ROOT)}: {lines}"
         for folder in ("wire", "storage", "minikafka")
         for path in (ROOT / folder).rglob("*.py")
-        if (lines := path.read_text().count("\n")) > 650 and path.name not in tables
+        if (lines := path.read_text().count("\n")) > 600 and path.name not in tables
     ]
     assert not long

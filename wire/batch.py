@@ -9,9 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from wire.compression import CompressionType, CorruptRecord, compress, decompress
-from wire.crc import crc32c
-from wire.record import Record, decode_records, encode_record
+from minikafka.wire.compression import CompressionType, compress, decompress
+from minikafka.wire.crc import crc32c
+from minikafka.wire.errors import CorruptRecord
+from minikafka.wire.record import Record, decode_records, encode_record
+from minikafka.wire.record_scan import scan_records
 
 BASE_OFFSET = 0
 BATCH_LENGTH = 8
@@ -39,7 +41,11 @@ CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 NO_TIMESTAMP = -1
 SEQUENCE_MODULUS = 1 << 31
+WRAP = 1 << 63
+#: What a reader of its own accord takes for the records of a batch; brokers take `decompressed_bytes_max`.
 DECOMPRESSED_BYTES_MAX = 1 << 30
+DECOMPRESSED_RATIO_MAX = 16
+DECOMPRESSED_BYTES_MIN = 16 << 20
 
 #: baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp, maxTimestamp, producerId,
 #: producerEpoch, baseSequence, recordsCount
@@ -50,6 +56,7 @@ _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -234,6 +241,24 @@ class RecordBatch:
         append_time = max_timestamp if attributes & TIMESTAMP_TYPE_BIT else None
         return decode_records(body, count, base_offset, base_timestamp, append_time)
 
+    def find_record(self, timestamp: int, from_offset: int, size_max: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record from `from_offset` on with a timestamp >= `timestamp`; decompresses no further than to
+        it. Raises CorruptRecord, TooLarge beyond `size_max` bytes."""
+        codec = self.compression
+        base_offset, base_timestamp = self.base_offset, self.base_timestamp
+        append_time = self.max_timestamp if self.attributes & TIMESTAMP_TYPE_BIT else None
+        for outline in scan_records(codec, self.view[OVERHEAD:], self.records_count, size_max):
+            # As Java's numbers of 64 bits do, they wrap.
+            stamped = (base_timestamp + outline.timestamp_delta + WRAP) % (2 * WRAP) - WRAP if append_time is None else append_time
+            if stamped >= timestamp and base_offset + outline.offset_delta >= from_offset:
+                return base_offset + outline.offset_delta, stamped
+        return None
+
+
+def decompressed_bytes_max(message_bytes_max: int) -> int:
+    """How many bytes the records of a batch may take in a broker whose topic takes batches of `message_bytes_max`."""
+    return max(DECOMPRESSED_RATIO_MAX * message_bytes_max, DECOMPRESSED_BYTES_MIN)
+
 
 def iterate_batches(view: Buffer, position: int = 0, end: int | None = None) -> Iterator[RecordBatch]:
     """The whole batches of `view[position:end]`, unchecked but for their length; an incomplete tail is left out.
@@ -270,6 +295,14 @@ def set_max_timestamp(buffer: bytearray | memoryview, position: int, timestamp_t
     _INT16.pack_into(buffer, position + ATTRIBUTES, attributes)
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP, max_timestamp)
     refresh_crc(buffer, position)
+
+
+def set_producer(buffer: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool) -> None:
+    """Say who wrote the batch at the start of `buffer`, and compute its checksum, also one that was never computed."""
+    (attributes,) = _INT16.unpack_from(buffer, ATTRIBUTES)
+    _INT16.pack_into(buffer, ATTRIBUTES, attributes | TRANSACTIONAL_BIT if is_transactional else attributes & ~TRANSACTIONAL_BIT)
+    _PRODUCER.pack_into(buffer, PRODUCER_ID, producer_id, producer_epoch, base_sequence)
+    refresh_crc(buffer)
 
 
 def refresh_crc(buffer: bytearray | memoryview, position: int = 0) -> None:

@@ -12,24 +12,17 @@ from typing import Any
 
 from construct import Construct
 
-from wire.errors import WireError
-from wire.grammar import ArrayNode, FixedLeaf, NullableNode, StructNode, TaggedNode, UuidLeaf, VariableLeaf, grammar
-from wire.message import UNSET, Field, Message, Struct
-from wire.types import Variable
-from wire.varint import append_unsigned_varint, read_unsigned_varint
+from minikafka.wire.declaration import UNSET, Field, Struct, VersionedStruct
+from minikafka.wire.errors import WireError
+from minikafka.wire.grammar import ArrayNode, FixedLeaf, NullableNode, StructNode, TaggedNode, UuidLeaf, VariableLeaf, grammar
+from minikafka.wire.types import Variable
+from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint, unsigned_varint
 
 #: Arrays up to this many numbers are read and written with a `struct` made beforehand.
 ARRAY_TABLE_MAX = 16
 _LENGTHS = {2: struct.Struct(">h"), 4: struct.Struct(">i")}
 
-
-def _unsigned_varint(value: int) -> bytes:
-    out = bytearray()
-    append_unsigned_varint(out, value)
-    return bytes(out)
-
-
-_VARINTS = [_unsigned_varint(value) for value in range(1024)]
+_VARINTS = [unsigned_varint(value) for value in range(1024)]
 
 
 _READERS: dict[str, list[Callable[..., tuple[Any, ...]]]] = {}
@@ -63,7 +56,7 @@ class _Source:
             "StructError": struct.error,
             "read_varint": read_unsigned_varint,
             "put_varint": append_unsigned_varint,
-            "long_varint": _unsigned_varint,
+            "long_varint": unsigned_varint,
             "varint_bytes": _VARINTS,
         }
         self._names = 0
@@ -469,12 +462,12 @@ def _takes_empty_tags(node: Construct) -> bool:
     return isinstance(node, (FixedLeaf, UuidLeaf))
 
 
-def _check_version(message: type[Message], version: int) -> None:
+def _check_version(message: type[VersionedStruct], version: int) -> None:
     if not message.MIN_VERSION <= version <= message.MAX_VERSION:
         raise WireError(f"{message.__name__} has versions {message.MIN_VERSION}-{message.MAX_VERSION}, not {version}")
 
 
-def decoder_for(message: type[Message], version: int) -> Callable[..., Any]:
+def decoder_for(message: type[VersionedStruct], version: int) -> Callable[..., Any]:
     """Compile and remember the decoder of one version. Raises WireError for a version that does not exist."""
     _check_version(message, version)
     decoder = _Decoder(f"{message.__name__} v{version}").build(grammar(message, version))
@@ -482,7 +475,7 @@ def decoder_for(message: type[Message], version: int) -> Callable[..., Any]:
     return decoder
 
 
-def encoder_for(message: type[Message], version: int) -> Callable[..., Any]:
+def encoder_for(message: type[VersionedStruct], version: int) -> Callable[..., Any]:
     """Compile and remember the encoder of one version. Raises WireError for a version that does not exist."""
     _check_version(message, version)
     encoder = _Encoder(f"{message.__name__} v{version}").build(grammar(message, version))

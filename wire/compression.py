@@ -9,24 +9,30 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any
 
-from wire.errors import WireError
+from minikafka.wire.errors import CorruptRecord
 
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 XERIAL_BLOCK_BYTES = 32 * 1024
-CHUNK_BYTES = 1 << 16
+#: Decompressed at a time, and given to a decompressor at a time.
+WINDOW_BYTES = 1 << 16
+INPUT_BYTES = 1 << 14
+#: A snappy copy of three bytes gives at most 64.
+SNAPPY_RATIO_MAX = 64
 LZ4_LEVEL_DEFAULT = 0
 ZSTD_LEVEL_DEFAULT = 3
 GZIP_WINDOW = 31
 
+_CUT = "the compressed records are cut short"
+
 Buffer = bytes | bytearray | memoryview
 
 
-class CorruptRecord(WireError):
-    """A record batch whose bytes cannot be what a producer wrote."""
+class TooLarge(CorruptRecord):
+    """Records that take more than the caller allows."""
 
 
 class CompressionType(IntEnum):
@@ -75,57 +81,115 @@ def compress(codec: CompressionType, data: Buffer, level: int | None = None) -> 
 def decompress(codec: CompressionType | int, data: Buffer, size_max: int) -> bytes:
     """The records of a batch. Raises CorruptRecord for damaged input and for output beyond `size_max` bytes."""
     if codec == CompressionType.NONE:
-        return _bounded(bytes(data), size_max)
+        if len(data) > size_max:
+            raise _too_large(size_max)
+        return bytes(data)
+    windows = decompressed_windows(codec, data, size_max)
+    first = next(windows, b"")
+    second = next(windows, None)
+    return first if second is None else b"".join((first, second, *windows))
+
+
+def decompressed_windows(codec: CompressionType | int, data: Buffer, size_max: int) -> Iterator[bytes]:
+    """The records of a batch in pieces of at most WINDOW_BYTES, decompressed as they are asked for: who stops asking has paid for no more.
+
+    Raises CorruptRecord for damaged input, and as soon as the output exceeds `size_max` bytes. The pieces of a raw snappy block, which
+    cannot be read in part, are of its own size; it cannot be more than SNAPPY_RATIO_MAX times what is there."""
     try:
-        if codec == CompressionType.GZIP:
-            return _decompress_stream(zlib.decompressobj(GZIP_WINDOW), data, size_max)
-        if codec == CompressionType.SNAPPY:
-            return _decompress_snappy(memoryview(data), size_max)
-        if codec == CompressionType.LZ4:
-            return _decompress_lz4(data, size_max)
-        if codec == CompressionType.ZSTD:
-            return _decompress_zstd(data, size_max)
+        total = 0
+        for window in _windows(codec, data, size_max):
+            total += len(window)
+            if total > size_max:
+                raise _too_large(size_max)
+            yield window
     except CorruptRecord:
         raise
     except Exception as error:  # each library has an exception of its own for damaged input
         raise CorruptRecord(f"the {CompressionType(codec).name.lower()} records are damaged: {error}") from error
+
+
+def is_larger_than(codec: CompressionType | int, data: Buffer, size: int) -> bool:
+    """Whether the records take more than `size` bytes; decompresses no more than that. Damaged input is not larger."""
+    if codec == CompressionType.NONE:
+        return len(data) > size
+    try:
+        for _ in decompressed_windows(codec, data, size):
+            pass
+    except TooLarge:
+        return True
+    except CorruptRecord:
+        return False
+    return False
+
+
+def _too_large(size_max: int) -> TooLarge:
+    return TooLarge(f"the records are larger than {size_max} bytes")
+
+
+def _windows(codec: CompressionType | int, data: Buffer, size_max: int) -> Iterator[bytes]:
+    if codec == CompressionType.NONE:
+        view = memoryview(data)
+        return (bytes(view[start : start + WINDOW_BYTES]) for start in range(0, len(view), WINDOW_BYTES))
+    if codec == CompressionType.GZIP:
+        return _gzip_windows(memoryview(data))
+    if codec == CompressionType.SNAPPY:
+        return _snappy_windows(memoryview(data), size_max)
+    if codec == CompressionType.LZ4:
+        return _lz4_windows(memoryview(data))
+    if codec == CompressionType.ZSTD:
+        return _zstd_windows(data)
     raise CorruptRecord(f"codec {int(codec)} is not known")
 
 
-def _bounded(data: bytes, size_max: int) -> bytes:
-    if len(data) > size_max:
-        raise CorruptRecord(f"the records are larger than {size_max} bytes")
-    return data
+def _gzip_windows(view: memoryview) -> Iterator[bytes]:
+    decoder = zlib.decompressobj(GZIP_WINDOW)
+    # What is not consumed is copied at each call, so the input goes in by small pieces.
+    for start in range(0, len(view), INPUT_BYTES):
+        piece: Buffer = view[start : start + INPUT_BYTES]
+        while piece and not decoder.eof:
+            if window := decoder.decompress(piece, WINDOW_BYTES):
+                yield window
+            piece = decoder.unconsumed_tail
+        if decoder.eof:
+            return
+    # The last output may be held back though no input is left.
+    while window := decoder.decompress(b"", WINDOW_BYTES):
+        yield window
+    if not decoder.eof:
+        raise CorruptRecord(_CUT)
 
 
-def _decompress_stream(decoder: Any, data: Buffer, size_max: int) -> bytes:
-    out = decoder.decompress(data, size_max + 1)
-    if not decoder.eof and len(out) <= size_max:
-        raise CorruptRecord("the compressed records are cut short")
-    return _bounded(out, size_max)
-
-
-def _decompress_lz4(data: Buffer, size_max: int) -> bytes:
+def _lz4_windows(view: memoryview) -> Iterator[bytes]:
     import lz4.frame
 
     decoder = lz4.frame.LZ4FrameDecompressor()
-    return _decompress_stream(decoder, bytes(data), size_max)
+    for start in range(0, len(view), INPUT_BYTES):
+        window = decoder.decompress(bytes(view[start : start + INPUT_BYTES]), WINDOW_BYTES)
+        while True:
+            if window:
+                yield window
+            if decoder.eof:
+                return
+            if decoder.needs_input:
+                break
+            window = decoder.decompress(b"", WINDOW_BYTES)
+    raise CorruptRecord(_CUT)
 
 
-def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
+def _zstd_windows(data: Buffer) -> Iterator[bytes]:
     import zstandard
 
-    out = bytearray()
+    is_empty = True
     with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-        while chunk := reader.read(CHUNK_BYTES):
-            out += chunk
-            if len(out) > size_max:
-                raise CorruptRecord(f"the records are larger than {size_max} bytes")
-    if not out and len(data):
+        while window := reader.read(WINDOW_BYTES):
+            is_empty = False
+            yield window
+    if is_empty and len(data):
         # An empty frame decodes to nothing; a cut one must not pass for it.
-        zstandard.ZstdDecompressor().decompressobj().decompress(bytes(data))
-        raise CorruptRecord("the compressed records are cut short")
-    return bytes(out)
+        decoder = zstandard.ZstdDecompressor().decompressobj()
+        decoder.decompress(bytes(data))
+        if not decoder.eof:
+            raise CorruptRecord(_CUT)
 
 
 def _compress_snappy(view: memoryview) -> bytes:
@@ -138,10 +202,11 @@ def _compress_snappy(view: memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(view: memoryview, size_max: int) -> bytes:
+def _snappy_windows(view: memoryview, size_max: int) -> Iterator[bytes]:
     if bytes(view[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
-        return _decompress_snappy_block(view, size_max)
-    position, out = len(XERIAL_HEADER), bytearray()
+        yield _decompress_snappy_block(view, size_max)
+        return
+    position, size_left = len(XERIAL_HEADER), size_max
     while position < len(view):
         if position + 4 > len(view):
             raise CorruptRecord("a snappy block's length is cut short")
@@ -149,9 +214,10 @@ def _decompress_snappy(view: memoryview, size_max: int) -> bytes:
         position += 4
         if not 0 <= size <= len(view) - position:
             raise CorruptRecord(f"a snappy block claims {size} bytes, {len(view) - position} are there")
-        out += _decompress_snappy_block(view[position : position + size], size_max - len(out))
+        block = _decompress_snappy_block(view[position : position + size], size_left)
+        size_left -= len(block)
+        yield block
         position += size
-    return bytes(out)
 
 
 def _decompress_snappy_block(view: memoryview, size_max: int) -> bytes:
@@ -163,6 +229,8 @@ def _decompress_snappy_block(view: memoryview, size_max: int) -> bytes:
         shift += 7
         if byte < 0x80:
             break
+    if size > SNAPPY_RATIO_MAX * len(view):
+        raise CorruptRecord(f"a snappy block of {len(view)} bytes claims to hold {size}")
     if size > size_max:
-        raise CorruptRecord(f"the records are larger than {size_max} bytes")
+        raise _too_large(size_max)
     return bytes(cramjam.snappy.decompress_raw(bytes(view)))

@@ -10,11 +10,11 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 
-from wire.batch import build_batch
-from wire.compression import CorruptRecord
-from wire.message import Data
-from wire.record import Record
-from wire.records.client_records import (
+from minikafka.wire.batch import build_batch
+from minikafka.wire.errors import CorruptRecord
+from minikafka.wire.message import Data
+from minikafka.wire.record import Record
+from minikafka.wire.records.client_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     SnapshotFooterRecord,

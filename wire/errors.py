@@ -144,6 +144,11 @@ class ErrorCode(IntEnum):
     STREAMS_TOPOLOGY_FENCED = 132
     SHARE_SESSION_LIMIT_REACHED = 133
 
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorCode | None:
+        """A code of a newer peer stands for UNKNOWN_SERVER_ERROR, as in Errors.forCode."""
+        return cls.UNKNOWN_SERVER_ERROR if isinstance(value, int) else None
+
     @property
     def retriable(self) -> bool:
         """Whether the same request may succeed later, perhaps at another broker."""
@@ -246,6 +251,10 @@ _TEXTS = {
 
 class WireError(Exception):
     """A peer sent what the protocol forbids, or a message cannot be put into the version asked for."""
+
+
+class CorruptRecord(WireError):
+    """A record batch whose bytes cannot be what a producer wrote."""
 
 
 class ApiError(Exception):

@@ -6,8 +6,8 @@ import struct
 from functools import lru_cache
 from typing import Any
 
-from wire.header import encode_request_header, response_header_version
-from wire.message import Piece, Request, Response, join_pieces
+from minikafka.wire.header import encode_request_header, response_header_version
+from minikafka.wire.message import Piece, Request, Response, join_pieces, received
 
 _SIZE_AND_REQUEST = struct.Struct(">ihhi")
 _CORRELATION_END = 8
@@ -38,6 +38,11 @@ def encode_request(request: Request, version: int, correlation_id: int, client_i
     size = sum(len(piece) if isinstance(piece, (bytes, bytearray, memoryview)) else piece.size for piece in joined)
     joined[0] = _SIZE_AND_REQUEST.pack(size + _CORRELATION_END, api_key, version, correlation_id) + joined[0]
     return joined
+
+
+def response_bytes(response: Response, version: int, correlation_id: int) -> bytes:
+    """The frame of a response without file regions."""
+    return b"".join(received(piece) for piece in encode_response(response, version, correlation_id))
 
 
 def encode_response(response: Response, version: int, correlation_id: int) -> list[Piece]:

@@ -1,9 +1,8 @@
 """The grammar of a message version as a `construct` tree, built from its declaration.
 
 The tree is the readable reference: `grammar(HeartbeatRequest, 4).parse(data)` gives a Container, `.build(...)` gives bytes, and tests
-hold the compiled
-codecs against both. It is also what `wire.compiler` walks. The leaves are our own, because construct's stock ones accept a cut trailing
-string, read length -1 as "the rest" and a negative count as empty; ours check lengths against the bytes that are there.
+compare the compiled codecs with both. It is also what `wire.compiler` walks. The leaves are our own, because construct's stock ones accept
+a cut trailing string, read length -1 as "the rest" and a negative count as empty; ours check lengths against the bytes that are there.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from construct import Bytes, Construct, FormatField, Renamed, StreamError, Subco
 from construct import Struct as ConstructStruct
 from construct.core import Container, ListContainer
 
-from wire.message import Field, Message, Struct
-from wire.types import Array, Fixed, Variable
+from minikafka.wire.declaration import Field, Struct, VersionedStruct
+from minikafka.wire.types import Array, Fixed, Variable
 
 #: construct knows 32-bit numbers by the names of `struct`'s long.
 FORMATS = {"b": "b", "h": "h", "H": "H", "i": "l", "I": "L", "q": "q", "d": "d", "?": "?"}
@@ -210,8 +209,7 @@ class TaggedNode(Construct):  # type: ignore[misc]
 
 class StructNode(ConstructStruct):  # type: ignore[misc]
     """The fields of one declared struct in one version. `owner` is the class, `absent` its fields that the version lacks, `tagged` the
-    section of
-    tagged fields or None."""
+    section of tagged fields or None."""
 
     def __init__(self, owner: type[Struct], fields: list[tuple[Field, Construct]], tagged: TaggedNode | None, absent: list[Field]) -> None:
         named = [Renamed(node, newname=declared.name) for declared, node in fields]
@@ -262,7 +260,7 @@ def _struct(owner: type[Struct], version: int, flexible: bool) -> StructNode:
     return StructNode(owner, plain, TaggedNode(tagged) if flexible else None, absent)
 
 
-def grammar(message: type[Message], version: int) -> StructNode:
+def grammar(message: type[VersionedStruct], version: int) -> StructNode:
     """The construct of a message version."""
     return _struct(message, version, message.is_flexible(version))
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import struct
 
-from wire.errors import WireError
-from wire.varint import read_unsigned_varint
+from minikafka.wire.api_table import FLEXIBLE_FROM
+from minikafka.wire.errors import WireError
+from minikafka.wire.varint import read_unsigned_varint
 
 API_VERSIONS_KEY = 18
 CONTROLLED_SHUTDOWN_KEY = 7
@@ -33,98 +34,6 @@ class RequestHeader:
     def __repr__(self) -> str:
         key, version = self.api_key, self.api_version
         return f"RequestHeader({key}, v{version}, correlation_id={self.correlation_id}, client_id={self.client_id!r})"
-
-
-#: API key -> first flexible version, filled by `wire.registry`'s table.
-FLEXIBLE_FROM: dict[int, int] = {
-    0: 9,
-    1: 12,
-    2: 6,
-    3: 9,
-    8: 8,
-    9: 6,
-    10: 3,
-    11: 6,
-    12: 4,
-    13: 4,
-    14: 4,
-    15: 5,
-    16: 3,
-    18: 3,
-    19: 5,
-    20: 4,
-    21: 2,
-    22: 2,
-    23: 4,
-    24: 3,
-    25: 3,
-    26: 3,
-    27: 1,
-    28: 3,
-    29: 2,
-    30: 2,
-    31: 2,
-    32: 4,
-    33: 2,
-    34: 2,
-    35: 2,
-    36: 2,
-    37: 2,
-    38: 2,
-    39: 2,
-    40: 2,
-    41: 2,
-    42: 2,
-    43: 2,
-    44: 1,
-    45: 0,
-    46: 0,
-    48: 1,
-    49: 1,
-    50: 0,
-    51: 0,
-    52: 0,
-    53: 1,
-    54: 1,
-    55: 0,
-    56: 0,
-    57: 0,
-    58: 0,
-    59: 0,
-    60: 0,
-    61: 0,
-    62: 0,
-    63: 0,
-    64: 0,
-    65: 0,
-    66: 0,
-    67: 0,
-    68: 0,
-    69: 0,
-    70: 0,
-    71: 0,
-    72: 0,
-    73: 0,
-    74: 0,
-    75: 0,
-    76: 0,
-    77: 0,
-    78: 0,
-    79: 0,
-    80: 0,
-    81: 0,
-    82: 0,
-    83: 0,
-    84: 0,
-    85: 0,
-    86: 0,
-    87: 0,
-    88: 0,
-    89: 0,
-    90: 0,
-    91: 0,
-    92: 0,
-}
 
 
 def request_header_version(api_key: int, api_version: int) -> int:

@@ -1,11 +1,12 @@
-"""One record of a batch, and the zigzag varints that it is made of (org.apache.kafka.common.record.DefaultRecord)."""
+"""One record of a batch (org.apache.kafka.common.record.DefaultRecord)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from wire.compression import CorruptRecord
+from minikafka.wire.errors import CorruptRecord
+from minikafka.wire.varint import ONE_BYTE, decode_varint, encode_varint
 
 Header = tuple[str, bytes | None]
 
@@ -20,43 +21,9 @@ class Record(NamedTuple):
     headers: Sequence[Header] = ()
 
 
-def encode_varint(value: int) -> bytes:
-    """The zigzag varint of a signed number of up to 64 bits."""
-    value = (value << 1) ^ (value >> 63)
-    if value < 0x80:
-        return _ONE_BYTE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-_ONE_BYTE = [bytes((value,)) for value in range(128)]
-_SMALL = {value: _ONE_BYTE[value << 1 if value >= 0 else ~(value << 1)] for value in range(-64, 64)}
+_SMALL = {value: ONE_BYTE[value << 1 if value >= 0 else ~(value << 1)] for value in range(-64, 64)}
 _SMALL |= {value: bytes((value << 1 & 0x7F | 0x80, value >> 6)) for value in range(64, 8192)}
 _NULL = encode_varint(-1)
-
-
-def decode_varint(view: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The signed number at `position` and the position after it. Raises CorruptRecord beyond ten bytes; IndexError at the end."""
-    byte = view[position]
-    position += 1
-    if byte < 0x80:
-        return (byte >> 1) ^ -(byte & 1), position
-    value, shift = byte & 0x7F, 7
-    while True:
-        byte = view[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
-            raise CorruptRecord("a varint in a record is longer than ten bytes")
-    value &= 0xFFFFFFFFFFFFFFFF
-    return (value >> 1) ^ -(value & 1), position
 
 
 def encode_record(offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> bytes:

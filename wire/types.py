@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from wire.message import Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +22,17 @@ class Variable:
     name: str
 
 
+class Group:
+    """A group of fields; `declaration.Struct` says what it is made of."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Array:
     """A count, then that many elements."""
 
-    element: Fixed | Variable | type[Struct]
+    element: Fixed | Variable | type[Group]
 
 
 int8 = Fixed("int8", "b", 1, 0)
@@ -49,7 +51,7 @@ record_set = Variable("records")
 Type = Fixed | Variable | Array
 
 
-def array(element: Fixed | Variable | type[Struct]) -> Array:
+def array(element: Fixed | Variable | type[Group]) -> Array:
     """The type of a list of `element`."""
     return Array(element)
 

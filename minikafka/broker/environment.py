@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from minikafka.broker.supervise import Supervisor
+from minikafka.net.loop_watch import LoopWatch
 from minikafka.net.network import Clock, Network
-from storage.filesystem import FileSystem
+from minikafka.storage.filesystem import FileSystem
 
 
 @dataclass(slots=True)
@@ -25,3 +27,12 @@ class Environment:
     run_blocking: Callable[..., Awaitable[Any]]
     #: A monotonic clock fine enough to measure requests by, in seconds; None: they are not measured.
     monotonic_s: Callable[[], float] | None = None
+    #: Knows how long the loop's turns take; None: nobody watches.
+    loop_watch: LoopWatch | None = None
+    #: How many connections leave enough file descriptors for files.
+    connections_max: int = (1 << 31) - 1
+    #: Owns the tasks and timers of the node.
+    supervisor: Supervisor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.supervisor = Supervisor(self.loop)

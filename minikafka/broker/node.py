@@ -8,67 +8,42 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
-from minikafka.broker.audits import AuditSchedule
-from minikafka.broker.authorization.authority import Authority
-from minikafka.broker.authorization.data_plane import guard_data_plane
-from minikafka.broker.authorization.table import ON_BROKERS, install, on_controllers
-from minikafka.broker.config import BrokerConfig, Endpoint
-from minikafka.broker.controller_channel import ControllerChannel
-from minikafka.broker.dispatch import Dispatcher
+from minikafka.broker.admin.acls import ControllerAclHandlers
+from minikafka.broker.admin.cluster import ControllerClusterHandlers
+from minikafka.broker.admin.config_descriptions import ConfigDescriptions
+from minikafka.broker.broker_parts import BrokerParts, Foundation
+from minikafka.broker.config.broker_config import BrokerConfig, Endpoint
+from minikafka.broker.config.listener_security import super_users
+from minikafka.broker.config.topic_config import log_config
 from minikafka.broker.environment import Environment
-from minikafka.broker.format import KRAFT_VERSION, read_bootstrap
-from minikafka.broker.forwarding import Forwarder
-from minikafka.broker.handlers.acls import AclHandlers, ControllerAclHandlers
-from minikafka.broker.handlers.cluster import ClusterHandlers, ControllerClusterHandlers
-from minikafka.broker.handlers.configs import ConfigHandlers
-from minikafka.broker.handlers.controller import ControllerHandlers
-from minikafka.broker.handlers.delegation_tokens import DelegationTokenHandlers
-from minikafka.broker.handlers.fetch import FetchHandlers
-from minikafka.broker.handlers.groups import GroupHandlers
-from minikafka.broker.handlers.log_dirs import LogDirHandlers
-from minikafka.broker.handlers.metadata import MetadataHandlers
-from minikafka.broker.handlers.offsets import OffsetHandlers
-from minikafka.broker.handlers.produce import ProduceHandlers
-from minikafka.broker.handlers.produce_transactional import TransactionalProduce
-from minikafka.broker.handlers.producer_ids import ProducerIdBlocks
-from minikafka.broker.handlers.raft import RaftHandlers
-from minikafka.broker.handlers.sasl import LateSaslHandlers, ScramHandlers
-from minikafka.broker.handlers.topics import TopicHandlers
-from minikafka.broker.handlers.transactions import TransactionHandlers
-from minikafka.broker.hosts.cleaner import LogCleaner
-from minikafka.broker.hosts.connection_limits import ConnectionLimiter
-from minikafka.broker.hosts.connection_rates import ConnectionRates
-from minikafka.broker.hosts.controller import ControllerHost
-from minikafka.broker.hosts.controller_registration import ControllerRegistrar
-from minikafka.broker.hosts.cordons import Cordons
-from minikafka.broker.hosts.directory_moves import DirectoryMoves
-from minikafka.broker.hosts.group import GroupHost
-from minikafka.broker.hosts.handover import Handover
-from minikafka.broker.hosts.lifecycle import BrokerLifecycle
-from minikafka.broker.hosts.metadata import MetadataHost
-from minikafka.broker.hosts.quotas import ClientQuotaHost
-from minikafka.broker.hosts.raft import RaftHost
-from minikafka.broker.hosts.raft_peers import RaftPeers
-from minikafka.broker.hosts.replicas import ReplicaManager
-from minikafka.broker.hosts.settings import Settings
-from minikafka.broker.hosts.throttles import ReplicationThrottles
-from minikafka.broker.hosts.transaction import TransactionHost
-from minikafka.broker.hosts.transaction_markers import MarkerSender, MarkerWriter
-from minikafka.broker.hosts.transaction_verification import TransactionVerifier
-from minikafka.broker.local_configs import LocalConfigs
-from minikafka.broker.node_security import NodeSecurity, super_users
-from minikafka.broker.sasl_session import secured_session
-from minikafka.broker.timeline import Timeline
-from minikafka.broker.topic_config import log_config
+from minikafka.broker.front.controller_channel import ControllerChannel
+from minikafka.broker.front.dispatch import Dispatcher
+from minikafka.broker.front.quotas import ClientQuotaHost
+from minikafka.broker.observe.audits import AuditSchedule
+from minikafka.broker.observe.timeline import Timeline
+from minikafka.broker.quorum.controller_host import ControllerHost
+from minikafka.broker.quorum.controller_registration import ControllerRegistrar
+from minikafka.broker.quorum.controller_requests import ControllerHandlers
+from minikafka.broker.quorum.format import KRAFT_VERSION, format_added_directories, read_bootstrap
+from minikafka.broker.quorum.local_configs import LocalConfigs
+from minikafka.broker.quorum.metadata_log import MetadataHost
+from minikafka.broker.quorum.raft_host import RaftHost
+from minikafka.broker.quorum.raft_requests import RaftHandlers
+from minikafka.broker.security.authorization.authority import Authority
+from minikafka.broker.security.authorization.table import install, on_controllers
+from minikafka.broker.security.node_security import NodeSecurity
+from minikafka.broker.security.sasl_requests import LateSaslHandlers
+from minikafka.broker.security.sasl_session import secured_session
 from minikafka.core.controller.config import SUPPORTED_FEATURES
+from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Listener
 from minikafka.security.errors import SecurityError
-from storage.config import LogConfig
-from storage.errors import DirectoryLocked, NotFormatted, StorageError
-from storage.log_dir import LogDirectory
-from wire.records.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
+from minikafka.storage.config import LogConfig
+from minikafka.storage.errors import DirectoryLocked, NotFormatted, ResourceShortage, StorageError
+from minikafka.storage.log_dir import LogDirectory
+from minikafka.wire.records.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 
 logger = logging.getLogger("minikafka.node")
 CONTROLLED_SHUTDOWN_MS = 5_000
@@ -78,110 +53,25 @@ class StartError(Exception):
     """The node cannot start; the message says why and what to do."""
 
 
-class BrokerParts:
-    """What a broker has on top of the metadata."""
-
-    def __init__(self, node: Node) -> None:
-        config, environment, metadata = node.config, node.environment, node.metadata
-        self.settings = Settings(config, metadata)
-        self.controller_channel = ControllerChannel(
-            node.raft, environment, f"broker-{config.node_id}-to-controller", node.security.controller
-        )
-        self.forwarder = Forwarder(self.controller_channel, metadata)
-        self.cordons = Cordons(self.settings, node.directories)
-        self.lifecycle = BrokerLifecycle(
-            config,
-            environment,
-            metadata,
-            self.controller_channel,
-            cluster_id=node.cluster_id,
-            listeners=node.registered_listeners,
-            log_dirs=lambda: [d.directory_id for d in node.directories if not d.is_offline],
-            offline_log_dirs=lambda: [d.directory_id for d in node.directories if d.is_offline and d.meta is not None],
-            cordoned_log_dirs=self.cordons.ids,
-            previous_broker_epoch=min((d.previous_broker_epoch for d in node.directories), default=-1),
-        )
-        self.replicas = ReplicaManager(
-            config, environment, node.directories, metadata, self.controller_channel, lambda: self.lifecycle.broker_epoch
-        )
-        self.cleaner = LogCleaner(self.settings, environment, node.directories)
-        self.replicas.fetchers.security = node.security.inter_broker
-        self.replicas.on_topic_configs = self.cleaner.wake
-        self.replicas.throttles = ReplicationThrottles(self.settings, metadata, config.node_id)
-        self.replicas.cordons = self.cordons
-        self.replicas.moves = DirectoryMoves(self.replicas, environment, self.settings)
-        self.lifecycle.on_registered = self.replicas.registered
-        self.settings.watch(self.lifecycle.directories_changed)
-        self.settings.watch(lambda: self.replicas.fetchers.resize(self.settings.num_replica_fetchers))
-        listeners = {endpoint.name: node.listeners[endpoint.name] for endpoint in config.broker_listeners}
-        ConnectionLimiter(config, self.settings, listeners)
-        rates = ConnectionRates(config, self.settings, environment.clock.now_ms)
-        for name, listener in listeners.items():
-            listener.pace = rates.of(name)
-        self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel)
-        self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel)
-        self.peers = RaftPeers(environment, f"broker-{config.node_id}-transactions", config.request_timeout_ms, node.security.inter_broker)
-        metadata.subscribe(lambda delta, _: self.peers.renew_brokers(config.inter_broker_listener, delta))
-        markers = MarkerWriter(self.replicas, self.groups, environment, config.request_timeout_ms)
-        self.transactions = TransactionHost(
-            config,
-            environment,
-            self.replicas,
-            metadata,
-            self.controller_channel,
-            self.producer_ids,
-            MarkerSender(config.node_id, config.inter_broker_listener, metadata, self.peers, markers),
-        )
-        verifier = TransactionVerifier(config.node_id, self.settings, environment, metadata, self.transactions, self.peers)
-        self.dispatcher = Dispatcher("broker", environment.clock, node.features, environment.monotonic_s)
-        node.quotas.guard(self.dispatcher, lambda: [node.listeners[e.name] for e in config.broker_listeners if e.name in node.listeners])
-        self.produce = ProduceHandlers(self.replicas, metadata, environment)
-        self.produce.transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms)
-        self.handover = self.produce.handover = Handover(config, environment, self.replicas, metadata, node.security.inter_broker)
-        self.handover.serve = self.produce.serve_held
-        self.fetch = FetchHandlers(config, self.replicas, metadata, environment)
-        for handlers in (
-            self.produce,
-            self.fetch,
-            OffsetHandlers(self.replicas, metadata, environment),
-            LogDirHandlers(self.replicas),
-            MetadataHandlers(config, metadata, self.forwarder, node.cluster_id, environment.clock, self.replicas.fetchers.lost_leaders),
-            TopicHandlers(self.forwarder),
-            ConfigHandlers(config, metadata, self.forwarder),
-            ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
-            GroupHandlers(self.groups, self.transactions.topic, metadata, environment),
-            TransactionHandlers(
-                self.transactions, markers, verifier, self.groups, self.replicas, metadata, self.producer_ids, environment
-            ),
-            LateSaslHandlers(),
-            ScramHandlers(metadata),
-            AclHandlers(node.authority, self.forwarder),
-            DelegationTokenHandlers(config, node.authority),
-        ):
-            handlers.register(self.dispatcher)  # type: ignore[attr-defined]
-        if node.authority is not None:
-            guard_data_plane(node.authority, self.dispatcher, self.fetch)
-            install(node.authority, self.dispatcher, ON_BROKERS)
-
-
 class Node:
     """A node of the cluster.
 
     Life: `await start()` returns when the node is in service; `await stop()` leaves the cluster in order. `failed` is set to the reason
-    when
-    the node cannot go on.
+    when the node cannot go on.
     """
 
     def __init__(self, config: BrokerConfig, environment: Environment) -> None:
         self.config = config
         self.environment = environment
         self.ready = asyncio.Event()
-        self.failed: asyncio.Future[BaseException] = environment.loop.create_future()
+        self.supervisor = environment.supervisor
+        self.failed = self.supervisor.failed
+        self.failed.add_done_callback(self._log_state)
         self.listeners: dict[str, Listener] = {}
         self.directories: list[LogDirectory] = []
         self.cluster_id = ""
         self.broker: BrokerParts | None = None
-        self.audits = AuditSchedule(self)
+        self.audits = AuditSchedule(config, lambda: self.metadata.image, self._inter_broker_address, self.supervisor)
         self.controller: ControllerHost | None = None
         self.registrar: ControllerRegistrar | None = None
         self.timeline = Timeline(environment.clock.wall_ms)
@@ -191,8 +81,10 @@ class Node:
         self._metadata_directory: LogDirectory | None = None
         self._controller_dispatcher: Dispatcher | None = None
         self._stopping = False
-        #: New connections a second that single listeners take, where they have a limit of their own.
+        #: TLS and SASL of every listener and of connections to other nodes.
         self.security: NodeSecurity
+        #: What clients' requests and answers may take of memory.
+        self.budget = MemoryBudget(config.queued_max_request_bytes)
         #: From the beginning of the start to being in service, recovery of logs included.
         self.start_took_ms = 0
         self._bootstrap_users: dict[tuple[str, int], UserScramCredentialRecord] = {}
@@ -239,7 +131,11 @@ class Node:
         return (image.scram if image.features else self._bootstrap_users).get((user, mechanism))
 
     def _open_directories(self) -> None:
-        config = self.config
+        config, filesystem = self.config, self.environment.filesystem
+        for path in format_added_directories(
+            filesystem, config.directories, config.metadata_directory, self.environment.random.randbytes, self.environment.clock.wall_ms()
+        ):
+            logger.info("log directory %s is new: formatted", path)
         for path in config.directories:
             directory = LogDirectory(self.environment.filesystem, path, on_failure=self._directory_failed, jitter_ms=self._jitter)
             self.directories.append(directory)
@@ -279,7 +175,7 @@ class Node:
             self._metadata_directory,
             cluster_id=self.cluster_id,
             is_controller=config.is_controller,
-            on_failure=self._fail,
+            on_failure=self.supervisor.fail,
             security=self.security.controller,
         )
         self.metadata = MetadataHost(
@@ -299,8 +195,11 @@ class Node:
             )
             self.metadata.subscribe(self.authority.on_metadata)
         self.metadata.subscribe(self.quotas.on_metadata)
-        if not config.is_controller:
-            return
+        if config.is_controller:
+            self._build_controller()
+
+    def _build_controller(self) -> None:
+        config, environment = self.config, self.environment
         self.controller = ControllerHost(
             config,
             environment,
@@ -314,13 +213,14 @@ class Node:
         )
         channel = ControllerChannel(self.raft, environment, f"controller-{config.node_id}-to-controller", self.security.controller)
         self.registrar = ControllerRegistrar(config.node_id, environment, self.metadata, self.controller, channel)
-        dispatcher = Dispatcher("controller", environment.clock, self.features, environment.monotonic_s)
+        dispatcher = Dispatcher("controller", environment.clock, environment.supervisor, self.features, environment.monotonic_s)
         clock = environment.clock
         LateSaslHandlers().register(dispatcher)
         RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(dispatcher)
         handlers = ControllerHandlers(self.controller, self.quotas)
         handlers.register(dispatcher)
-        ControllerAclHandlers(self.authority, handlers.handle).register(dispatcher)
+        ControllerAclHandlers(None if self.authority is None else self.authority.acls, handlers.handle).register(dispatcher)
+        ConfigDescriptions(self.config, self.metadata).register(dispatcher)
         ControllerClusterHandlers(self.metadata, self.raft, self.cluster_id).register(dispatcher)
         if self.authority is not None:
             install(self.authority, dispatcher, on_controllers(self.controller.newest_image))
@@ -341,10 +241,15 @@ class Node:
             connections_max=config.max_connections,
             connections_per_ip_max=config.max_connections_per_ip,
             idle_ms=config.connections_max_idle_ms,
+            budget=self.budget,
         )
+        brokers_only = {config.inter_broker_listener} if len(config.broker_listeners) > 1 else set()
+        brokers_only |= {endpoint.name for endpoint in endpoints} - {endpoint.name for endpoint in config.broker_listeners}
         for endpoint in endpoints:
             security = self.security.listeners.get(endpoint.name)
             session: Callable[[Connection], ConnectionHandler]
+            # Replication and the quorum go on whatever clients do.
+            limits = replace(limits, budget=None if endpoint.name in brokers_only else self.budget)
             held, tls = limits, None
             if security is None:
                 session = partial(_session, dispatcher, endpoint.name)
@@ -366,10 +271,29 @@ class Node:
         """The broker's listeners as it registers them: name -> (host, port, security protocol)."""
         return {e.name: (*self._advertised_address(e), e.security_protocol) for e in self.config.broker_listeners}
 
+    def _inter_broker_address(self) -> str:
+        host, port, _ = self.registered_listeners[self.config.inter_broker_listener]
+        return f"{host}:{port}"
+
     async def _prepare_broker(self) -> None:
         await self._listen(self.config.broker_listeners, lambda: cast(BrokerParts, self.broker).dispatcher)
         await self._load_logs()
-        self.broker = BrokerParts(self)
+        self.broker = BrokerParts(
+            Foundation(
+                config=self.config,
+                environment=self.environment,
+                cluster_id=self.cluster_id,
+                directories=self.directories,
+                raft=self.raft,
+                metadata=self.metadata,
+                security=self.security,
+                authority=self.authority,
+                quotas=self.quotas,
+                listeners={endpoint.name: self.listeners[endpoint.name] for endpoint in self.config.broker_listeners},
+                registered_listeners=self.registered_listeners,
+                features=self.features,
+            )
+        )
 
     async def _load_logs(self) -> None:
         assert self._metadata_directory is not None
@@ -390,6 +314,8 @@ class Node:
             try:
                 if not directory.is_offline:
                     await self.environment.run_blocking(directory.load, config_of, clock.wall_ms())
+            except ResourceShortage as error:
+                raise StartError(str(error)) from error
             except StorageError as error:
                 directory.fail(error)
             count += len(directory.logs)
@@ -407,8 +333,9 @@ class Node:
         await broker.groups.start()
         broker.transactions.start()
         await broker.lifecycle.start()
-        waiting = asyncio.ensure_future(broker.lifecycle.ready.wait())
-        done, _ = await asyncio.wait([waiting, broker.lifecycle.failed, self.failed], return_when=asyncio.FIRST_COMPLETED)
+        waiting = self.supervisor.start(broker.lifecycle.ready.wait(), "waiting for the controller")
+        ends: list[asyncio.Future[Any]] = [waiting, broker.lifecycle.failed, self.failed]
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if waiting not in done:
             waiting.cancel()
             if self.failed in done:
@@ -441,16 +368,30 @@ class Node:
 
     # -- failure ---------------------------------------------------------------------------------------------------
 
-    def _fail(self, reason: BaseException) -> None:
-        if not self.failed.done():
-            self.failed.set_result(reason)
+    def _log_state(self, failed: asyncio.Future[BaseException]) -> None:
+        """What is known of a node that cannot go on, for whoever reads its log."""
+        if failed.cancelled():
+            return
+        broker = self.broker
+        facts = [f"node {self.config.node_id} cannot go on: {failed.result()}"]
+        if hasattr(self, "metadata"):
+            raft = self.raft
+            facts.append(f"metadata quorum: epoch {raft.leader_epoch}, leader {'none' if raft.leader_id is None else raft.leader_id}")
+            facts.append(f"high watermark {raft.high_watermark}, image at offset {self.metadata.offset}")
+        if self.controller is not None:
+            facts.append(f"controller: {'active' if self.controller.is_active else 'not active'}")
+        if broker is not None:
+            lifecycle, partitions = broker.lifecycle, broker.replicas.partitions.values()
+            facts.append(f"broker epoch {lifecycle.broker_epoch}, {'fenced' if lifecycle.fenced else 'not fenced'}")
+            facts.append(f"{len(partitions)} partitions, leader of {sum(p.leader is not None for p in partitions)}")
+        logger.critical("%s", "; ".join(facts))
 
     def _directory_failed(self, directory: LogDirectory, failure: StorageError) -> None:
         logger.error("log directory %s is offline: %s", directory.path, failure)
         if self._metadata_directory is None:
             return  # while directories are being opened
         if directory is self._metadata_directory or all(d.is_offline for d in self.directories):
-            self.environment.loop.call_soon_threadsafe(self._fail, failure)
+            self.environment.loop.call_soon_threadsafe(self.supervisor.fail, failure)
         elif self.broker is not None:
             self.environment.loop.call_soon_threadsafe(self.broker.lifecycle.directories_changed)
 
@@ -461,6 +402,9 @@ class Node:
         if self._stopping:
             return
         self._stopping = True
+        if self.supervisor.is_broken:
+            await self._abandon()
+            return
         await self.audits.stop()
         broker = self.broker
         if broker is not None:
@@ -477,7 +421,7 @@ class Node:
             broker.peers.close()
             await broker.handover.close()
             await broker.dispatcher.close()
-            await broker.controller_channel.close()
+            await broker.close_channels()
         if self.controller is not None and self.registrar is not None:
             await self.registrar.stop()
             await self.controller.stop()
@@ -492,11 +436,21 @@ class Node:
         if broker is None:
             for directory in self.directories:
                 directory.abandon()
+        self.supervisor.close()
         logger.info("node %d has stopped", self.config.node_id)
 
     async def _abandon(self) -> None:
+        """End as a process that is killed does: nothing in memory is written or told any more, the next life recovers from the disk."""
+        self.supervisor.close()
         for listener in self.listeners.values():
             listener.close()
+        if hasattr(self, "raft"):
+            self.raft.abandon()
+        if self.registrar is not None:
+            await self.registrar.stop()
+        if self.broker is not None:
+            await self.broker.close_channels()
+            self.broker.peers.close()
         for directory in self.directories:
             directory.abandon()
 

@@ -178,7 +178,7 @@ def _confirm(wanted: Mapping[Pattern, Sequence[Entry]]) -> None:
 
 
 async def _add(admin: AclAdmin, wanted: Mapping[Pattern, Sequence[Entry]], output: str) -> None:
-    added = [Acl(*pattern, *entry) for pattern, entries in wanted.items() for entry in entries]
+    added = [Acl._make((*pattern, *entry)) for pattern, entries in wanted.items() for entry in entries]
     await admin.create_acls(added)
     if output != "table":
         _emit(added, output)
@@ -188,7 +188,7 @@ async def _add(admin: AclAdmin, wanted: Mapping[Pattern, Sequence[Entry]], outpu
 
 
 async def _remove(admin: AclAdmin, wanted: Mapping[Pattern, Sequence[Entry]], output: str) -> None:
-    filters = [AclFilter(*pattern, *entry) for pattern, entries in wanted.items() for entry in entries]
+    filters = [AclFilter._make((*pattern, *entry)) for pattern, entries in wanted.items() for entry in entries]
     filters += [AclFilter(*pattern) for pattern, entries in wanted.items() if not entries]
     removed = await admin.delete_acls(filters)
     if output != "table":
@@ -197,8 +197,9 @@ async def _remove(admin: AclAdmin, wanted: Mapping[Pattern, Sequence[Entry]], ou
 
 async def _list(admin: AclAdmin, patterns: Sequence[Pattern], principals: Sequence[str], output: str) -> None:
     found: dict[Acl, None] = {}
-    for pattern in patterns or [None]:
-        found |= dict.fromkeys(await admin.describe_acls(None if pattern is None else AclFilter(*pattern)))
+    filters: list[AclFilter | None] = [AclFilter(*pattern) for pattern in patterns]
+    for wanted in filters or [None]:
+        found |= dict.fromkeys(await admin.describe_acls(wanted))
     acls_ = list(found)
     if output != "table":
         _emit([acl for acl in acls_ if not principals or acl.principal in principals], output)

@@ -8,7 +8,7 @@ import click
 
 from minikafka.cli.common import emit
 from minikafka.cli.session import operator_command, with_admin
-from wire.registry import api
+from minikafka.wire.registry import api
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -87,9 +87,9 @@ def audit(
     """
     from minikafka.spark import report as reporting
     from minikafka.spark.audit import AuditOptions, run_audit
+    from minikafka.spark.directories import SourceError
     from minikafka.spark.fetch_client import BrokerError
     from minikafka.spark.ledger import LedgerError
-    from minikafka.spark.sources import SourceError
 
     if log_dirs[:1] == ("explain",):
         _explain(log_dirs[1:])
@@ -137,7 +137,7 @@ def audit(
     sys.exit(report["exit_code"])
 
 
-def _explain(arguments: tuple[str, ...]) -> Any:
+def _explain(arguments: tuple[str, ...]) -> NoReturn:
     """`minikafka audit explain REPORT FINDING`."""
     from minikafka.spark.explain import explain, find
 
@@ -175,9 +175,9 @@ def _read_report(path: str) -> dict[str, Any]:
     try:
         return reporting.read(path)
     except ValueError as error:
-        return _fail(str(error))  # type: ignore[no-any-return]
+        return _fail(str(error))
     except OSError as error:
-        return _fail(f"{path}: {error.strerror}")  # type: ignore[no-any-return]
+        return _fail(f"{path}: {error.strerror}")
 
 
 def _from_report(path: str, log_dirs: tuple[str, ...], bootstrap: str) -> tuple[tuple[str, ...], str, tuple[tuple[str, int], ...]]:
@@ -203,7 +203,7 @@ def _security() -> Any:
         _fail(str(error))
 
 
-def _fail(text: str, status: int = EXIT_USAGE) -> Any:
+def _fail(text: str, status: int = EXIT_USAGE) -> NoReturn:
     click.echo(f"minikafka audit: {text}", err=True)
     sys.exit(status)
 

@@ -179,8 +179,25 @@ def up(
                 _tell_of_deaths(made, control.ended)
             click.echo("stopping", err=True)
     except (ClusterError, OSError) as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {_reason(error, first_port, directory)}", err=True)
         sys.exit(1)
+
+
+def _reason(error: Exception, first_port: int, directory: str | None) -> str:
+    """What went wrong, and where a cluster runs already that is in the way."""
+    import errno
+
+    from minikafka.cli.cluster_control import socket_path
+
+    text = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
+    if isinstance(error, OSError) and error.filename:
+        text += f": {error.filename}"
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        if first_port and socket_path(first_port).exists():
+            text += f". A cluster of `minikafka cluster up` runs there: `minikafka cluster status -b localhost:{first_port}` shows it"
+        text += ". Give --port and --http-port other ones (0: any that are free)"
+        text += f" and --directory another one than {directory}, which is in use as long as that cluster runs" if directory else ""
+    return text
 
 
 def _security(name: str | None, mechanism: str, users: dict[str, str]) -> Security | None:

@@ -88,7 +88,7 @@ def older_config_option(command: Command) -> Command:
 
 def command_config_option(command: Command) -> Command:
     """Kafka's `--command-config FILE` and librdkafka's `-X NAME=VALUE`: how the clients of the command connect (security.protocol, ssl.*,
-    sasl.*). Properties that do not say how to connect are passed over."""
+    sasl.*), and with -X the settings of its producer or consumer. Other properties of the file are passed over."""
 
     command = click.option(
         "-X",
@@ -97,7 +97,7 @@ def command_config_option(command: Command) -> Command:
         metavar="NAME=VALUE",
         expose_value=False,
         callback=_use_properties,
-        help="A client property: security.protocol, ssl.truststore.location, sasl.jaas.config .. May be given again.",
+        help="A client property: security.protocol, sasl.jaas.config, acks, group.id .. May be given again.",
     )(command)
     command = click.option(
         "--consumer.config",

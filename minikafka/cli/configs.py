@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from minikafka.client.quotas import QuotaAdmin
 
 #: Kafka's numbers of resource types; users, clients and ips have quotas instead, and users passwords.
-TYPES = {"topics": 2, "brokers": 4, "client-metrics": 16, "groups": 32}
+TYPES = {"topics": 2, "brokers": 4, "broker-loggers": 8, "client-metrics": 16, "groups": 32}
 #: Shorter words that were always understood here.
 SINGULARS = {"topic": "topics", "broker": "brokers"}
-SHORT_OPTIONS = {"topic": "topics", "broker": "brokers", "group": "groups", "client_metrics": "client-metrics"}
+SHORT_OPTIONS = {
+    "topic": "topics", "broker": "brokers", "broker_logger": "broker-loggers", "group": "groups", "client_metrics": "client-metrics",
+}  # fmt: skip
 SOURCES = {
     1: "DYNAMIC_TOPIC_CONFIG",
     2: "DYNAMIC_BROKER_CONFIG",
@@ -37,7 +39,7 @@ SOURCES = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 #: Where properties of an entity's own come from, by type; of brokers as a whole, the cluster's default.
-OWN = {"topics": 1, "brokers": 2, "client-metrics": 7, "groups": 8}
+OWN = {"topics": 1, "brokers": 2, "broker-loggers": 6, "client-metrics": 7, "groups": 8}
 CLUSTER_OWN = 3
 
 
@@ -60,6 +62,7 @@ CLUSTER_OWN = 3
 @click.option("--topic", help="Short for --entity-type topics --entity-name.")
 @click.option("--broker", help="Short for --entity-type brokers --entity-name.")
 @click.option("--broker-defaults", is_flag=True, help="Short for --entity-type brokers --entity-default.")
+@click.option("--broker-logger", help="Short for --entity-type broker-loggers --entity-name.")
 @click.option("--group", help="Short for --entity-type groups --entity-name.")
 @click.option("--client-metrics", help="Short for --entity-type client-metrics --entity-name.")
 @click.option("--user", help="Short for --entity-type users --entity-name.")
@@ -75,10 +78,10 @@ CLUSTER_OWN = 3
 @output_option
 @traceback_option
 @click.pass_context
-def configs(context: click.Context, bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
-    """Describe and alter properties of topics, brokers, groups and client metrics, quotas, and passwords of users (SCRAM)."""
+def configs(context: click.Context, /, bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
+    """Describe and alter properties of topics, brokers, groups and client metrics, levels of loggers, quotas, and passwords (SCRAM)."""
     if action == "reference":
-        from minikafka.broker.config_reference import reference_page
+        from minikafka.broker.config.reference import reference_page
 
         click.echo(reference_page(), nl=False)
         return
@@ -149,7 +152,7 @@ def _quotas_or_users(
 
 
 def _file(path: str) -> dict[str, str]:
-    from minikafka.broker.config import ConfigurationError, load_properties
+    from minikafka.broker.config.broker_config import ConfigurationError, load_properties
 
     try:
         return load_properties(path)
@@ -178,6 +181,8 @@ def _entity(types: list[str], options: dict[str, Any]) -> tuple[str, str | None]
 async def _all_names(admin: QuotaAdmin, plural: str) -> list[str]:
     if plural == "topics":
         return await admin.list_topics()
+    if plural == "broker-loggers":
+        raise click.UsageError("whose loggers? Give --entity-name with the id of a broker")
     if plural == "brokers":
         return [*(str(broker.node_id) for broker in (await admin.describe_cluster()).brokers), ""]
     return await admin.configured_resources(TYPES[plural])

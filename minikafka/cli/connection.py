@@ -6,15 +6,19 @@ from collections.abc import Mapping
 
 import click
 
+from minikafka.cli.client_settings import take
+
 _META = "minikafka.connection"
 
 
 def use_properties(context: click.Context, value: str | tuple[str, ...] | Mapping[str, str]) -> None:
     """Take the properties of a file (a name), of options (NAME=VALUE) or of a mapping, for every client that the command makes.
 
-    What stands on the command line counts more than what stands in the file. librdkafka's names are taken for Kafka's; one that nobody has,
-    and on the command line one that does not say how to connect, raises click.BadParameter."""
-    from minikafka.broker.config import ConfigurationError, load_properties
+    What stands on the command line counts more than what stands in the file. librdkafka's names are taken for Kafka's. On the command line
+    settings of the command's own producer or consumer are kept for it (`client_settings`).
+
+    A name that nobody has raises click.BadParameter."""
+    from minikafka.broker.config.broker_config import ConfigurationError, load_properties
     from minikafka.client.cluster import default_security
     from minikafka.security.client_properties import client_properties
     from minikafka.security.errors import SecurityError
@@ -33,7 +37,7 @@ def use_properties(context: click.Context, value: str | tuple[str, ...] | Mappin
                 raise click.BadParameter(f"{text.partition('=')[0]!r} is not NAME=VALUE", param_hint="-X")
             given[name.strip()] = setting.strip()
         try:
-            options.update(client_properties(given, only_connection=True))
+            options.update(client_properties(take(context, given), only_connection=True))
         except SecurityError as error:
             raise click.BadParameter(str(error), param_hint="-X") from error
     else:

@@ -42,7 +42,7 @@ def _properties(given: tuple[str, ...], known: dict[str, str | None], option: st
     """What a properties file and options (which count more) say. Raises click.BadParameter."""
     found = dict(known)
     if file is not None:
-        from minikafka.broker.config import ConfigurationError, load_properties
+        from minikafka.broker.config.broker_config import ConfigurationError, load_properties
 
         try:
             found |= {name: value for name, value in load_properties(file).items() if name in known}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from minikafka.cli.client_settings import arguments
 from minikafka.cli.common import OUTPUTS, bootstrap_option, command_config_option, run, to_yaml, traceback_option
 from minikafka.client.errors import ClientError
 
@@ -33,6 +34,17 @@ class _OutputOrOffset(click.Choice):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Raises click.BadParameter."""
         return value if isinstance(value, str) and KCAT_OFFSET.fullmatch(value) else super().convert(value, param, ctx)
+
+
+#: What a format may ask for, and text that stands for a character.
+WORDS = re.compile(r"%[tpoksThSK%]|\\[ntr0\\]")
+
+
+def _known_words(context: click.Context, parameter: click.Parameter, template: str | None) -> str | None:
+    unknown = re.search(r"%.?", WORDS.sub("", template or ""))
+    if unknown is not None:
+        raise click.BadParameter(f"{unknown[0]} is not known; known are %t %p %o %k %s %T %h %S %K and %%")
+    return template
 
 
 @click.command("consume")
@@ -59,6 +71,7 @@ class _OutputOrOffset(click.Choice):  # type: ignore[type-arg]
     "-f",
     "template",
     default=None,
+    callback=_known_words,
     help="kcat's: %t topic %p partition %o offset %k key %s value %T timestamp %h headers %S %K lengths; \\n \\t.",
 )
 @click.option(
@@ -79,6 +92,14 @@ def consume(bootstrap: str, topic_argument: str | None, topic: str | None, trace
     name = topic or topic_argument
     if not name:
         raise click.UsageError("which topic? Give --topic")
+    settings = arguments()
+    options["group"] = settings.pop("group_id", options["group"])
+    options["settings"] = {
+        "auto_offset_reset": "earliest" if options["from_beginning"] else "latest",
+        "isolation_level": options["isolation_level"],
+        "client_rack": options["rack"],
+        **settings,
+    }
     if options["group"] and (options["partitions"] or options["offset"]):
         raise click.UsageError("--partition and --offset do not go with --group")
 
@@ -93,15 +114,8 @@ async def _consume(bootstrap: str, topic: str, options: dict[str, Any]) -> int:
     from minikafka.client.consumer import Consumer
 
     show = _formatter(options)
-    reset = "earliest" if options["from_beginning"] else "latest"
     count = 0
-    async with Consumer(
-        bootstrap,
-        group_id=options["group"],
-        auto_offset_reset=reset,
-        isolation_level=options["isolation_level"],
-        client_rack=options["rack"],
-    ) as consumer:
+    async with Consumer(bootstrap, group_id=options["group"], **options["settings"]) as consumer:
         ends = await _begin(consumer, topic, options)
         loop = asyncio.get_running_loop()
         last = loop.time()
@@ -204,7 +218,7 @@ def _render(template: str, record: ConsumedRecord) -> str:
         "%K": lambda: str(len(record.key) if record.key is not None else -1),
         "%%": lambda: "%",
     }
-    return re.sub(r"%[tpoksThSK%]|\\[ntr0\\]", lambda match: _ESCAPES.get(match[0]) or values[match[0]](), template)
+    return WORDS.sub(lambda match: _ESCAPES.get(match[0]) or values[match[0]](), template)
 
 
 def _text(value: bytes | None) -> str:

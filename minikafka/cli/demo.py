@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,8 @@ class Engine:
 
     def _open(self) -> Any:
         from minikafka.spark.engine_local import LocalEngine
-        from minikafka.spark.engine_spark import SparkEngine, SparkUnavailable
+        from minikafka.spark.engine_spark import SparkEngine
+        from minikafka.spark.spark_master import SparkUnavailable
 
         if self._name != "local":
             try:
@@ -346,7 +348,7 @@ class Demo:
                 value = f"live-{number}"
                 number += 1
                 future = await producer.send(TOPIC, value.encode(), key=str(number % 50).encode())
-                future.add_done_callback(lambda done, value=value: acknowledged(value, done))
+                future.add_done_callback(partial(acknowledged, value))
                 await asyncio.sleep(WRITE_INTERVAL_S)
             await producer.flush()
         finally:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.cli.common import emit
 from minikafka.cli.session import java_exception, numbers, operator_command, with_admin
 from minikafka.client.errors import ClientError
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
@@ -38,7 +38,7 @@ def log_dirs(bootstrap: str, describe: bool, topic_list: str | None, broker_list
             )
         chosen = wanted or alive
         answers = await admin.describe_log_dirs(chosen)
-        brokers = []
+        brokers: list[dict[str, Any]] = []
         for node_id, answer in answers.items():
             directories = []
             for result in answer.results:

@@ -88,7 +88,7 @@ async def _dial(host: str, port: int) -> tuple[str, str] | None:
     from minikafka.net.channel import Channel
     from minikafka.net.network import AuthenticationFailed
     from minikafka.net.server import SocketNetwork
-    from wire.errors import WireError
+    from minikafka.wire.errors import WireError
 
     loop = asyncio.get_running_loop()
     try:

@@ -11,9 +11,10 @@ import json
 import re
 from typing import Any
 
-from wire.errors import WireError
-from wire.message import Field, Message, Struct
-from wire.records.frame import (
+from minikafka.wire.declaration import Field
+from minikafka.wire.errors import WireError
+from minikafka.wire.message import Message, Struct
+from minikafka.wire.records.frame import (
     decode_group_key,
     decode_group_value,
     decode_metadata_record_versioned,
@@ -22,8 +23,8 @@ from wire.records.frame import (
     decode_transaction_key,
     decode_transaction_value,
 )
-from wire.types import Array, Fixed
-from wire.uuid import uuid_to_text
+from minikafka.wire.types import Array, Fixed
+from minikafka.wire.uuid import uuid_to_text
 
 DECODERS = ("offsets", "transaction", "share", "metadata")
 _COORDINATORS = {
@@ -112,7 +113,7 @@ def _coordinator(decoder: str, key: bytes | None, value: bytes | None) -> tuple[
 
 def _show_consumer_protocol(group: dict[str, Any]) -> None:
     """In a consumer group the members' bytes are ConsumerProtocol messages; Kafka's tool shows their content."""
-    from wire.records.client_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+    from minikafka.wire.records.client_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
     for member in group["members"]:
         for name, kind in (("subscription", ConsumerProtocolSubscription), ("assignment", ConsumerProtocolAssignment)):
@@ -124,7 +125,7 @@ def _show_consumer_protocol(group: dict[str, Any]) -> None:
 
 def control_record(key: bytes | None, value: bytes | None) -> str:
     """What a control record says (key: int16 version, int16 type)."""
-    from wire.records import client_records
+    from minikafka.wire.records import client_records
 
     kind = int.from_bytes(key[2:4], "big") if key is not None and len(key) >= 4 else -1
     body = value or b""

@@ -9,7 +9,7 @@ import click
 
 from minikafka.cli.common import EXIT_REFUSED, emit
 from minikafka.cli.session import java_exception, named, operator_command, partitions_from_json, with_admin
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance

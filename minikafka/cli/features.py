@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.broker.format import RELEASES, feature_levels, release_name
+from minikafka.broker.quorum.format import RELEASES, feature_levels, release_name
 from minikafka.cli.common import (
     EXIT_REFUSED,
     bootstrap_controller_option,
@@ -123,7 +123,11 @@ def upgrade(
     bootstrap: str, pairs: tuple[str, ...], metadata: str | None, release_version: str | None, dry_run: bool, traceback: bool
 ) -> None:
     """Raise levels."""
-    _update(bootstrap, _checked(_with_metadata(pairs, metadata), release_version), "upgrade", UPGRADE, dry_run=dry_run, traceback=traceback)
+    levels = _checked(_with_metadata(pairs, metadata), release_version)
+    if release_version is not None and not pairs:
+        # What the release does not have yet stays as it is.
+        levels = {name: level for name, level in levels.items() if level > 0}
+    _update(bootstrap, levels, "upgrade", UPGRADE, dry_run=dry_run, traceback=traceback)
 
 
 @features.command("downgrade")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minikafka.broker.properties import ConfigurationError
+from minikafka.broker.config.properties import ConfigurationError
 
 if TYPE_CHECKING:
     from minikafka.client.admin import Admin
@@ -45,8 +45,8 @@ def parse_topics(texts: Iterable[str]) -> list[FirstTopic]:
         elif len(parts) == 4 and parts[3] not in POLICIES:
             problems.append(f"{VARIABLE}: {text.strip()!r}: cleanup.policy must be {' or '.join(POLICIES)}")
         else:
-            numbers = [int(count) if count else -1 for count in counts] + [-1] * (2 - len(counts))
-            topics.append(FirstTopic(parts[0], *numbers, {"cleanup.policy": parts[3]} if len(parts) == 4 else {}))
+            partitions, factor = [int(count) if count else -1 for count in counts] + [-1] * (2 - len(counts))
+            topics.append(FirstTopic(parts[0], partitions, factor, {"cleanup.policy": parts[3]} if len(parts) == 4 else {}))
     if problems:
         raise ConfigurationError(problems)
     return topics
@@ -63,7 +63,7 @@ async def create_topics(address: str, topics: list[FirstTopic], security: Client
     `security`: how to reach the broker's own listener."""
     from minikafka.client.admin import Admin
     from minikafka.client.errors import BrokerError, ClientError
-    from wire.errors import ErrorCode
+    from minikafka.wire.errors import ErrorCode
 
     deadline = asyncio.get_running_loop().time() + PATIENCE_S
     async with Admin(address, client_id="minikafka-first-topics", security=security) as admin:

@@ -14,7 +14,7 @@ import click
 from minikafka.cli.common import EXIT_REFUSED, emit
 from minikafka.cli.session import java_exception, operator_command, with_admin
 from minikafka.client.errors import BrokerError, ClientError
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
@@ -361,10 +361,10 @@ async def _delete(admin: Maintenance, groups: list[str], output: str, options: d
         emit(rows, output, ["group", "deleted", "error"])
     elif good and not failed:
         click.echo("Deletion of requested consumer groups (" + ", ".join(f"'{name}'" for name in good) + ") was successful.")
-    for number, (name, error) in enumerate(failed.items()):
+    for number, (name, failure) in enumerate(failed.items()):
         if not number:
             click.echo("Error: Deletion of some consumer groups failed:", err=True)
-        click.echo(f"* Group '{name}' could not be deleted due to: {java_exception(error.code)}: {error.code.text}", err=True)
+        click.echo(f"* Group '{name}' could not be deleted due to: {java_exception(failure.code)}: {failure.code.text}", err=True)
     if good and failed and output == "table":
         click.echo("These consumer groups were deleted successfully: " + ", ".join(f"'{name}'" for name in good))
     return EXIT_REFUSED if failed else 0

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.2
 ATTEMPT_S_MIN = 2.0
+#: How long a fenced broker has to take a connection.
+ANSWER_S = 1.0
 
 
 @operator_command("health")
@@ -77,12 +79,15 @@ async def examine(admin: Maintenance, expected_brokers: int | None = None) -> di
             if p.offline_replicas:
                 offline.append(key)
     down = sorted(known - set(alive))
+    fenced = await _fenced_but_alive(admin)
     controller = response.controller_id
     reasons = []
     if controller < 0:
         reasons.append("no controller is known")
     if down:
         reasons.append(f"brokers down: {', '.join(map(str, down))}")
+    if fenced:
+        reasons.append(f"brokers fenced though they answer: {', '.join(map(str, fenced))} (the controller hears no heartbeats of them)")
     if expected_brokers is not None and len(alive) < expected_brokers:
         reasons.append(f"{len(alive)} of {expected_brokers} brokers are there")
     if leaderless:
@@ -96,10 +101,32 @@ async def examine(admin: Maintenance, expected_brokers: int | None = None) -> di
         "controller_id": controller,
         "brokers": alive,
         "brokers_down": down,
+        "brokers_fenced": fenced,
         "leaderless_partitions": [f"{t}-{p}" for t, p in sorted(leaderless)],
         "under_replicated_partitions": [f"{t}-{p}" for t, p in sorted(under)],
         "partitions_with_offline_replicas": [f"{t}-{p}" for t, p in sorted(offline)],
     }
+
+
+async def _fenced_but_alive(admin: Maintenance) -> list[int]:
+    """Registered brokers that are not in service and yet take connections: alive, and of no use to anybody."""
+    from minikafka.client.errors import ClientError
+
+    try:
+        nodes = (await admin.describe_nodes(include_fenced=True)).brokers
+    except ClientError:
+        return []  # brokers before KIP-1073 do not tell
+    fenced = [node for node in nodes if getattr(node, "is_fenced", False)]
+    answers = await asyncio.gather(*(_answers(admin, node.host, node.port) for node in fenced))
+    return sorted(node.broker_id for node, alive in zip(fenced, answers, strict=True) if alive)
+
+
+async def _answers(admin: Maintenance, host: str, port: int) -> bool:
+    try:
+        await asyncio.wait_for(admin.cluster.channel_at(host, port, "health"), ANSWER_S)
+    except (OSError, TimeoutError):
+        return False
+    return True
 
 
 def _show(report: dict[str, Any], output: str) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from minikafka.cli.version import show_version
+
 _CLIENT = "the bundled client decides that itself"
 _NO_KIP_848 = "groups of the new protocol (KIP-848) are not implemented; leave it out"
 
@@ -26,7 +28,6 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
 }
 #: command -> flag -> what to do instead. Flags may come with or without a value.
 NOT_OFFERED: dict[str, dict[str, str]] = {
-    "configs": {"--broker-logger": "levels of loggers are not changed while a broker runs; start it with --log-level"},
     "consumer-groups": {"--validate-regex": "patterns are tried by the group coordinator of KIP-848 only; " + _NO_KIP_848},
     "dump-log": {"--remote-log-metadata-decoder": "there is no tiered storage"},
     "topics": {"--delete-config": "no longer supported, as in Apache Kafka: minikafka configs --alter --topic NAME --delete-config NAME"},
@@ -70,7 +71,5 @@ def _refusing(flag: str, why: str) -> click.Option:
 
 
 def _version() -> click.Option:
-    from minikafka.cli.main import show_version
-
     about = "Show the version and exit."
     return click.Option(["--version"], is_flag=True, hidden=True, expose_value=False, is_eager=True, callback=show_version, help=about)

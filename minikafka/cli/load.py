@@ -156,8 +156,9 @@ def _run(
         status = 0
         verdict = None
         if audited:
-            about = {"topics": (report.topic,), "bootstrap": source.options.bootstrap, "security": source.options.security}
-            verdict = build(run_audit([], driver, AuditOptions(**about, self_check=True)))
+            options = source.options
+            about = AuditOptions(topics=(report.topic,), bootstrap=options.bootstrap, security=options.security, self_check=True)
+            verdict = build(run_audit([], driver, about))
             status = verdict["exit_code"]
         return report, verdict
     except (TableError, ValueError) as error:
@@ -233,7 +234,9 @@ class MetricsFile:
 
         labels = (("topic", self.options.topic), ("job", self.job))
         seconds = time.monotonic() - self.begun
-        states = {(*labels, ("state", one)): int(one == state) for one in ("running", "done", "failed")}
+        states: dict[tuple[tuple[str, str], ...], float] = {
+            (*labels, ("state", one)): int(one == state) for one in ("running", "done", "failed")
+        }
         text = exposition("minikafka_bulkload", [
             ("rows", "Rows of the table that the leaders have.", {labels: self.rows}),
             ("share", "Share of the table that is loaded, 0 to 1; 0 where its rows are not counted.", {labels: round(self.share, 4)}),

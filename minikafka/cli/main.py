@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from minikafka.cli.version import show_version
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
@@ -99,20 +101,6 @@ class LazyGroup(click.Group):
             hint = f" Did you mean {close[0]}?" if close else " See minikafka --help."
             ctx.fail(f"There is no command {args[0]}.{hint}")
         return super().resolve_command(ctx, args)
-
-
-def show_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    """The callback of `--version`."""
-    if not value:
-        return
-    from importlib import metadata
-
-    try:
-        version = metadata.version("minikafka")
-    except metadata.PackageNotFoundError:
-        version = "of a source tree that is not installed"
-    click.echo(f"minikafka, version {version}")
-    context.exit()
 
 
 #: Parameters whose values are names that the cluster knows.

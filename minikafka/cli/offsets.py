@@ -45,7 +45,7 @@ def get_offsets(bootstrap: str, output: str, traceback: bool, **options: Any) ->
         ]
         if not keys:
             raise ClientError("Could not match any topic-partitions with the specified filters")
-        rows = []
+        rows: list[dict[str, Any]] = []
         for topic, index in keys:
             try:
                 found = (await admin.list_offsets({(topic, index): timestamp}))[(topic, index)]

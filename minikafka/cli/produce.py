@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from minikafka.cli.client_settings import arguments
 from minikafka.cli.common import OUTPUTS, bootstrap_option, command_config_option, run, traceback_option
 from minikafka.client.errors import ClientError
 
@@ -75,14 +76,15 @@ async def _produce(bootstrap: str, topic: str, options: dict[str, Any]) -> None:
     loop = asyncio.get_running_loop()
     if sys.stdin.isatty():
         click.echo("one record a line; end with Ctrl-D", err=True)
-    async with Producer(
-        bootstrap,
-        acks=options["acks"],
-        compression=options["compression"],
-        linger_ms=options["linger_ms"],
-        enable_idempotence=options["acks"] in ("all", "-1"),
-        delivery_timeout_ms=options["timeout_ms"],
-    ) as producer:
+    settings = {
+        "acks": options["acks"],
+        "compression": options["compression"],
+        "linger_ms": options["linger_ms"],
+        "delivery_timeout_ms": options["timeout_ms"],
+        **arguments(),
+    }
+    settings.setdefault("enable_idempotence", settings["acks"] in ("all", "-1"))
+    async with Producer(bootstrap, **settings) as producer:
         futures = []
         number = 0
         while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):

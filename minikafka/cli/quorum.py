@@ -9,7 +9,7 @@ import click
 
 from minikafka.cli.common import bootstrap_controller_option, bootstrap_option, command_config_option, emit, output_option, traceback_option
 from minikafka.cli.session import with_admin
-from wire.uuid import uuid_from_text, uuid_to_text
+from minikafka.wire.uuid import uuid_from_text, uuid_to_text
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
@@ -58,7 +58,7 @@ def _replicas(partition: Any) -> list[tuple[Any, str]]:
 
 
 def _lag(end: int, replica: Any) -> int:
-    return end - replica.log_end_offset
+    return end - int(replica.log_end_offset)
 
 
 def _replication(response: Any, human_readable: bool, output: str) -> None:
@@ -135,11 +135,11 @@ _dry_run_option = click.option("--dry-run", is_flag=True, help="Only say what wo
 
 def _controller_here() -> tuple[int, str, tuple[str, ...]]:
     """(node id, directory id, listeners) of the controller whose properties --command-config names. Raises click.UsageError."""
-    from minikafka.broker.config import BrokerConfig, ConfigurationError
+    from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError
     from minikafka.cli.connection import properties_in_use
-    from storage.errors import StorageError
-    from storage.filesystem import OsFileSystem
-    from storage.log_dir import read_meta_properties
+    from minikafka.storage.errors import StorageError
+    from minikafka.storage.filesystem import OsFileSystem
+    from minikafka.storage.log_dir import read_meta_properties
 
     needed = "say --controller-id, --directory-id and --listener, or --command-config with the properties of the controller"
     given = dict(properties_in_use())

@@ -16,7 +16,7 @@ import click
 from minikafka.cli.common import EXIT_REFUSED, bootstrap_controller_option, emit
 from minikafka.cli.session import named, numbers, operator_command, partitions_from_json, read_json_file, with_admin
 from minikafka.client.errors import BrokerError, ClientError
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance

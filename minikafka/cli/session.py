@@ -13,7 +13,7 @@ from minikafka.cli.common import bootstrap_option, command_config_option, output
 
 if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
-    from wire.errors import ErrorCode
+    from minikafka.wire.errors import ErrorCode
 
 Partition = tuple[str, int]
 
@@ -24,7 +24,8 @@ def operator_command(name: str, **settings: Any) -> Callable[[Callable[..., Any]
     def decorate(function: Callable[..., Any]) -> click.Command:
         for option in (traceback_option, output_option, command_config_option, bootstrap_option):
             function = option(function)
-        return click.command(name, **settings)(function)
+        made: click.Command = click.command(name, **settings)(function)  # type: ignore[no-untyped-call]
+        return made
 
     return decorate
 

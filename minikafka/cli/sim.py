@@ -122,4 +122,6 @@ def _numbers(seeds: str | None, hours: float | None) -> Iterable[int]:
         return itertools.count(int(first))
     if not last:
         raise click.UsageError(f"--seeds {seeds}: must be A..B")
+    if int(last) <= int(first):
+        raise click.UsageError(f"--seeds {seeds}: A..B plays the seeds from A up to but not including B, so B must be larger than A")
     return range(int(first), int(last))

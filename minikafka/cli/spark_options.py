@@ -52,7 +52,8 @@ class EngineWanted:
         master `local[...]` was said about it, and it has not to read what only Spark reads. Otherwise leaves with status 3 when the
         cluster cannot be reached, 2 when Spark cannot be started."""
         from minikafka.spark.engine_local import LocalEngine
-        from minikafka.spark.engine_spark import MasterUnreachable, SparkEngine, SparkUnavailable, under_spark_submit
+        from minikafka.spark.engine_spark import SparkEngine, under_spark_submit
+        from minikafka.spark.spark_master import MasterUnreachable, SparkUnavailable
 
         named = bool(self.master or self.confs or self.packages)
         if self.engine == "local" and named:

@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 
 import click
 
-from minikafka.broker.config import BrokerConfig, ConfigurationError, load_properties
-from minikafka.broker.image_environment import (
+from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError, load_properties
+from minikafka.broker.config.image_environment import (
     SINGLE_NODE,
     ImageEnvironment,
     data_directory,
@@ -29,7 +29,7 @@ from minikafka.broker.image_environment import (
     own_quorum,
     read_environment,
 )
-from minikafka.broker.login_file import properties_of_login_file
+from minikafka.broker.config.login_file import properties_of_login_file
 from minikafka.cli.first_topics import FirstTopic, create_topics, wanted_topics
 from minikafka.cli.log_format import CONSOLE, use_json
 
@@ -134,8 +134,8 @@ def _leave(*_: Any) -> None:
 
 def format_new_directories(config: BrokerConfig, cluster_id: str | None, image: ImageEnvironment | None = None) -> None:
     """Format log directories that have never been; others stay as they are. Raises FormatError, OSError."""
-    from minikafka.broker.format import FormatError, format_storage
-    from storage.filesystem import OsFileSystem
+    from minikafka.broker.quorum.format import FormatError, format_storage
+    from minikafka.storage.filesystem import OsFileSystem
 
     if not cluster_id:
         raise FormatError("--format needs --cluster-id, or the variable CLUSTER_ID (minikafka storage random-uuid makes one)")
@@ -177,9 +177,11 @@ def _leave_process(status: int) -> NoReturn:
 async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     from minikafka.broker.environment import Environment
     from minikafka.broker.node import Node
+    from minikafka.net import descriptors
     from minikafka.net.clock import SystemClock
+    from minikafka.net.loop_watch import LoopWatch
     from minikafka.net.server import SocketNetwork
-    from storage.filesystem import OsFileSystem
+    from minikafka.storage.filesystem import OsFileSystem
 
     loop = asyncio.get_running_loop()
     executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="blocking")
@@ -187,6 +189,9 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     async def run_blocking(function: Any, *arguments: Any) -> Any:
         return await loop.run_in_executor(executor, function, *arguments)
 
+    descriptors.raise_limit()
+    loop_watch = LoopWatch(loop)
+    loop_watch.start()
     environment = Environment(
         network=SocketNetwork(loop, config.minikafka_tcp_congestion),
         filesystem=OsFileSystem(),
@@ -195,14 +200,17 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
         loop=loop,
         run_blocking=run_blocking,
         monotonic_s=time.monotonic,
+        loop_watch=loop_watch,
+        connections_max=descriptors.connections_max(),
     )
+    loop.set_exception_handler(environment.supervisor.on_loop_error)
     node = Node(config, environment)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     http = None
     if config.minikafka_http_port >= 0:
-        from minikafka.broker.http import HttpServer
+        from minikafka.broker.observe.http import HttpServer
 
         http = HttpServer(node)
         await http.start(config.minikafka_http_host, config.minikafka_http_port)
@@ -220,7 +228,8 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     gc.freeze()
     warning = _announce(node)
     creating = _begin_to_create(node, first_topics)
-    await asyncio.wait([stop_wanted, node.failed], return_when=asyncio.FIRST_COMPLETED)
+    ends: list[asyncio.Future[Any]] = [stop_wanted, node.failed]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     status = 0
     if node.failed.done():
         logger.error("the node cannot go on: %s", node.failed.result())

@@ -16,8 +16,8 @@ def storage() -> None:
 @storage.command("random-uuid")
 def random_uuid() -> None:
     """Print a random id, for a cluster or a directory."""
-    from minikafka.broker.format import random_uuid as make
-    from wire.uuid import uuid_to_text
+    from minikafka.broker.quorum.format import random_uuid as make
+    from minikafka.wire.uuid import uuid_to_text
 
     click.echo(uuid_to_text(make(os.urandom)))
 
@@ -33,8 +33,8 @@ def _features(values: tuple[str, ...]) -> dict[str, int]:
 
 
 def _load(config: str | None, overrides: tuple[str, ...]):  # type: ignore[no-untyped-def]
-    from minikafka.broker.config import BrokerConfig, ConfigurationError
-    from minikafka.broker.image_environment import read_environment
+    from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError
+    from minikafka.broker.config.image_environment import read_environment
     from minikafka.cli.start import read_configuration
 
     try:
@@ -74,8 +74,8 @@ def format_command(
     add_scram: tuple[str, ...],
 ) -> None:
     """Format the log directories of a node, once, before its first start."""
-    from minikafka.broker.format import FormatError, format_storage
-    from storage.filesystem import OsFileSystem
+    from minikafka.broker.quorum.format import FormatError, format_storage
+    from minikafka.storage.filesystem import OsFileSystem
 
     try:
         lines = format_storage(
@@ -106,8 +106,8 @@ def format_command(
 @click.pass_context
 def info(context: click.Context, config: str | None, overrides: tuple[str, ...]) -> None:
     """Tell what is in the log directories; exit status 1 if something is wrong."""
-    from minikafka.broker.format import storage_info
-    from storage.filesystem import OsFileSystem
+    from minikafka.broker.quorum.format import storage_info
+    from minikafka.storage.filesystem import OsFileSystem
 
     loaded = _load(config, overrides)
     lines, problems = storage_info(OsFileSystem(), [*loaded.directories, loaded.metadata_directory])

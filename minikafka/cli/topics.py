@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, emit, output_option, parse_pairs, run, traceback_option
-from wire.uuid import uuid_from_text, uuid_to_text
+from minikafka.wire.uuid import uuid_from_text, uuid_to_text
 
 if TYPE_CHECKING:
     from minikafka.client.admin import Admin, PartitionDescription, TopicDescription
@@ -61,7 +61,7 @@ def topics(bootstrap: str, action: str | None, names: tuple[str, ...], output: s
 
 async def _create(admin: Admin, names: tuple[str, ...], output: str, options: dict[str, Any]) -> None:
     from minikafka.client.errors import BrokerError
-    from wire.errors import ErrorCode
+    from minikafka.wire.errors import ErrorCode
 
     assignment = _assignment(options["replica_assignment"]) if options["replica_assignment"] else None
     for name in names:
@@ -132,7 +132,7 @@ async def _describe(admin: Admin, names: tuple[str, ...], output: str, options: 
 
 async def _name_of(admin: Admin, topic_id: str) -> str:
     from minikafka.client.errors import refusal
-    from wire.errors import ErrorCode
+    from minikafka.wire.errors import ErrorCode
 
     try:
         wanted = uuid_from_text(topic_id)
@@ -208,7 +208,7 @@ def _as_dict(topic: TopicDescription, partitions: list[PartitionDescription], ov
 
 async def _delete(admin: Admin, names: tuple[str, ...], output: str, options: dict[str, Any]) -> None:
     from minikafka.client.errors import BrokerError
-    from wire.errors import ErrorCode
+    from minikafka.wire.errors import ErrorCode
 
     for name in names:
         try:

@@ -11,6 +11,7 @@ import click
 
 from minikafka.cli.common import emit, run
 from minikafka.client.errors import ClientError
+from minikafka.core.scram import ITERATIONS_MAX, ITERATIONS_MIN
 
 SALT_BYTES = 20
 
@@ -63,6 +64,10 @@ def _credential(mechanism: str, text: str) -> dict[str, Any]:
         raise ClientError(f"{mechanism}: the password is missing, as in {mechanism}=[password=...]")
     try:
         salt = base64.b64decode(options["salt"], validate=True) if "salt" in options else os.urandom(SALT_BYTES)
-        return {"password": options["password"], "salt": salt, "iterations": int(options.get("iterations", 4096))}
+        iterations = int(options.get("iterations", ITERATIONS_MIN))
+        if not 1 <= iterations <= ITERATIONS_MAX:
+            # The tool computes them itself, before the controller can refuse.
+            raise ValueError(f"iterations must be from {ITERATIONS_MIN} to {ITERATIONS_MAX}, not {iterations}")
+        return {"password": options["password"], "salt": salt, "iterations": iterations}
     except ValueError as error:
         raise ClientError(f"{mechanism}: {error}") from error

@@ -1,0 +1,62 @@
+"""Clients on asyncio: `Producer`, `TransactionalProducer`, `Consumer`, `Admin`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minikafka.client.admin import Admin
+    from minikafka.client.consumer import ConsumedRecord, Consumer
+    from minikafka.client.errors import (
+        AuthenticationError,
+        BrokerError,
+        ClientError,
+        DeliveryFailed,
+        NoBrokers,
+        ProducerFenced,
+        TransactionFailed,
+    )
+    from minikafka.client.producer import Producer, RecordMetadata
+    from minikafka.client.transactional import TransactionalProducer
+
+#: name -> module; imported when they are asked for, so that a command that only needs an error imports no producer.
+_MODULES = {
+    "Admin": "admin",
+    "AuthenticationError": "errors",
+    "BrokerError": "errors",
+    "ClientError": "errors",
+    "ConsumedRecord": "consumer",
+    "Consumer": "consumer",
+    "DeliveryFailed": "errors",
+    "NoBrokers": "errors",
+    "Producer": "producer",
+    "ProducerFenced": "errors",
+    "RecordMetadata": "producer",
+    "TransactionFailed": "errors",
+    "TransactionalProducer": "transactional",
+}
+
+__all__ = [
+    "Admin",
+    "AuthenticationError",
+    "BrokerError",
+    "ClientError",
+    "ConsumedRecord",
+    "Consumer",
+    "DeliveryFailed",
+    "NoBrokers",
+    "Producer",
+    "ProducerFenced",
+    "RecordMetadata",
+    "TransactionFailed",
+    "TransactionalProducer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from minikafka.client.admin import Admin
 from minikafka.client.errors import refusal
 from minikafka.core.authorizer.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
-from wire.messages.create_acls import CreateAclsRequest
-from wire.messages.delete_acls import DeleteAclsRequest
-from wire.messages.describe_acls import DescribeAclsRequest
+from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.delete_acls import DeleteAclsRequest
+from minikafka.wire.messages.describe_acls import DescribeAclsRequest
 
 
 class AclAdmin(Admin):

@@ -16,27 +16,27 @@ from minikafka.client.group import find_coordinator
 from minikafka.core.scram import SCRAM_MECHANISMS
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.net.network import Network
-from wire.errors import ErrorCode, WireError
-from wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from wire.messages.create_partitions import CreatePartitionsRequest
-from wire.messages.create_topics import CreateTopicsRequest
-from wire.messages.delete_records import DeleteRecordsRequest
-from wire.messages.delete_topics import DeleteTopicsRequest
-from wire.messages.describe_configs import DescribeConfigsRequest
-from wire.messages.describe_groups import DescribeGroupsRequest
-from wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from wire.messages.elect_leaders import ElectLeadersRequest
-from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from wire.messages.list_groups import ListGroupsRequest
-from wire.messages.list_offsets import ListOffsetsRequest
-from wire.messages.offset_fetch import OffsetFetchRequest
+from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_records import DeleteRecordsRequest
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
+from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
+from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
+from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from minikafka.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.messages.list_groups import ListGroupsRequest
+from minikafka.wire.messages.list_offsets import ListOffsetsRequest
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
 
 if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 SPECIAL_TIMESTAMPS = {"latest": -1, "earliest": -2, "max-timestamp": -3}
 DELETE_TOPICS_VERSION_MAX = 5
@@ -304,10 +304,11 @@ class Admin:
     # -- configurations --------------------------------------------------------------------------------------------
 
     async def describe_configs(self, resource_type: int, name: str, keys: list[str] | None = None) -> list[ConfigEntry]:
-        """Properties of a topic (2), broker (4), client-metrics subscription (16) or group (32). Raises BrokerError."""
+        """Properties of a topic (2), broker (4), client-metrics subscription (16) or group (32), or the levels of a broker's loggers (8).
+        Raises BrokerError."""
         resource = DescribeConfigsRequest.DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=keys)
-        node_id = int(name) if resource_type == BROKER and name.isdigit() and not isinstance(self.cluster, ControllerCluster) else None
-        response = await self._ask(DescribeConfigsRequest(resources=[resource], include_synonyms=True), node_id=node_id)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+        response = await self._ask(request, node_id=self._own_broker(resource_type, name))
         answer = response.results[0]
         if answer.error_code:
             raise refusal(answer.error_code, f"configuration of {name}", answer.error_message)
@@ -325,10 +326,16 @@ class Admin:
             for operation, key, value in changes
         ]
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
-        response = await self._ask(IncrementalAlterConfigsRequest(resources=[resource]))
+        node_id = self._own_broker(resource_type, name) if resource_type == BROKER_LOGGER else None
+        response = await self._ask(IncrementalAlterConfigsRequest(resources=[resource]), node_id=node_id)
         answer = response.responses[0]
         if answer.error_code:
             raise refusal(answer.error_code, f"changing the configuration of {name}", answer.error_message)
+
+    def _own_broker(self, resource_type: int, name: str) -> int | None:
+        """Only the broker itself knows its static properties and its loggers."""
+        is_own = resource_type in (BROKER, BROKER_LOGGER) and name.isdigit() and not isinstance(self.cluster, ControllerCluster)
+        return int(name) if is_own else None
 
     # -- users -----------------------------------------------------------------------------------------------------
 

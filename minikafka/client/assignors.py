@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from wire.records.client_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from minikafka.wire.records.client_records import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 VERSION = 1
 Assignment = dict[str, list[int]]

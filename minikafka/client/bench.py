@@ -17,9 +17,9 @@ from minikafka.client.admin import Admin
 from minikafka.client.cluster import Cluster, PartitionInfo
 from minikafka.client.errors import ClientError, refusal
 from minikafka.net.channel import Channel
-from wire.batch import HEADER, build_batch
-from wire.messages.fetch import FetchRequest, FetchResponse
-from wire.messages.produce import ProduceRequest, ProduceResponse
+from minikafka.wire.batch import HEADER, build_batch
+from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 RECORD_BYTES = 1000
 #: Bytes of one record around a value of RECORD_BYTES, and of the batch around its records.

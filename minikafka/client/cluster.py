@@ -13,9 +13,9 @@ from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers,
 from minikafka.net.channel import Channel, UnsupportedVersion
 from minikafka.net.network import AuthenticationFailed, Network
 from minikafka.net.server import SocketNetwork
-from wire.errors import ErrorCode, WireError
-from wire.message import Request, Response
-from wire.messages.metadata import MetadataRequest, MetadataResponse
+from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.message import Request, Response
+from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
@@ -153,11 +153,12 @@ class Cluster:
 
     async def _open(self, key: tuple[str, int, str]) -> Channel:
         try:
-            if self._network is None:
-                self._network = SocketNetwork(asyncio.get_running_loop())
+            network = self._network
+            if network is None:
+                network = self._network = SocketNetwork(asyncio.get_running_loop())
             host, port, _ = key
             channel = await Channel.open(
-                self._network, host, port, client_id=self.client_id, timeout_ms=CONNECT_TIMEOUT_MS, security=self._security
+                network, host, port, client_id=self.client_id, timeout_ms=CONNECT_TIMEOUT_MS, security=self._security
             )
             self._channels[key] = channel
             return channel
@@ -289,12 +290,27 @@ class Cluster:
                 if topic.name != name or not topic.error_code:
                     continue
                 code = ErrorCode(topic.error_code)
+                if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create and not await self._is_unknown_to_all(name):
+                    continue
                 if not code.retriable or (code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create):
                     raise refusal(code, f"topic {name}")
             found = self.topics.get(name)
             return found if found is not None and found.partitions else None
 
         return cast(TopicInfo, await self.retry(ask, timeout_ms))
+
+    async def _is_unknown_to_all(self, name: str) -> bool:
+        """Whether no broker knows the topic: one of them may not have heard of it yet. A broker that does not answer does not count."""
+        request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+        for node_id in list(self.brokers):
+            try:
+                response = cast(MetadataResponse, await self.request(request, node_id, timeout_ms=METADATA_TIMEOUT_MS))
+            except TRANSPORT_ERRORS:
+                continue
+            self._take(response)
+            if name in self.topics:
+                return False
+        return True
 
     async def leader(self, topic: str, index: int, *, timeout_ms: int | None = None) -> PartitionInfo:
         """A partition that has a leader we know the address of. Raises BrokerError, TimeoutError."""

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 from minikafka.client.assignors import Assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
-from minikafka.client.group import GroupMember, GroupMetadata, find_coordinator
+from minikafka.client.group import GroupMember, GroupMetadata, committed_offsets, find_coordinator
 from minikafka.net.network import Network
-from wire.batch import iterate_batches
-from wire.control import ControlType, control_type
-from wire.errors import ErrorCode, WireError
-from wire.messages.fetch import FetchRequest, FetchResponse
-from wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from wire.record import Header
+from minikafka.wire.batch import iterate_batches
+from minikafka.wire.control import ControlType, control_type
+from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
+from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from minikafka.wire.record import Header
 
 if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 LATEST, EARLIEST = -1, -2
 FETCH_VERSION_MAX = 12
 LAST_FETCHED_EPOCH_VERSION_MIN = 12
-OFFSET_FETCH_VERSION_MAX = 7
 OFFSET_COMMIT_VERSION_MAX = 9
 PREFETCH_RECORDS_MAX = 20_000
 IDLE_S = 0.02
@@ -290,25 +288,8 @@ class Consumer:
         """What the group has committed; None for nothing. Raises ClientError, TimeoutError."""
         if self.group_id is None:
             raise ClientError("committed offsets need a group_id")
-        topics: dict[str, list[int]] = {}
-        for topic, index in partitions:
-            topics.setdefault(topic, []).append(index)
-        request = OffsetFetchRequest(
-            group_id=self.group_id,
-            topics=[OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
-        )
-
-        async def ask() -> dict[TopicPartition, int | None] | None:
-            response = cast(OffsetFetchResponse, await self._ask_coordinator(request, OFFSET_FETCH_VERSION_MAX))
-            answers = [(topic.name, p) for topic in response.topics for p in topic.partitions]
-            codes = {ErrorCode(response.error_code), *(ErrorCode(p.error_code) for _, p in answers)} - {ErrorCode.NONE}
-            for code in codes:
-                if code.retriable:
-                    return None
-                raise refusal(code, f"committed offsets of group {self.group_id}")
-            return {(name, p.partition_index): p.committed_offset if p.committed_offset >= 0 else None for name, p in answers}
-
-        return cast("dict[TopicPartition, int | None]", await self.cluster.retry(ask))
+        found = await committed_offsets(self.cluster, self.group_id, partitions)
+        return {key: offset if offset >= 0 else None for key, offset in found.items()}
 
     async def commit(self, offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Commit `offsets`, or the positions of everything assigned. Raises BrokerError (a rebalance among them), TimeoutError."""
@@ -482,14 +463,14 @@ class Consumer:
                 for part in wanted.partitions:
                     part.last_fetched_epoch = asked[(wanted.topic, part.partition)][0].last_epoch
         response = cast(FetchResponse, await channel.request(request, version, self._fetch_wait_ms_max + 30_000))
-        for topic in response.responses:
-            for data in topic.partitions:
-                entry = asked.get((topic.topic, data.partition_index))
+        for answer in response.responses:
+            for data in answer.partitions:
+                entry = asked.get((answer.topic, data.partition_index))
                 if entry is None:
                     continue
                 position, offset = entry
-                if self._positions.get((topic.topic, data.partition_index)) is position and position.fetch_offset == offset:
-                    await self._accept(topic.topic, data, position)
+                if self._positions.get((answer.topic, data.partition_index)) is position and position.fetch_offset == offset:
+                    await self._accept(answer.topic, data, position)
 
     async def _accept(self, topic: str, data: FetchResponse.PartitionData, position: _Position) -> None:
         code = ErrorCode(data.error_code)

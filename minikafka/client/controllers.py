@@ -9,8 +9,8 @@ from typing import cast
 from minikafka.client.cluster import METADATA_TIMEOUT_MS, BrokerInfo, Cluster
 from minikafka.client.errors import ClientError, refusal
 from minikafka.net.channel import Channel, UnsupportedVersion
-from wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from wire.messages.metadata import MetadataResponse
+from minikafka.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from minikafka.wire.messages.metadata import MetadataResponse
 
 ENDPOINT_CONTROLLER = 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 
 class ClientError(Exception):

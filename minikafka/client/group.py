@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
 from minikafka.client.assignors import ASSIGNORS, Assignment, decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
-from wire.errors import ErrorCode
-from wire.message import Request, Response
-from wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from wire.messages.heartbeat import HeartbeatRequest
-from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from wire.messages.leave_group import LeaveGroupRequest
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.message import Request, Response
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from minikafka.wire.messages.heartbeat import HeartbeatRequest
+from minikafka.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from minikafka.wire.messages.leave_group import LeaveGroupRequest
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 COORDINATOR_VERSION_MAX = 3
+OFFSET_FETCH_VERSION_MAX = 7
 _LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
 
@@ -43,6 +45,32 @@ async def find_coordinator(cluster: Cluster, key: str, timeout_ms: int | None = 
         raise refusal(code, f"the coordinator of {'transactional id' if kind else 'group'} {key}", response.error_message)
 
     return cast(BrokerInfo, await cluster.retry(ask, timeout_ms))
+
+
+async def committed_offsets(
+    cluster: Cluster, group_id: str, partitions: Iterable[tuple[str, int]], timeout_ms: int | None = None
+) -> dict[tuple[str, int], int]:
+    """What a group has committed, -1 for nothing; not from before a transaction whose outcome is decided and whose markers are still on
+    their way (KIP-447). Raises BrokerError, TimeoutError."""
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    wanted = [OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+    request = OffsetFetchRequest(group_id=group_id, topics=wanted, require_stable=True)
+
+    async def ask() -> dict[tuple[str, int], int] | None:
+        coordinator = await find_coordinator(cluster, group_id, timeout_ms)
+        channel = await cluster.channel_at(coordinator.host, coordinator.port, "group")
+        version = channel.version_for(request, OFFSET_FETCH_VERSION_MAX)
+        response = cast(OffsetFetchResponse, await channel.request(request, version, cluster.request_timeout_ms))
+        answers = [(topic.name, one) for topic in response.topics for one in topic.partitions]
+        for code in {ErrorCode(response.error_code), *(ErrorCode(one.error_code) for _, one in answers)} - {ErrorCode.NONE}:
+            if code.retriable:
+                return None
+            raise refusal(code, f"committed offsets of group {group_id}")
+        return {(name, one.partition_index): one.committed_offset for name, one in answers}
+
+    return cast(dict[tuple[str, int], int], await cluster.retry(ask, timeout_ms))
 
 
 @dataclass(frozen=True, slots=True)

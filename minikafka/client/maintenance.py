@@ -10,21 +10,21 @@ from minikafka.client.admin import Admin
 from minikafka.client.controllers import ENDPOINT_CONTROLLER, ControllerCluster
 from minikafka.client.errors import refusal
 from minikafka.client.group import find_coordinator
-from wire.errors import ErrorCode
-from wire.messages.add_raft_voter import AddRaftVoterRequest
-from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from wire.messages.api_versions import ApiVersionsRequest
-from wire.messages.delete_groups import DeleteGroupsRequest
-from wire.messages.delete_records import DeleteRecordsRequest
-from wire.messages.describe_cluster import DescribeClusterRequest
-from wire.messages.describe_quorum import DescribeQuorumRequest
-from wire.messages.elect_leaders import ElectLeadersRequest
-from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from wire.messages.offset_commit import OffsetCommitRequest
-from wire.messages.offset_delete import OffsetDeleteRequest
-from wire.messages.remove_raft_voter import RemoveRaftVoterRequest
-from wire.messages.unregister_broker import UnregisterBrokerRequest
-from wire.messages.update_features import UpdateFeaturesRequest
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.add_raft_voter import AddRaftVoterRequest
+from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from minikafka.wire.messages.api_versions import ApiVersionsRequest
+from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
+from minikafka.wire.messages.delete_records import DeleteRecordsRequest
+from minikafka.wire.messages.describe_cluster import DescribeClusterRequest
+from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.offset_delete import OffsetDeleteRequest
+from minikafka.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 
 Partition = tuple[str, int]
 METADATA_TOPIC = "__cluster_metadata"

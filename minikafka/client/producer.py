@@ -1,4 +1,4 @@
-"""A producer: batches by linger and size, one batch in flight for each partition, idempotent retries."""
+"""A producer: batches by linger and size, a few of them in flight for each partition, idempotent retries in order."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.client.cluster import BACKOFF_S_MAX, BACKOFF_S_MIN, TRANSPORT_ERRORS, Cluster
-from minikafka.client.errors import ClientError, DeliveryFailed, NoBrokers, refusal
+from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed, NoBrokers, refusal
 from minikafka.client.partitioner import StickyPartitioner
+from minikafka.net.channel import Channel, ConnectionLost, UnsupportedVersion
 from minikafka.net.network import Network
-from wire.batch import build_batch
-from wire.compression import CompressionType
-from wire.errors import ErrorCode
-from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from wire.messages.produce import ProduceRequest, ProduceResponse
-from wire.record import Header, Record
+from minikafka.wire.batch import build_batch, set_producer
+from minikafka.wire.compression import CompressionType
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.message import Response
+from minikafka.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
+from minikafka.wire.record import Header, Record
 
 if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
 
 RECORD_OVERHEAD_BYTES = 24
 PRODUCE_VERSION_MAX = 12
+#: Batches of a partition that are on their way at once when idempotent, as max.in.flight.requests.per.connection: a leader remembers as
+#: many of a producer, and answers for them when they come again. Without idempotence one, or a retry would change the order.
+IN_FLIGHT_MAX = 5
 _SEQUENCE_LOST = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -34,6 +39,12 @@ _SEQUENCE_LOST = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
+
+
+#: A duplicate is stored: its leader knows the number.
+_STORED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+#: Of one batch; None without acks.
+_Answer = ProduceResponse.PartitionProduceResponse | BaseException | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +57,10 @@ class RecordMetadata:
     timestamp: int
 
 
-class _Batch:
-    __slots__ = ("closed", "created_s", "deadline_s", "encoded", "futures", "producer", "records", "sequence", "size")
+class Batch:
+    """Records of one partition. `prepared`: the batch came as bytes, whose producer fields are set when it is first sent."""
+
+    __slots__ = ("closed", "count", "created_s", "deadline_s", "encoded", "futures", "prepared", "producer", "records", "sequence", "size")
 
     def __init__(self, now_s: float, deadline_s: float) -> None:
         self.records: list[Record] = []
@@ -58,16 +71,32 @@ class _Batch:
         self.sequence = -1
         self.producer: tuple[int, int] = (-1, -1)
         self.encoded: bytearray | None = None
+        self.prepared: bytearray | None = None
+        self.count = 0
         self.closed = False
 
+    def forget_number(self) -> None:
+        """It was not stored: it may be sent with another number."""
+        self.encoded, self.sequence = None, -1
 
-class _PartitionQueue:
+
+class Again(Exception):
+    """A batch, and what follows it, has to be sent again."""
+
+    def __init__(self, code: ErrorCode, reason: str, *, at_once: bool = False) -> None:
+        super().__init__(reason)
+        self.code, self.reason, self.at_once = code, reason, at_once
+
+
+class PartitionQueue:
+    """What waits for a partition; the first batches may be on their way."""
+
     __slots__ = ("batches", "index", "next_sequence", "task", "topic", "wake")
 
     def __init__(self, topic: str, index: int) -> None:
         self.topic = topic
         self.index = index
-        self.batches: deque[_Batch] = deque()
+        self.batches: deque[Batch] = deque()
         self.next_sequence = 0
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -109,7 +138,11 @@ class Producer:
             bootstrap, client_id=client_id, request_timeout_ms=request_timeout_ms, network=network, security=security
         )
         self._partitioner = StickyPartitioner()
-        self._queues: dict[tuple[str, int], _PartitionQueue] = {}
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._in_flight_max = IN_FLIGHT_MAX
+        #: How often something had to be sent again.
+        self.retries = 0
+        self._produce_version_max = PRODUCE_VERSION_MAX
         self._producer: tuple[int, int] = (-1, -1)
         self._has_producer_id = False
         self._asking_producer_id = asyncio.Lock()
@@ -141,7 +174,9 @@ class Producer:
                 await self._init_producer_id()
                 self._has_producer_id = True
 
-    async def _init_producer_id(self) -> None:
+    async def new_producer_id(self) -> tuple[int, int]:
+        """(producer id, epoch) that nobody had before. Raises as `Cluster.retry`, and BrokerError."""
+
         async def ask() -> tuple[int, int] | None:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
             response = cast(InitProducerIdResponse, await self.cluster.request(request))
@@ -152,7 +187,10 @@ class Producer:
                 return None
             raise refusal(code, "the cluster gives no producer id")
 
-        self._producer = await self.cluster.retry(ask, self._request_timeout_ms)
+        return cast(tuple[int, int], await self.cluster.retry(ask, self._request_timeout_ms))
+
+    async def _init_producer_id(self) -> None:
+        self._producer = await self.new_producer_id()
         for queue in self._queues.values():
             queue.next_sequence = 0
 
@@ -179,21 +217,19 @@ class Producer:
             self._drained.clear()
             await self._drained.wait()
         loop = asyncio.get_running_loop()
-        queue = self._queues.get((topic, partition))
-        if queue is None:
-            queue = self._queues[(topic, partition)] = _PartitionQueue(topic, partition)
-            queue.task = asyncio.ensure_future(self._run(queue))
+        queue = self._queue(topic, partition)
         batch = queue.batches[-1] if queue.batches else None
         if batch is None or batch.closed or batch.size + size > self._batch_size:
             if batch is not None:
                 batch.closed = True
                 self._partitioner.batch_left(topic, partition)
-            batch = _Batch(loop.time(), loop.time() + self._delivery_timeout_s)
+            batch = Batch(loop.time(), loop.time() + self._delivery_timeout_s)
             queue.batches.append(batch)
             queue.wake.set()
         future: asyncio.Future[RecordMetadata] = loop.create_future()
         timestamp = timestamp_ms if timestamp_ms is not None else time.time_ns() // 1_000_000
         batch.records.append(Record(len(batch.records), timestamp, key, value, headers))
+        batch.count += 1
         batch.futures.append(future)
         batch.size += size
         self._buffered += size
@@ -202,6 +238,43 @@ class Producer:
         if batch.size >= self._batch_size:
             queue.wake.set()
         return future
+
+    async def send_batch(
+        self, topic: str, partition: int, data: bytearray, records: int, sequence: int = -1
+    ) -> asyncio.Future[RecordMetadata]:  # fmt: skip
+        """Queue a whole record batch of format 2, without producer fields and CRC: they are set here. The future is settled with its first
+        offset. `sequence`: the batch's number, of a caller who counts on his own. Waits while too much is buffered. Raises ClientError."""
+        if self._closing:
+            raise ClientError("the producer is closed")
+        while self._buffered and self._buffered + len(data) > self._buffer_memory:
+            self._drained.clear()
+            await self._drained.wait()
+        loop = asyncio.get_running_loop()
+        queue = self._queue(topic, partition)
+        if queue.batches:
+            queue.batches[-1].closed = True
+        batch = Batch(loop.time(), loop.time() + self._delivery_timeout_s)
+        future: asyncio.Future[RecordMetadata] = loop.create_future()
+        batch.prepared, batch.count, batch.size, batch.closed, batch.sequence = data, records, len(data), True, sequence
+        batch.futures.append(future)
+        queue.batches.append(batch)
+        queue.wake.set()
+        self._buffered += batch.size
+        self._unsettled += 1
+        self._idle.clear()
+        return future
+
+    def _queue(self, topic: str, partition: int) -> PartitionQueue:
+        queue = self._queues.get((topic, partition))
+        if queue is None:
+            queue = self._queues[(topic, partition)] = PartitionQueue(topic, partition)
+            queue.task = asyncio.ensure_future(self._run(queue))
+        return queue
+
+    async def turns(self, number: int = 8) -> None:
+        """Let the loop go round, so that answers that are there are taken and what is ready is sent. For who runs it only now and then."""
+        for _ in range(number):
+            await asyncio.sleep(0)
 
     async def flush(self) -> None:
         """Wait until every record that was queued is settled."""
@@ -236,7 +309,7 @@ class Producer:
 
     # -- one partition ---------------------------------------------------------------------------------------------
 
-    async def _run(self, queue: _PartitionQueue) -> None:
+    async def _run(self, queue: PartitionQueue) -> None:
         loop = asyncio.get_running_loop()
         while True:
             while not queue.batches:
@@ -255,111 +328,210 @@ class Producer:
                     alarm.cancel()
             batch.closed = True
             self._partitioner.batch_left(queue.topic, queue.index)
-            await self._deliver(queue, batch)
-            if queue.batches and queue.batches[0] is batch:
-                queue.batches.popleft()
+            await self._deliver(queue)
 
-    async def _deliver(self, queue: _PartitionQueue, batch: _Batch) -> None:
+    async def _deliver(self, queue: PartitionQueue) -> None:
+        """Send the first batch until it is settled, and what is ready behind it along."""
         loop = asyncio.get_running_loop()
-        backoff, failure = BACKOFF_S_MIN, ErrorCode.REQUEST_TIMED_OUT
-        reason = ""
-        while True:
+        backoff = BACKOFF_S_MIN
+        while queue.batches and queue.batches[0].closed:
+            first = queue.batches[0]
             try:
-                answer = await self._attempt(queue, batch)
-                if answer is None:
-                    self._settle(queue, batch, -1, -1)
-                    return
-                code = ErrorCode(answer.error_code)
-                hint = answer.current_leader
-                if code is ErrorCode.NONE:
-                    if hint.leader_id >= 0:
-                        # An old leader has handed the batch on and says so: the next one goes to the new leader.
-                        self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch)
-                    self._settle(queue, batch, answer.base_offset, answer.log_append_time_ms)
-                    return
-                failure, reason = code, answer.error_message or ""
-                if code in _SEQUENCE_LOST and self._idempotent:
-                    self._fail(batch, code, reason)
-                    # A new id comes with the next batch, within that batch's time and with its retries.
-                    self._has_producer_id = False
-                    return
-                if not code.retriable:
-                    self._fail(batch, code, reason)
-                    self._leave_gap(batch)
-                    return
-                if self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch):
+                await self._send_group(queue)
+                backoff = BACKOFF_S_MIN
+            except Again as again:
+                self.retries += 1
+                if again.at_once or queue.batches[0] is not first:
                     backoff = BACKOFF_S_MIN
+                if again.at_once:
                     continue
-            except (NoBrokers, *TRANSPORT_ERRORS) as error:
-                failure, reason = ErrorCode.REQUEST_TIMED_OUT, str(error)
-            except ClientError as error:
-                self._fail(batch, getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR), str(error))
-                self._leave_gap(batch)
-                return
-            if loop.time() + backoff >= batch.deadline_s:
-                self._fail(batch, failure, reason)
-                self._leave_gap(batch)
-                return
-            self.cluster.forget(queue.topic)
-            await asyncio.sleep(backoff)
-            backoff = min(backoff * 2, BACKOFF_S_MAX)
+                if loop.time() + backoff >= queue.batches[0].deadline_s:
+                    self._give_up(queue, again.code, again.reason)
+                    continue
+                self.cluster.forget(queue.topic)
+                await asyncio.sleep(backoff)
+                backoff = min(backoff * 2, BACKOFF_S_MAX)
 
-    async def _attempt(self, queue: _PartitionQueue, batch: _Batch) -> ProduceResponse.PartitionProduceResponse | None:
-        left_ms = max(int((batch.deadline_s - asyncio.get_running_loop().time()) * 1000), 1)
+    def _group(self, queue: PartitionQueue) -> list[Batch]:
+        """The first batch, and those behind it that are complete and of the same producer id: an order holds within one only."""
+        group: list[Batch] = []
+        for batch in queue.batches:
+            if not batch.closed or len(group) == (self._in_flight_max if self._idempotent else 1):
+                break
+            if group and self._producer_of(batch) != self._producer_of(group[0]):
+                break
+            group.append(batch)
+        return group
+
+    def _producer_of(self, batch: Batch) -> tuple[int, int] | None:
+        if batch.encoded is not None:
+            return batch.producer
+        return self._producer if self._has_producer_id or not self._idempotent else None
+
+    async def _send_group(self, queue: PartitionQueue) -> None:
+        """Send a few batches, one behind the other, and look at their answers in order. Raises Again for the first that is not settled."""
+        try:
+            sent = await self._attempt(queue)
+        except (NoBrokers, *TRANSPORT_ERRORS) as error:
+            raise Again(ErrorCode.REQUEST_TIMED_OUT, str(error)) from error
+        except ClientError as error:
+            code = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
+            if self._is_temporary(queue, error):
+                raise Again(code, str(error)) from error
+            self._give_up(queue, code, str(error))
+            return
+        is_refused = False
+        for batch, answer in sent:
+            if is_refused:
+                self._stands_behind_a_gap(queue, batch, answer)
+            else:
+                is_refused = await self._answered(queue, batch, answer)
+
+    def _stands_behind_a_gap(self, queue: PartitionQueue, batch: Batch, answer: _Answer) -> None:
+        """A batch was refused for good, and this one was on its way behind it."""
+        if isinstance(answer, BaseException):
+            self._give_up(queue, ErrorCode.REQUEST_TIMED_OUT, str(answer), batch)
+        elif answer is None or ErrorCode(answer.error_code) in _STORED:
+            self._settle(queue, batch, -1 if answer is None else answer.base_offset, -1 if answer is None else answer.log_append_time_ms)
+        else:
+            batch.forget_number()  # not stored: sent anew, with a number of the next producer id
+
+    async def _answered(self, queue: PartitionQueue, batch: Batch, answer: _Answer) -> bool:
+        """Settle the first batch, or raise Again. True: it was refused for good, so that those behind it stand behind a gap."""
+        if isinstance(answer, BaseException):
+            raise Again(ErrorCode.REQUEST_TIMED_OUT, str(answer)) from answer
+        if answer is None:
+            self._settle(queue, batch, -1, -1)
+            return False
+        code, hint = ErrorCode(answer.error_code), answer.current_leader
+        reason = answer.error_message or ""
+        if code in _STORED:
+            if hint.leader_id >= 0:
+                # An old leader has handed the batch on and says so: the next one goes to the new leader.
+                self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch)
+            self._settle(queue, batch, answer.base_offset, answer.log_append_time_ms)
+            return False
+        if code in _SEQUENCE_LOST and self._idempotent:
+            try:
+                if await self._sequence_found(queue, batch, code):
+                    return False
+            except BrokerError as error:
+                reason = str(error)
+            # A new id comes with the next batch, within that batch's time and with its retries.
+            self._give_up(queue, code, reason)
+            return True
+        if not code.retriable:
+            self._give_up(queue, code, reason)
+            return True
+        raise Again(code, reason, at_once=self.cluster.moved(queue.topic, queue.index, hint.leader_id, hint.leader_epoch))
+
+    async def _sequence_found(self, queue: PartitionQueue, batch: Batch, code: ErrorCode) -> bool:
+        """Whether the first batch was settled although the leader does not take its number: of producers that go on for others. Raises
+        Again, and BrokerError with a better reason."""
+        return False
+
+    def _is_temporary(self, queue: PartitionQueue, error: ClientError) -> bool:
+        """Whether it is tried again although a broker refuses to say who leads."""
+        return False
+
+    def _give_up(self, queue: PartitionQueue, code: ErrorCode, reason: str, batch: Batch | None = None) -> None:
+        """A batch, the first one if none is named, is not sent any more."""
+        batch = batch or queue.batches[0]
+        self._leave_gap(batch)
+        self._fail(batch, code, reason)
+        queue.batches.remove(batch)
+
+    async def _attempt(self, queue: PartitionQueue) -> list[tuple[Batch, _Answer]]:
+        """Send a group once; each batch with its answer, None for one that has none, or why none came."""
+        left_ms = max(int((queue.batches[0].deadline_s - asyncio.get_running_loop().time()) * 1000), 1)
         timeout_ms = min(left_ms, self._request_timeout_ms)
-        if self._idempotent and batch.encoded is None:
+        if self._idempotent and queue.batches[0].encoded is None:
             await self._ensure_producer_id()
         leader = await self.cluster.leader(queue.topic, queue.index, timeout_ms=timeout_ms)
         channel = await self.cluster.channel_to(leader.leader)
-        data = ProduceRequest.PartitionProduceData(index=queue.index, records=bytes(self._encode(queue, batch)))
+        await self._before_sending(queue)
+        try:
+            version = channel.version_for(ProduceRequest, self._produce_version_max)
+        except UnsupportedVersion as error:
+            raise ClientError(str(error)) from error
+        asked = [(batch, self._produce(channel, version, queue, batch, timeout_ms)) for batch in self._group(queue)]
+        if self._acks == 0:
+            return [(batch, None) for batch, _ in asked]
+        answers = await asyncio.gather(*(future for _, future in asked), return_exceptions=True)
+        if any(isinstance(answer, TimeoutError) for answer in answers):
+            channel.close("no answer to a produce request in time")
+        return [(batch, answer) for (batch, _), answer in zip(asked, answers, strict=True)]
+
+    async def _before_sending(self, queue: PartitionQueue) -> None:
+        """What must have been said of a partition before its first batch."""
+
+    def _produce(self, channel: Channel, version: int, queue: PartitionQueue, batch: Batch, timeout_ms: int) -> asyncio.Future[Any]:
+        """Send a batch now; its answer comes later, or why it cannot come."""
+        data = ProduceRequest.PartitionProduceData(index=queue.index, records=self._encode(queue, batch))
         request = ProduceRequest(
             transactional_id=self.transactional_id,
             acks=self._acks,
             timeout_ms=timeout_ms,
             topic_data=[ProduceRequest.TopicProduceData(name=queue.topic, partition_data=[data])],
         )
-        version = channel.version_for(request, PRODUCE_VERSION_MAX)
-        if self._acks == 0:
-            channel.send_unanswered(request, version)
-            return None
-        try:
-            response: Any = await channel.request(request, version, timeout_ms + 1000)
-        except TimeoutError:
-            channel.close("no answer to a produce request in time")
-            raise
-        return cast(ProduceResponse.PartitionProduceResponse, response.responses[0].partition_responses[0])
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    def _encode(self, queue: _PartitionQueue, batch: _Batch) -> bytearray:
+        def answered(response: Response | None, error: Exception | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(cast(ProduceResponse, response).responses[0].partition_responses[0])
+
+        try:
+            if self._acks == 0:
+                channel.send_unanswered(request, version)
+            else:
+                channel.send(request, version, answered, timeout_ms + 1000, safe=True)
+        except ConnectionLost as error:
+            if self._acks == 0:
+                raise
+            future.set_exception(error)
+        return future
+
+    def _encode(self, queue: PartitionQueue, batch: Batch) -> bytearray:
         if batch.encoded is None:
             if self._idempotent:
                 batch.producer = self._producer
-                batch.sequence = queue.next_sequence
-                queue.next_sequence = (queue.next_sequence + len(batch.records)) & 0x7FFFFFFF
-            batch.encoded = build_batch(
+                batch.sequence = queue.next_sequence if batch.sequence < 0 else batch.sequence
+                queue.next_sequence = (batch.sequence + batch.count) & 0x7FFFFFFF
+            batch.encoded = self._stamped(batch, batch.prepared) if batch.prepared is not None else build_batch(
                 batch.records,
                 compression=self._codec,
                 producer_id=batch.producer[0],
                 producer_epoch=batch.producer[1],
                 base_sequence=batch.sequence,
                 is_transactional=self.transactional_id is not None,
-            )
+            )  # fmt: skip
         return batch.encoded
 
-    def _settle(self, queue: _PartitionQueue, batch: _Batch, base_offset: int, append_time_ms: int) -> None:
-        for number, (record, future) in enumerate(zip(batch.records, batch.futures, strict=True)):
+    def _stamped(self, batch: Batch, data: bytearray) -> bytearray:
+        set_producer(data, *batch.producer, batch.sequence, self.transactional_id is not None)
+        return data
+
+    def _settle(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        for number, future in enumerate(batch.futures):
             if not future.done():
                 offset = base_offset + number if base_offset >= 0 else -1
-                timestamp = append_time_ms if append_time_ms >= 0 else record.timestamp
+                created_ms = batch.records[number].timestamp if batch.records else -1
+                timestamp = append_time_ms if append_time_ms >= 0 else created_ms
                 future.set_result(RecordMetadata(queue.topic, queue.index, offset, timestamp))
         self._done(batch)
+        queue.batches.remove(batch)
 
-    def _leave_gap(self, batch: _Batch) -> None:
+    def _leave_gap(self, batch: Batch) -> None:
         """A numbered batch is given up, stored or not: its sequence numbers are not used again, and what follows them would stand behind a
         gap. So the next batches come with a new producer id (as Sender.failBatch bumps the epoch)."""
         if self._idempotent and batch.sequence >= 0:
             self._has_producer_id = False
 
-    def _fail(self, batch: _Batch, code: ErrorCode, reason: str) -> None:
+    def _fail(self, batch: Batch, code: ErrorCode, reason: str) -> None:
         text = f"the record was not acknowledged: {reason or code.text} ({code.name})"
         for future in batch.futures:
             if not future.done():
@@ -368,12 +540,13 @@ class Producer:
                 future.exception()
         self._done(batch)
 
-    def _done(self, batch: _Batch) -> None:
+    def _done(self, batch: Batch) -> None:
         self._buffered -= batch.size
         self._unsettled -= len(batch.futures)
         batch.size = 0
         batch.futures = []
         batch.records = []
+        batch.prepared = batch.encoded = None
         self._drained.set()
         if self._unsettled == 0:
             self._idle.set()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from minikafka.client.admin import Admin
 from minikafka.client.errors import refusal
-from wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from wire.messages.describe_client_quotas import DescribeClientQuotasRequest
-from wire.messages.list_config_resources import ListConfigResourcesRequest
+from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from minikafka.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from minikafka.wire.messages.list_config_resources import ListConfigResourcesRequest
 
 MATCH_EXACT, MATCH_DEFAULT, MATCH_ANY = 0, 1, 2
 #: (entity type, name or None for the default): user, client-id or ip.

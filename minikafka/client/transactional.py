@@ -11,19 +11,23 @@ from typing import Any, Self, cast
 from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo
 from minikafka.client.errors import BrokerError, ClientError, ProducerFenced, TransactionFailed, refusal
 from minikafka.client.group import GROUP, TRANSACTION, GroupMetadata, find_coordinator
-from minikafka.client.producer import Producer, RecordMetadata, _Batch
-from wire.errors import ErrorCode
-from wire.message import Request
-from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from wire.record import Header
+from minikafka.client.producer import Batch, PartitionQueue, Producer, RecordMetadata
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.message import Request
+from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from minikafka.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from minikafka.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from minikafka.wire.record import Header
 
 FEATURE = "transaction.version"
-#: Every transaction has an epoch of its own, and leaders add their partitions to it themselves (KIP-890).
-FEATURE_LEVEL_MIN = 2
+#: From here on every transaction has an epoch of its own, and leaders add their partitions to it themselves (KIP-890). Before, partitions
+#: and groups are told to the coordinator first, in these versions (Kafka 2.5 and later).
+FEATURE_LEVEL = 2
 INIT_VERSION_MAX, END_VERSION, COMMIT_VERSION = 5, 5, 5
+OLD_PRODUCE, OLD_END, OLD_COMMIT, OLD_ADD = 11, 3, 3, 3
 #: Of one try at a coordinator: what is repeated is recognized.
 TRY_TIMEOUT_MS = 5000
 TopicPartition = tuple[str, int]
@@ -49,8 +53,8 @@ class TransactionalProducer(Producer):
                 await producer.send("out", b"...")
                 await producer.send_offsets_to_transaction({("in", 0): 17}, consumer.group_metadata)
 
-    Of all producers with one transactional id the last that called `init_transactions` counts; what others do is refused. The cluster's
-    transaction.version has to be 2 or more. One coroutine at a time begins, commits and aborts.
+    Of all producers with one transactional id the last that called `init_transactions` counts; what others do is refused. One coroutine at
+    a time begins, commits and aborts.
     """
 
     def __init__(self, bootstrap: str, transactional_id: str, *, transaction_timeout_ms: int = 60_000, **options: Any) -> None:
@@ -69,6 +73,11 @@ class TransactionalProducer(Producer):
         #: Whether the coordinator may have heard of the open transaction.
         self._has_work = False
         self._coordinator: BrokerInfo | None = None
+        #: Whether the cluster's transaction.version is below FEATURE_LEVEL. Then: the partitions that the open transaction has, and whether
+        #: the coordinator may have heard of any, or of a group.
+        self._is_old = False
+        self._added: set[TopicPartition] = set()
+        self._has_told = False
 
     async def start(self) -> None:
         """Connect. Raises ClientError."""
@@ -89,12 +98,12 @@ class TransactionalProducer(Producer):
 
     async def init_transactions(self) -> None:
         """Fence earlier producers with this transactional id, abort what they left open, and wait until their transactions are over.
-        Raises ClientError (a cluster without transaction.version 2 among others), TimeoutError."""
+        Raises ClientError, TimeoutError."""
         if self._state is not _State.NEW:
             raise ClientError(f"init_transactions is called once: {self._state.value}")
-        level = await self.cluster.retry(self._transaction_version)
-        if level < FEATURE_LEVEL_MIN:
-            raise ClientError(f"the cluster's {FEATURE} is {level}; transactions need {FEATURE_LEVEL_MIN}: raise it with UpdateFeatures")
+        self._is_old = await self.cluster.retry(self._transaction_version) < FEATURE_LEVEL
+        if self._is_old:
+            self._produce_version_max = OLD_PRODUCE
         await self._init(None)
         self._state = _State.READY
 
@@ -102,6 +111,8 @@ class TransactionalProducer(Producer):
         """Begin a transaction. Raises ClientError."""
         self._require(_State.READY)
         self._state, self._failure, self._has_work = _State.OPEN, None, False
+        self._added.clear()
+        self._has_told = False
 
     async def send(
         self,
@@ -117,6 +128,15 @@ class TransactionalProducer(Producer):
         self._require(_State.OPEN)
         self._has_work = True
         return await super().send(topic, value, key, partition, headers, timestamp_ms)
+
+    async def send_batch(
+        self, topic: str, partition: int, data: bytearray, records: int, sequence: int = -1
+    ) -> asyncio.Future[RecordMetadata]:  # fmt: skip
+        """As `Producer.send_batch`, within the open transaction. Raises ClientError, TransactionFailed when it can only be aborted."""
+        self._check_failure()
+        self._require(_State.OPEN)
+        self._has_work = True
+        return await super().send_batch(topic, partition, data, records, sequence)
 
     async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, int], group: GroupMetadata | str) -> None:
         """Commit a group's offsets with the transaction: the positions of what its records were made of. `group`: the consumer's
@@ -143,7 +163,8 @@ class TransactionalProducer(Producer):
 
         async def ask() -> bool | None:
             coordinator = await find_coordinator(self.cluster, member.group_id, self._request_timeout_ms, GROUP)
-            response = cast(TxnOffsetCommitResponse, await self._request(coordinator, request, COMMIT_VERSION))
+            version_max = OLD_COMMIT if self._is_old else COMMIT_VERSION
+            response = cast(TxnOffsetCommitResponse, await self._request(coordinator, request, version_max))
             codes = {ErrorCode(p.error_code) for topic in response.topics for p in topic.partitions} - {ErrorCode.NONE}
             for code in codes:
                 if not code.retriable:
@@ -151,6 +172,8 @@ class TransactionalProducer(Producer):
             return None if codes else True
 
         try:
+            if self._is_old:
+                await self._add_group(member.group_id)
             await self.cluster.retry(ask, self._request_timeout_ms)
         except (ClientError, *TRANSPORT_ERRORS) as error:
             self._failure = error
@@ -175,6 +198,8 @@ class TransactionalProducer(Producer):
         self._drop("the transaction was aborted")
         try:
             await self._end(commit=False)
+            if self._is_old:
+                await self._init(self._producer)  # what was dropped had numbers: begin anew with the next epoch (KIP-360)
         except BrokerError as error:
             if error.code not in _FENCED:
                 raise
@@ -237,7 +262,7 @@ class TransactionalProducer(Producer):
             except TRANSPORT_ERRORS:
                 self._coordinator = None
                 raise
-            code = ErrorCode(response.error_code)
+            code = _code(response)
             if code is ErrorCode.NONE:
                 return response
             if code in _LOST_COORDINATOR:
@@ -268,15 +293,16 @@ class TransactionalProducer(Producer):
         self._renew(response.producer_id, response.producer_epoch)
 
     async def _end(self, *, commit: bool) -> None:
-        if self._has_work:
+        if self._has_told if self._is_old else self._has_work:
             self._state = _State.ENDING
             producer_id, epoch = self._producer
             request = EndTxnRequest(
                 transactional_id=cast(str, self.transactional_id), producer_id=producer_id, producer_epoch=epoch, committed=commit
             )
             what = f"{'committing' if commit else 'aborting'} a transaction of {self.transactional_id}"
-            response = cast(EndTxnResponse, await self._ask_coordinator(request, END_VERSION, what))
-            self._renew(response.producer_id, response.producer_epoch)
+            response = cast(EndTxnResponse, await self._ask_coordinator(request, OLD_END if self._is_old else END_VERSION, what))
+            if not self._is_old:
+                self._renew(response.producer_id, response.producer_epoch)
         self._state, self._failure = _State.READY, None
 
     def _renew(self, producer_id: int, epoch: int) -> None:
@@ -285,13 +311,46 @@ class TransactionalProducer(Producer):
         for queue in self._queues.values():
             queue.next_sequence = 0
 
+    # -- before transaction.version 2 ------------------------------------------------------------------------------
+
+    async def _before_sending(self, queue: PartitionQueue) -> None:
+        key = queue.topic, queue.index
+        if not self._is_old or key in self._added:
+            return
+        self._has_told = True
+        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=queue.topic, partitions=[queue.index])
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=cast(str, self.transactional_id),
+            v3_and_below_producer_id=self._producer[0],
+            v3_and_below_producer_epoch=self._producer[1],
+            v3_and_below_topics=[topic],
+        )
+        await self._ask_coordinator(request, OLD_ADD, f"adding {queue.topic}-{queue.index} to a transaction of {self.transactional_id}")
+        self._added.add(key)
+
+    async def _add_group(self, group_id: str) -> None:
+        producer_id, epoch = self._producer
+        self._has_told = True
+        request = AddOffsetsToTxnRequest(
+            transactional_id=cast(str, self.transactional_id), producer_id=producer_id, producer_epoch=epoch, group_id=group_id
+        )
+        await self._ask_coordinator(request, OLD_ADD, f"adding group {group_id} to a transaction of {self.transactional_id}")
+
     # -- the producer's side ---------------------------------------------------------------------------------------
 
     async def _ensure_producer_id(self) -> None:
         # What comes after a record that was given up would stand behind a gap.
         self._check_failure()
 
-    def _fail(self, batch: _Batch, code: ErrorCode, reason: str) -> None:
+    def _fail(self, batch: Batch, code: ErrorCode, reason: str) -> None:
         if self._failure is None:
             self._failure = BrokerError(code, f"a record was not acknowledged: {reason or code.text} ({code.name})")
         super()._fail(batch, code, reason)
+
+
+def _code(response: Any) -> ErrorCode:
+    """The first error of an answer, wherever it stands."""
+    codes = [response.error_code] if hasattr(response, "error_code") else []
+    for topic in getattr(response, "results_by_topic_v3_and_below", ()):
+        codes += [partition.partition_error_code for partition in topic.results_by_partition]
+    return ErrorCode(next(filter(None, codes), 0))

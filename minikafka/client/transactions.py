@@ -7,12 +7,12 @@ from typing import Any
 from minikafka.client.admin import Admin
 from minikafka.client.errors import refusal
 from minikafka.client.group import TRANSACTION, find_coordinator
-from wire.errors import ErrorCode
-from wire.messages.describe_producers import DescribeProducersRequest
-from wire.messages.describe_transactions import DescribeTransactionsRequest
-from wire.messages.init_producer_id import InitProducerIdRequest
-from wire.messages.list_transactions import ListTransactionsRequest
-from wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.describe_producers import DescribeProducersRequest
+from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
+from minikafka.wire.messages.init_producer_id import InitProducerIdRequest
+from minikafka.wire.messages.list_transactions import ListTransactionsRequest
+from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 
 async def list_transactions(admin: Admin, *, duration_ms: int = -1, pattern: str | None = None) -> list[tuple[int, Any]]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from minikafka.core.metadata.image import QuotaEntity
-from wire.errors import ApiError, ErrorCode
+from minikafka.wire.errors import ApiError, ErrorCode
 
 PRODUCE, FETCH, REQUEST, MUTATION = "producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"
 KEYS = (PRODUCE, FETCH, REQUEST, MUTATION)
@@ -18,6 +18,10 @@ CONNECTION = "connection_creation_rate"
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 #: A meter that nobody has used for so long is forgotten, as Kafka's sensors are.
 IDLE_MS = 3_600_000
+#: Clients, and addresses, that have used something; beyond so many the oldest is forgotten.
+METERS_MAX = 10_000
+#: Clients whose ids begin with so many equal characters share a quota.
+CLIENT_ID_MAX = 256
 #: (user, client id) among which a quota is shared; "" where it does not matter.
 Share = tuple[str, str]
 
@@ -96,7 +100,7 @@ class TokenBucket:
 
 
 class Meter:
-    """One quota of those who share it."""
+    """One quota, as all clients that share it have used it."""
 
     __slots__ = ("_pause_max_ms", "_span_ms", "_window_bytes_s", "bucket", "key", "limit", "pauses", "rate", "share", "used_ms")
 
@@ -106,7 +110,7 @@ class Meter:
         self.limit = 0.0
         self.rate = WindowedRate(count, window_ms)
         self.bucket = TokenBucket(count * window_ms / 1000) if key == MUTATION else None
-        #: (when, ms), for the average that is told.
+        #: (when, ms) of each pause, for the average.
         self.pauses: deque[tuple[int, int]] = deque(maxlen=256)
         self.used_ms = 0
         self._span_ms = count * window_ms
@@ -120,7 +124,7 @@ class Meter:
         return int(min(self.limit * self._window_bytes_s, (1 << 31) - 1))
 
     def charge(self, amount: float, now_ms: int) -> int:
-        """Count an amount; for how long who spent it must pause."""
+        """Count an amount; for how long the client must pause."""
         self.used_ms = now_ms
         self.rate.add(amount, now_ms)
         if self.bucket is not None:
@@ -132,17 +136,17 @@ class Meter:
         self.rate.add(-amount, now_ms)
 
     def pause_ms(self, now_ms: int) -> int:
-        """For how long who shares this quota must pause now."""
+        """For how long clients of this quota must pause now."""
         if self.bucket is not None:
             return self.bucket.pause_ms(self.limit, now_ms)
         return min(self.rate.pause_ms(self.limit, now_ms), self._pause_max_ms)
 
     def told(self, pause_ms: int, now_ms: int) -> None:
-        """A client has been told to pause."""
+        """A client must pause."""
         self.pauses.append((now_ms, pause_ms))
 
     def pause_average_ms(self, now_ms: int) -> float:
-        """The average of the pauses told within the windows; 0 if there was none."""
+        """The average pause within the windows; 0 if there was none."""
         found = [pause_ms for at_ms, pause_ms in self.pauses if now_ms - at_ms < self._span_ms]
         return sum(found) / len(found) if found else 0.0
 
@@ -246,6 +250,9 @@ class ClientQuotas:
         limit, share = found
         meter = self._meters.get((key, share))
         if meter is None:
+            if len(self._meters) >= METERS_MAX:
+                # The one made first: a client that is still there gets a new one.
+                del self._meters[next(iter(self._meters))]
             meter = self._meters[key, share] = Meter(key, share, *self._windows[key])
             meter.used_ms = now_ms
         meter.limit = limit
@@ -260,7 +267,7 @@ class ClientQuotas:
         ):  # fmt: skip
             limit = limits.get(parts)
             if limit is not None:
-                return limit, ("" if parts[0] is None else user, "" if parts[1] is None else client_id)
+                return limit, ("" if parts[0] is None else user, "" if parts[1] is None else client_id[:CLIENT_ID_MAX])
         return None
 
     def sweep(self, now_ms: int) -> bool:
@@ -283,6 +290,8 @@ class ClientQuotas:
         if limit is None:
             return 0
         rate, _ = self._connections.get(address) or (WindowedRate(*self._windows[PRODUCE]), 0)
+        if address not in self._connections and len(self._connections) >= METERS_MAX:
+            del self._connections[next(iter(self._connections))]
         self._connections[address] = (rate, now_ms)
         rate.add(1, now_ms)
         pause_ms = rate.pause_ms(limit, now_ms)

@@ -8,19 +8,23 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from wire.errors import ApiError, ErrorCode
-from wire.messages.fetch import FetchRequest
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.fetch import FetchRequest
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 0x7FFFFFFF
 EVICTION_MS = 120_000
+#: Of one session, and of all together; a client that wants more fetches without a session.
+PARTITIONS_MAX = 100_000
+ALL_PARTITIONS_MAX = 1_000_000
+TOPIC_NAME_MAX = 249
 PartitionKey = tuple[object, int]  # (topic name or topic id, partition)
 
 
 class FetchPartition:
-    """One partition that a client fetches, and what it was last told of it."""
+    """One partition that a client fetches, and what the last answer said of it."""
 
     __slots__ = (
         "fetch_offset",
@@ -56,8 +60,8 @@ class FetchPartition:
         self.max_bytes = wanted.partition_max_bytes
 
     def is_news(self, high_watermark: int, log_start_offset: int, *, has_more: bool, is_rest_ignored: bool) -> bool:
-        """Whether an incremental response has to name the partition; remembers what it is told. `is_rest_ignored`: it brings an error or a
-        diverging epoch, and the receiver takes nothing else of it (KAFKA-14704)."""
+        """Whether an incremental response has to name the partition; if so, remembers what it says. `is_rest_ignored`: it brings an error
+        or a diverging epoch, and the receiver takes nothing else of it (KAFKA-14704)."""
         news = has_more
         if high_watermark != self.sent_high_watermark:
             news = True
@@ -115,8 +119,7 @@ class FetchSessionCache:
     """The sessions of a broker.
 
     Invariant: at most `slots_max` sessions. When it is full a new one replaces the one longest unused if that has been idle for two
-    minutes, or
-    if the new one is a follower's and the old one a consumer's.
+    minutes, or if the new one is a follower's and the old one a consumer's.
     """
 
     def __init__(self, slots_max: int, new_id: Callable[[], int]) -> None:
@@ -146,7 +149,8 @@ class FetchSessionCache:
             partitions = self._wanted(request, by_id, name_of)
             if version < 7 or epoch == FINAL_EPOCH:
                 return FetchContext(None, partitions.values(), False)
-            session = self._create(is_follower, by_id, partitions, now_ms)
+            may_stay = self._has_room(len(partitions)) and not _has_long_name(request)
+            session = self._create(is_follower, by_id, partitions, now_ms) if may_stay else None
             return FetchContext(session, partitions.values(), False)
         found = self._sessions.get(session_id)
         if found is None:
@@ -155,6 +159,9 @@ class FetchSessionCache:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if found.uses_topic_ids != by_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if len(found.partitions) + _partitions_of(request) > PARTITIONS_MAX or _has_long_name(request):
+            del self._sessions[session_id]
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         self._update(found, request, by_id, name_of)
         found.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
@@ -163,6 +170,9 @@ class FetchSessionCache:
             return FetchContext(None, (), False)
         found.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         return FetchContext(found, found.partitions.values(), True)
+
+    def _has_room(self, partitions: int) -> bool:
+        return partitions <= PARTITIONS_MAX and self.partitions_count + partitions <= ALL_PARTITIONS_MAX
 
     def drop(self, session: FetchSession) -> None:
         """Forget a session."""
@@ -226,3 +236,12 @@ class FetchSessionCache:
         del self._sessions[oldest.id]
         self.evictions += 1
         return True
+
+
+def _partitions_of(request: FetchRequest) -> int:
+    return sum(len(topic.partitions) for topic in request.topics)
+
+
+def _has_long_name(request: FetchRequest) -> bool:
+    """Whether a topic is named that cannot be: names of sessions are kept."""
+    return any(len(topic.topic) > TOPIC_NAME_MAX for topic in request.topics)

@@ -6,7 +6,7 @@ org.apache.kafka.server.purgatory.DelayedOperation.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from minikafka.core.timers import TimerQueue
@@ -27,10 +27,12 @@ class DelayedOperation(Protocol):
 class Purgatory:
     """Parked operations by key. `watched` has the keys that somebody waits for: hot paths look there before they wake.
 
-    Invariant: an operation that is done is never called again, and is dropped from the lists it stands in when they are next looked at.
+    Invariants: an operation that is done is never called again, and is dropped from the lists it stands in when they are next looked at.
+    One that raises is done, `on_failure` is told of it, and the others have their turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: Callable[[DelayedOperation, Exception], object]) -> None:
+        self._on_failure = on_failure
         self.watched: dict[Hashable, list[DelayedOperation]] = {}
         #: How many operations `wake` has completed.
         self.completions = 0
@@ -69,7 +71,12 @@ class Purgatory:
         for operation in waiting:
             if operation.is_done:
                 continue
-            if operation.try_complete():
+            try:
+                is_complete = operation.try_complete()
+            except Exception as error:
+                self._failed(operation, error)
+                continue
+            if is_complete:
                 completed += 1
             else:
                 left.append(operation)
@@ -93,9 +100,19 @@ class Purgatory:
     def on_deadline(self, now_ms: int) -> None:
         """Expire what is due; forget what is done."""
         for number in self._timers.expired(now_ms):
-            operation = self._operations.pop(number)
-            if not operation.is_done:
-                operation.expire()
+            self._expire(self._operations.pop(number))
+
+    def _expire(self, operation: DelayedOperation) -> None:
+        if operation.is_done:
+            return
+        try:
+            operation.expire()
+        except Exception as error:
+            self._failed(operation, error)
+
+    def _failed(self, operation: DelayedOperation, error: Exception) -> None:
+        operation.is_done = True
+        self._on_failure(operation, error)
 
     def _prune(self) -> None:
         """Forget operations that are done long before their deadline; the work is shared by as many parkings."""
@@ -110,5 +127,4 @@ class Purgatory:
         self.watched.clear()
         self._timers.clear()
         for operation in operations.values():
-            if not operation.is_done:
-                operation.expire()
+            self._expire(operation)

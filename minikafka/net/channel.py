@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from minikafka.net import tasks
 from minikafka.net.network import Connection, Network
-from wire.errors import ErrorCode, WireError
-from wire.frame import encode_request
-from wire.header import decode_response_header
-from wire.message import Piece, Request, Response
-from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from wire.registry import api
+from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.frame import encode_request
+from minikafka.wire.header import decode_response_header
+from minikafka.wire.message import Piece, Request, Response
+from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from minikafka.wire.registry import api
 
 if TYPE_CHECKING:
-    from minikafka.net.tls import ClientTls
+    from minikafka.net.tls_settings import ClientTls
 
 CLIENT_SOFTWARE_NAME = "minikafka"
 CLIENT_SOFTWARE_VERSION = "0.1.0"
@@ -45,8 +46,12 @@ class ConnectionLost(ConnectionError):
     """The connection ended before the response came; whether the request was carried out is not known."""
 
 
+class UnreadableResponse(ConnectionLost):
+    """What came is no response; the connection has ended, and whether the request was carried out is not known."""
+
+
 class RequestTimeout(TimeoutError):
-    """No response came in time; whether the request was carried out is not known."""
+    """No response came in time; the connection has ended, and whether the request was carried out is not known."""
 
 
 class UnsupportedVersion(Exception):
@@ -73,7 +78,9 @@ class _Waiting:
 class Channel:
     """One connection to one broker.
 
-    Invariant: every request's callback is called exactly once: with its response, or with ConnectionLost, RequestTimeout or WireError.
+    Invariants: every request's callback is called exactly once, with its response, or with ConnectionLost or RequestTimeout. A request that
+    is not answered in time ends the connection (Kafka's NetworkClient): the way there may be dead though nobody has said so, and a new
+    connection may find another. A callback that raises ends this connection and keeps nothing from the other callbacks.
     """
 
     def __init__(self, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -83,7 +90,9 @@ class Channel:
         self._connection: Connection | None = None
         self._correlation_id = 0
         self._waiting: dict[int, _Waiting] = {}
-        self._sweep: asyncio.TimerHandle | None = None
+        #: The next look at deadlines, and when it is due: uvloop gives a timer that is due at once as a handle without `when`.
+        self._sweep: asyncio.Handle | None = None
+        self._sweep_s = 0.0
         self._versions: dict[int, tuple[int, int]] = {}
         #: (API key, highest version that may be used) -> the version that is used.
         self._chosen: dict[tuple[int, int | None], int] = {}
@@ -127,15 +136,16 @@ class Channel:
         except TimeoutError as error:
             channel.close()
             raise RequestTimeout(f"{host}:{port} did not answer within {timeout_ms} ms") from error
+        except UnsupportedVersion as error:
+            channel.close()
+            raise ConnectionLost(f"{host}:{port} cannot be talked to: {error}") from error
         except BaseException:
             channel.close()
             raise
         return channel
 
     async def _negotiate(self, timeout_ms: int) -> None:
-        request = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
-        )
+        request = ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION)
         newest = cast(Any, api(ApiVersionsRequest.API_KEY)).max_version
         response = cast(ApiVersionsResponse, await self.request(request, newest, timeout_ms))
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -161,8 +171,12 @@ class Channel:
         """The session is about to expire (KIP-368): authenticate again; requests wait meanwhile, for the peer takes no others."""
         if not self.closed:
             self._held = []
-            task = self._renewing = asyncio.ensure_future(self._renewed(security))
-            task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+            self._renewing = tasks.start(self._loop, self._renewed(security), f"authenticating {self} again", self._failed)
+
+    def _failed(self, error: Exception) -> None:
+        """What nobody expected ends this connection; the loop's exception handler is told."""
+        self._loop.call_exception_handler({"message": f"{self} failed inside", "exception": error, "protocol": self})
+        self.close(f"it failed inside: {error}")
 
     async def _renewed(self, security: ChannelSecurity) -> None:
         try:
@@ -186,7 +200,8 @@ class Channel:
         chosen = self._chosen.get((request.API_KEY, version_max))
         if chosen is not None:
             return chosen
-        known = cast(Any, api(request.API_KEY))
+        known = api(request.API_KEY)
+        assert known is not None
         theirs = self._versions.get(request.API_KEY)
         if theirs is None:
             raise UnsupportedVersion(f"{self.host}:{self.port} does not serve {known.name}")
@@ -222,11 +237,8 @@ class Channel:
         response_class = cast(Any, api(request.API_KEY)).response
         deadline = self._loop.time() + timeout_ms / 1000
         self._waiting[correlation_id] = _Waiting(request.API_KEY, version, response_class, on_response, deadline, safe)
-        if self._sweep is None:
-            self._sweep = self._loop.call_at(deadline, self._expire)
-        elif self._sweep.when() > deadline:
-            self._sweep.cancel()
-            self._sweep = self._loop.call_at(deadline, self._expire)
+        if self._sweep is None or self._sweep_s > deadline:
+            self._look_at(deadline)
         if self._held is not None and request.API_KEY not in AUTHENTICATION_KEYS:
             self._held.append(pieces)
         else:
@@ -246,7 +258,7 @@ class Channel:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
 
     async def request(self, request: Request, version: int | None = None, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
-        """Send and wait. Raises ConnectionLost, RequestTimeout, UnsupportedVersion, WireError."""
+        """Send and wait. Raises ConnectionLost, RequestTimeout, UnsupportedVersion, WireError for a request that cannot be encoded."""
         future: asyncio.Future[Response] = self._loop.create_future()
 
         def answered(response: Response | None, error: Exception | None) -> None:
@@ -276,10 +288,17 @@ class Channel:
                 version = 0
             response = waiting.response_class.decode(version, data, position)
         except WireError as error:
-            waiting.on_response(None, error)
-            self.close(f"{self.host}:{self.port} sent a response that cannot be read: {error}")
+            reason = f"{self.host}:{self.port} sent a response that cannot be read: {error}"
+            self._tell(waiting, None, UnreadableResponse(reason))
+            self.close(reason)
             return
-        waiting.on_response(response, None)
+        self._tell(waiting, response, None)
+
+    def _tell(self, waiting: _Waiting, response: Response | None, error: Exception | None) -> None:
+        try:
+            waiting.on_response(response, error)
+        except Exception as problem:
+            self._failed(problem)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
         """The connection has ended: every waiting request is told."""
@@ -302,20 +321,33 @@ class Channel:
             self._renewal.cancel()
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
-            entry.on_response(None, ConnectionLost(f"the connection to {self.host}:{self.port} ended: {reason}"))
+            self._tell(entry, None, ConnectionLost(f"the connection to {self.host}:{self.port} ended: {reason}"))
         if self.on_end is not None:
             self.on_end()
+
+    # -- deadlines -------------------------------------------------------------------------------------------------
+
+    def _look_at(self, deadline_s: float) -> None:
+        """Look at the deadlines then, and not before."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep, self._sweep_s = self._loop.call_at(deadline_s, self._expire), deadline_s
 
     def _expire(self) -> None:
         self._sweep = None
         now = self._loop.time()
-        due = [(key, entry) for key, entry in self._waiting.items() if entry.deadline_s <= now]
-        for key, entry in due:
-            if self._waiting.pop(key, None) is not None:
-                name = cast(Any, api(entry.api_key)).name
-                entry.on_response(None, RequestTimeout(f"{self.host}:{self.port} did not answer {name} in time"))
-        if self._waiting and self._sweep is None and not self.closed:
-            self._sweep = self._loop.call_at(min(entry.deadline_s for entry in self._waiting.values()), self._expire)
+        due = [key for key, entry in self._waiting.items() if entry.deadline_s <= now]
+        if due:
+            self._end_late([self._waiting.pop(key) for key in due])
+        elif self._waiting:
+            self._look_at(min(entry.deadline_s for entry in self._waiting.values()))
+
+    def _end_late(self, late: list[_Waiting]) -> None:
+        """Their answers are overdue. The connection ends before anybody is told, so that who asks again does so on another."""
+        names = [cast(Any, api(entry.api_key)).name for entry in late]
+        self.close(f"{self.host}:{self.port} did not answer {names[0]} in time")
+        for entry, name in zip(late, names, strict=True):
+            self._tell(entry, None, RequestTimeout(f"{self.host}:{self.port} did not answer {name} in time"))
 
 
 def _error_code(frame: memoryview, position: int) -> int:

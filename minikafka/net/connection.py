@@ -8,22 +8,32 @@ small pieces joined, `MSG_MORE` before a file region, regions by `os.sendfile`.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
-import sys
 from collections import deque
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
+from minikafka.net.flush_queue import Flushable, FlushQueue
 from minikafka.net.network import ANONYMOUS, ConnectionHandler, ConnectionLimits
-from wire.message import Piece
+from minikafka.net.pieces import bad_size, memory_of, release
+from minikafka.wire.message import Piece
 
 RECEIVE_BYTES_INITIAL = 16 * 1024
 RECEIVE_BYTES_GROWN = 256 * 1024
 RECEIVE_BYTES_KEPT = 16 << 20
 #: A large buffer shrinks after so many wake-ups in a row that a quarter of it would have served: fresh memory costs more than a copy.
 SMALL_RECEIVES = 64
+#: Requests that are being served still count with their bytes from this size on. Produce leaves its records in the log.
+PENDING_BYTES_MIN = 512
+PRODUCE_KEY = 0
+#: One connection is served for so long in a turn; the clock is looked at after so many frames.
+TURN_S_MAX = 0.01
+FRAMES_BETWEEN_LOOKS = 32
+#: Bytes a second below which a peer does not get on with a request or with its answers.
+SPEED_MIN = 1024
 SENDFILE_BYTES_MIN = 24 * 1024
 JOINED_BYTES_MAX = 64 * 1024
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
@@ -31,55 +41,29 @@ _SIZE = struct.Struct(">i")
 _ERRORS_OF_PEERS = (ConnectionError, TimeoutError, OSError)
 
 
-class Flushable(Protocol):
-    """What stands in a queue to send, or watches it."""
-
-    def flush(self) -> None:
-        """The loop's turn ends."""
-
-
-class FlushQueue:
-    """Connections of one loop with something to send; flushed together at the end of a wake-up."""
-
-    __slots__ = ("_connections", "_loop", "_scheduled", "depth")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._connections: list[Flushable] = []
-        self._scheduled = False
-        self.depth = 0
-
-    def add(self, connection: Flushable) -> None:
-        """Flush `connection` when the current read callback ends, or on the loop's next turn outside of one."""
-        self._connections.append(connection)
-        if not self.depth and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self.flush)
-
-    def flush(self) -> None:
-        """Send what has been queued."""
-        self._scheduled = False
-        while self._connections:
-            connections, self._connections = self._connections, []
-            for connection in connections:
-                connection.flush()
-
-
 class SocketConnection:
     """See `minikafka.net.network.Connection`."""
 
     __slots__ = (
+        "_budget",
         "_buffer",
+        "_charged",
         "_end",
         "_flush_queue",
         "_flush_wanted",
+        "_frame_since",
         "_head_ticket",
+        "_held_bytes",
+        "_holds",
         "_limits",
+        "_looked_s",
         "_loop",
         "_muted",
         "_next_ticket",
         "_out",
         "_out_bytes",
+        "_pending",
+        "_pending_bytes",
         "_ready",
         "_region_sent",
         "_regions",
@@ -88,6 +72,7 @@ class SocketConnection:
         "_start",
         "_view",
         "_writing",
+        "_writing_since",
         "closed",
         "fd",
         "handler",
@@ -101,9 +86,7 @@ class SocketConnection:
         "state",
     )
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, flush_queue: FlushQueue, limits: ConnectionLimits
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, flush_queue: FlushQueue, limits: ConnectionLimits) -> None:
         sock.setblocking(False)
         if sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -132,7 +115,19 @@ class SocketConnection:
         self._next_ticket = 0
         self._head_ticket = 0
         self._ready: dict[int, list[Piece]] = {}
+        #: Bytes of answers that wait for one before them.
+        self._held_bytes = 0
+        #: Ticket -> size of a request that is being served still.
+        self._pending: dict[int, int] = {}
+        self._pending_bytes = 0
+        self._budget = limits.budget
+        self._charged = 0
+        #: When the unfinished frame, or the sending that has not come to an end, began, and what had been received or sent by then.
+        self._frame_since: tuple[float, int] | None = None
+        self._writing_since: tuple[float, int] | None = None
         self._muted: asyncio.TimerHandle | None = None
+        self._holds = 0
+        self._looked_s = 0.0
         self.paused = False
         self.closed = False
         self.last_active_s = loop.time()
@@ -152,6 +147,21 @@ class SocketConnection:
         self._limits = limits
         self._pause()
         self._loop.call_soon(self._maybe_resume)
+
+    def memory_is_free(self) -> None:
+        """See MemoryBudget."""
+        self._loop.call_soon(self._maybe_resume)
+
+    def is_stuck(self, now_s: float, patience_s: float) -> str:
+        """Why the peer has had patience enough: for so long it has not finished a request, or not taken its answers, and was slower than
+        SPEED_MIN; "" while it has not."""
+        for since, count, what in (
+            (self._frame_since, self.received_bytes, "a request was not finished"),
+            (self._writing_since, self.sent_bytes, "answers were not read"),
+        ):
+            if since is not None and now_s - since[0] > patience_s and count - since[1] < SPEED_MIN * (now_s - since[0]):
+                return f"{what} within connections.max.idle.ms"
+        return ""
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
@@ -179,31 +189,84 @@ class SocketConnection:
             queue.flush()
 
     def _parse(self) -> None:
-        view, start, end = self._view, self._start, self._end
+        view, start, end, frames = self._view, self._start, self._end, 0
         handler = self.handler
         frame_bytes_max = self._limits.frame_bytes_max
         assert handler is not None
         while end - start >= 4:
             (size,) = _SIZE.unpack_from(view, start)
             if not 0 < size <= frame_bytes_max:
-                self.close(_bad_size(size, bytes(view[start : start + 8])))
+                self.close(bad_size(size, bytes(view[start : start + 8])))
                 return
             after = start + 4 + size
             if after > end:
                 break
+            ticket = self._next_ticket
             handler.on_frame(self, view[start + 4 : after])
             if self.closed:
                 return
+            if self._head_ticket <= ticket < self._next_ticket and size >= PENDING_BYTES_MIN and view[start + 5] != PRODUCE_KEY:
+                self._pending[ticket] = size
+                self._pending_bytes += size
             start = after
-            if self.paused:
+            if self.paused or self._is_full():
+                break
+            frames += 1
+            if frames % FRAMES_BETWEEN_LOOKS == 0 and self._is_turn_over(frames):
                 break
         self._start = start
         self._make_room()
-        if not self.paused and (
-            self._next_ticket - self._head_ticket >= self._limits.pending_answers_max
-            or self._out_bytes > self._limits.queued_bytes_max
-        ):
+        self._note_frame()
+        if self._pending_bytes or self._charged:
+            self._account()
+        if not self.paused and (self._is_full() or not self._may_read()):
             self._pause()
+
+    def _is_full(self) -> bool:
+        """Whether so many requests or bytes wait that no more must be read."""
+        limits = self._limits
+        return (
+            self._next_ticket - self._head_ticket >= limits.pending_answers_max
+            or self._out_bytes + self._held_bytes > limits.queued_bytes_max
+        )
+
+    def _is_turn_over(self, frames: int) -> bool:
+        """Whether others have waited for long enough; then this connection goes on in another turn of the loop."""
+        now_s = monotonic()
+        if frames == FRAMES_BETWEEN_LOOKS:
+            self._looked_s = now_s
+        if now_s - self._looked_s < TURN_S_MAX:
+            return False
+        self._pause()
+        self._loop.call_soon(self._maybe_resume)
+        return True
+
+    def _note_frame(self) -> None:
+        """Know since when a frame is unfinished."""
+        if self._start != self._end:
+            if self._frame_since is None:
+                self._frame_since = (self.last_active_s, self.received_bytes)
+        elif self._frame_since is not None:
+            self._frame_since = None
+            if self._budget is not None:
+                self._budget.done(self)
+
+    def _may_read(self) -> bool:
+        """Whether there is memory for more; if not, `memory_is_free` follows."""
+        budget = self._budget
+        if budget is None or budget.admits(self):
+            return True
+        budget.wait(self, in_midst=self._frame_since is not None)
+        return budget.admits(self)
+
+    def _account(self) -> None:
+        """Tell the budget what this connection takes beyond its first buffer."""
+        if self._budget is not None and not self.closed:
+            # Files that wait to be sent take no memory; few bytes wait where files do.
+            waiting = 0 if self._regions else self._out_bytes
+            taken = len(self._buffer) - RECEIVE_BYTES_INITIAL + waiting + self._held_bytes + self._pending_bytes
+            before, self._charged = self._charged, taken
+            self._budget.charge(taken - before)
 
     def _make_room(self) -> None:
         """Move the unfinished frame to the front, and grow the buffer as bytes arrive, never for a claim alone."""
@@ -245,6 +308,9 @@ class SocketConnection:
         buffer[0:held] = self._view[self._start : self._end]
         self._buffer, self._view = buffer, memoryview(buffer)
         self._start, self._end = 0, held
+        if self._budget is not None:
+            self._budget.note(self, is_roomy=len(buffer) > RECEIVE_BYTES_INITIAL)
+            self._account()
 
     def _pause(self) -> None:
         if not self.paused and not self.closed:
@@ -263,6 +329,16 @@ class SocketConnection:
         self._muted = self._loop.call_at(until_s, self._unmute)
         self._pause()
 
+    def hold(self) -> None:
+        """See Connection."""
+        self._holds += 1
+        self._pause()
+
+    def go_on(self) -> None:
+        """See Connection."""
+        self._holds -= 1
+        self._maybe_resume()
+
     def _unmute(self) -> None:
         self._muted = None
         self.last_active_s = self._loop.time()
@@ -273,8 +349,10 @@ class SocketConnection:
             self.paused
             and not self.closed
             and self._muted is None
+            and not self._holds
             and self._next_ticket - self._head_ticket < self._limits.pending_answers_max // 2 + 1
-            and self._out_bytes <= self._limits.queued_bytes_max
+            and self._out_bytes + self._held_bytes <= self._limits.queued_bytes_max
+            and self._may_read()
         ):
             self.paused = False
             self._loop.add_reader(self.fd, self._readable)
@@ -301,10 +379,15 @@ class SocketConnection:
     def finish(self, ticket: int, pieces: list[Piece]) -> None:
         """Queue an answer; it leaves when all before it have left."""
         if self.closed:
-            _release(pieces)
+            release(pieces)
             return
+        if self._pending and ticket in self._pending:
+            self._pending_bytes -= self._pending.pop(ticket)
+            self._account()
         if ticket != self._head_ticket:
             self._ready[ticket] = pieces
+            self._held_bytes += memory_of(pieces)
+            self._account()
             return
         self._head_ticket = ticket + 1
         self._queue(pieces)
@@ -326,12 +409,13 @@ class SocketConnection:
         """Queue the answers that waited for the one before them."""
         while (following := self._ready.pop(self._head_ticket, None)) is not None:
             self._head_ticket += 1
+            self._held_bytes -= memory_of(following)
             self._queue(following)
 
     def send(self, pieces: list[Piece]) -> None:
         """Queue a frame that has no reserved place."""
         if self.closed:
-            _release(pieces)
+            release(pieces)
             return
         self._queue(pieces)
 
@@ -361,7 +445,9 @@ class SocketConnection:
             return
         if not done:
             self._writing = True
+            self._writing_since = (self._loop.time(), self.sent_bytes)
             self._loop.add_writer(self.fd, self._writable)
+            self._account()
         elif self.paused:
             # Reading stopped for an answer that the socket then took whole: no writability event will ever resume it.
             self._maybe_resume()
@@ -374,7 +460,9 @@ class SocketConnection:
             return
         if done:
             self._writing = False
+            self._writing_since = None
             self._loop.remove_writer(self.fd)
+        self._account()
         self.last_active_s = self._loop.time()
         self._maybe_resume()
 
@@ -440,7 +528,7 @@ class SocketConnection:
                 # Below this size a copy is cheaper than sendfile, and lets neighbours share one system call.
                 out[position] = data = piece.pread(piece.size, 0)
                 self._regions -= 1
-                _release((piece,))
+                release((piece,))
                 piece = data
             elif run and size + len(piece) > JOINED_BYTES_MAX:
                 break
@@ -461,7 +549,13 @@ class SocketConnection:
     def _write_region(self, region: Any) -> None:
         remaining = region.size - self._region_sent
         if remaining > 0:
-            sent = os.sendfile(self.fd, region.fileno(), region.position + self._region_sent, remaining)
+            try:
+                sent = os.sendfile(self.fd, region.fileno(), region.position + self._region_sent, remaining)
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    # Not the peer: the disk cannot give the bytes.
+                    region.failed(error)
+                raise
             if sent == 0:
                 raise ConnectionError("a file region ended before its time")
             self._region_sent += sent
@@ -472,7 +566,7 @@ class SocketConnection:
         self._region_sent = 0
         self._regions -= 1
         self._out.popleft()
-        _release([region])
+        release([region])
 
     # -- end -------------------------------------------------------------------------------------------------------
 
@@ -488,37 +582,15 @@ class SocketConnection:
         if self._writing:
             self._loop.remove_writer(self.fd)
         self._socket.close()
-        _release(self._out)
+        release(self._out)
         self._out.clear()
         for pieces in self._ready.values():
-            _release(pieces)
+            release(pieces)
         self._ready.clear()
         self._out_bytes = 0
+        if self._budget is not None:
+            self._budget.charge(-self._charged)
+            self._budget.note(self, is_roomy=False)
+            self._budget.done(self)
         if self.handler is not None:
             self.handler.on_closed(self, reason)
-
-
-def _release(pieces: Any) -> None:
-    for piece in pieces:
-        release = getattr(piece, "release", None)
-        if release is not None and not isinstance(piece, memoryview):
-            release()
-
-
-def _bad_size(size: int, start: bytes) -> str:
-    """Why a frame size is refused, with the likely cause."""
-    text = start[:4]
-    if text in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE"):
-        return f"a frame of {size} bytes: this looks like HTTP; is a browser or a health check pointed at a Kafka listener?"
-    if start[:2] == b"\x16\x03":
-        return f"a frame of {size} bytes: this looks like TLS; the listener speaks plaintext (security.protocol of the client?)"
-    return f"a frame of {size} bytes is refused (socket.request.max.bytes)"
-
-
-def set_congestion_control(sock: socket.socket, algorithm: str) -> None:
-    """Choose TCP congestion control where the kernel allows it; BBR paces even on loopback and slows bulk senders."""
-    if algorithm and sys.platform == "linux":
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, algorithm.encode())
-        except OSError:
-            return

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from wire.message import Piece
+from minikafka.net.memory_budget import MemoryBudget
+from minikafka.net.peer_lines import PeerLines
+from minikafka.wire.message import Piece
 
 if TYPE_CHECKING:
-    from minikafka.net.slots import ConnectionSlots
-    from minikafka.net.tls import ClientTls, ServerTls
+    from minikafka.net.tls_settings import ClientTls, ServerTls
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -54,6 +55,12 @@ class Connection(Protocol):
     def mute(self, delay_ms: int) -> None:
         """Take no more requests for so long (KIP-219); answers leave."""
 
+    def hold(self) -> None:
+        """Take no more requests until `go_on` was called as often; answers leave."""
+
+    def go_on(self) -> None:
+        """End a `hold`."""
+
     def close(self, reason: str = "") -> None:
         """Drop the connection; `on_closed` follows once."""
 
@@ -68,6 +75,22 @@ class ConnectionHandler(Protocol):
         """The connection is gone; nothing more comes."""
 
 
+class Slots(Protocol):
+    """The bound on connections that listeners share (`slots.ConnectionSlots`)."""
+
+    def has_room(self, listener: Listener) -> bool:
+        """Whether this listener may take a connection."""
+
+    def settle(self) -> None:
+        """Close what is above the bound."""
+
+    def connections_from(self, address: str) -> int:
+        """How many connections an address has with all listeners."""
+
+    def freed(self) -> None:
+        """A connection has ended: let those that wait look again."""
+
+
 class Listener(Protocol):
     """An open listening port."""
 
@@ -77,9 +100,16 @@ class Listener(Protocol):
     admit: Callable[[str], int] | None
     #: Asked at each new connection: for how many ms it and those after it must wait, 0 to go on.
     pace: Callable[[], int] | None
-    connections: Sized
     #: The bound on connections that it shares with others.
-    slots: ConnectionSlots | None
+    slots: Slots | None
+
+    @property
+    def connections(self) -> Sized:
+        """Those that are open."""
+
+    @property
+    def lines(self) -> PeerLines:
+        """What it tells of peers."""
 
     def accept(self) -> None:
         """Begin to accept connections; those that came since `listen` have waited."""
@@ -112,6 +142,8 @@ class ConnectionLimits:
     idle_ms: int = 600_000
     pending_answers_max: int = 256
     queued_bytes_max: int = 4 << 20
+    #: The bound on memory that connections share; None: there is none.
+    budget: MemoryBudget | None = None
 
 
 class Network(Protocol):

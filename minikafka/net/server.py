@@ -8,18 +8,22 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from minikafka.net.connection import FlushQueue, SocketConnection, set_congestion_control
-from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits
-from minikafka.net.tls import ClientTls, ServerTls, TlsConnection, connect_tls
-
-if TYPE_CHECKING:
-    from minikafka.net.slots import ConnectionSlots
+from minikafka.net.connection import SocketConnection
+from minikafka.net.descriptors import SHORTAGES
+from minikafka.net.flush_queue import FlushQueue
+from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimits, Slots
+from minikafka.net.peer_lines import PeerLines
+from minikafka.net.pieces import notice_dead_peers, set_congestion_control
+from minikafka.net.tls import TlsConnection, connect_tls
+from minikafka.net.tls_settings import ClientTls, ServerTls
 
 BACKLOG = 1024
 ACCEPTS_PER_WAKE_UP = 64
-HELD_MAX = 1024
+HELD_MAX = 128
+#: For so long nothing is accepted when descriptors or memory ran out.
+SHORTAGE_PAUSE_S = 1.0
 WORDS_BETWEEN_S = 60.0
 logger = logging.getLogger("minikafka.net")
 
@@ -47,6 +51,8 @@ class SocketNetwork:
         except OSError as error:
             raise OSError(error.errno, f"cannot listen on {host or '*'}:{port}: {error.strerror or error}") from error
         set_congestion_control(sock, self._congestion_control)
+        # Accepted connections inherit it.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.listen(BACKLOG)
         sock.setblocking(False)
         return SocketListener(self._loop, sock, self._flush_queue, handler, limits, tls)
@@ -59,6 +65,7 @@ class SocketNetwork:
             sock = socket.socket(family, kind, protocol)
             sock.setblocking(False)
             set_congestion_control(sock, self._congestion_control)
+            notice_dead_peers(sock)
             try:
                 await loop.sock_connect(sock, address)
             except OSError as error:
@@ -134,12 +141,14 @@ class SocketListener:
         self.accepted_total = 0
         self.refused_total = 0
         self.failed_handshakes_total = 0
+        self.failed_accepts_total = 0
+        self.lines = PeerLines(logger)
         self.closed_total = 0
         self._per_ip: dict[str, int] = {}
         self.admit: Callable[[str], int] | None = None
         self.pace: Callable[[], int] | None = None
         #: The bound that this listener shares with others.
-        self.slots: ConnectionSlots | None = None
+        self.slots: Slots | None = None
         self._waits_for_slot = False
         self._told_s = -WORDS_BETWEEN_S
         self._blocked_total_s = 0.0
@@ -214,7 +223,7 @@ class SocketListener:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
-                logger.warning("cannot accept a connection: %s", error)
+                self._could_not_accept(error)
                 return
             if self.pace is not None and (pause_ms := self.pace()) > 0:
                 self._delayed = sock
@@ -222,6 +231,16 @@ class SocketListener:
                 self._loop.call_later(pause_ms / 1000, self._go_on)
                 return
             self._take(sock)
+
+    def _could_not_accept(self, error: OSError) -> None:
+        """Descriptors or memory ran out, or the peer is gone already. The port stays readable: to try again at once would spin."""
+        self.failed_accepts_total += 1
+        if self._loop.time() - self._told_s > WORDS_BETWEEN_S:
+            self._told_s = self._loop.time()
+            logger.warning("cannot accept connections to port %d (%d times so far): %s", self.port, self.failed_accepts_total, error)
+        if error.errno in SHORTAGES:
+            self._stop_accepting()
+            self._loop.call_later(SHORTAGE_PAUSE_S, self._go_on)
 
     def _go_on(self) -> None:
         """A pause of accepting is over."""
@@ -254,7 +273,7 @@ class SocketListener:
         count = self.connections_from(host) if self.slots is None else self.slots.connections_from(host)
         if count >= limits.connections_of_addresses_max.get(host, limits.connections_per_ip_max):
             self.refused_total += 1
-            logger.warning("refused a connection from %s: max.connections.per.ip is reached", connection)
+            self.lines.warning("refused", host, "refused a connection from %s: max.connections.per.ip is reached", connection)
             connection.close("too many connections")
             return
         if self.admit is not None and (hold_ms := self.admit(host)) > 0:
@@ -298,7 +317,8 @@ class SocketListener:
         self.forget(connection.fd, connection.peer_host)
         self.failed_handshakes_total += 1
         if not failure.startswith(("closed", "the broker", "idle")):
-            logger.warning("closed the connection from %s to port %d: %s", connection, self.port, failure)
+            host = connection.peer_host
+            self.lines.warning("handshake", host, "closed the connection from %s to port %d: %s", connection, self.port, failure)
 
     def forget(self, fd: int, host: str) -> None:
         """A connection has ended."""
@@ -324,6 +344,8 @@ class SocketListener:
         for connection in list(self.connections.values()):
             if connection.last_active_s < now - idle_s:
                 connection.close("idle longer than connections.max.idle.ms")
+            elif reason := connection.is_stuck(now, idle_s):
+                connection.close(reason)
             elif connection.last_active_s < now - idle_s / 8:
                 connection.trim()
         self._schedule_sweep()

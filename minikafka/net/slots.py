@@ -15,23 +15,30 @@ class ConnectionSlots:
     The listener that brokers use among themselves takes connections beyond the broker's bound, and the connection of another listener that
     has been quiet for longest is closed for each, as in Kafka's ConnectionQuotas."""
 
-    def __init__(self, listeners: Mapping[str, Listener], reserved: str | None, connections_max: int) -> None:
-        """`reserved` names the brokers' listener where there are others."""
+    def __init__(
+        self, listeners: Mapping[str, Listener], reserved: str | None, connections_max: int, descriptors_max: int = 1 << 31
+    ) -> None:
+        """`reserved` names the brokers' listener where there are others; not even it takes more connections than `descriptors_max`."""
         self._listeners = dict(listeners)
         self._reserved = reserved
-        self._connections_max = connections_max
+        self._descriptors_max = descriptors_max
+        self._connections_max = min(connections_max, descriptors_max)
         for listener in self._listeners.values():
             listener.slots = self
 
     def limit(self, connections_max: int) -> None:
         """Another bound; connections above it are closed now, those that may come are taken."""
-        self._connections_max = connections_max
+        self._connections_max = min(connections_max, self._descriptors_max)
         self.settle()
         self.freed()
 
     def has_room(self, listener: Listener) -> bool:
         """Whether the broker's bound lets this listener take a connection."""
-        return listener is self._listeners.get(self._reserved or "") or self._count() < self._connections_max
+        count = self._count()
+        if listener is self._listeners.get(self._reserved or ""):
+            # For each of them another's connection is closed, so that it needs only so many more as come at a time.
+            return count < self._descriptors_max + self._descriptors_max // 4
+        return count < self._connections_max
 
     def settle(self) -> None:
         """Close what is above the broker's bound."""

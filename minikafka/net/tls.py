@@ -11,14 +11,14 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from minikafka.net.connection import FlushQueue, SocketConnection
+from minikafka.net.connection import SocketConnection
+from minikafka.net.flush_queue import FlushQueue
 from minikafka.net.network import AuthenticationFailed, ConnectionLimits
+from minikafka.net.tls_settings import HANDSHAKE_TIMEOUT_MS, ClientTls
 from minikafka.openssl import forget_failures
 
-HANDSHAKE_TIMEOUT_MS = 30_000
 #: A record of TLS carries 16 KiB; after so many the loop serves others first.
 RECORDS_PER_WAKE_UP = 32
 CHUNK_BYTES = 64 * 1024
@@ -43,21 +43,6 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ClientTls:
-    """How to open TLS connections: with which context. The certificate must name the host when `context.check_hostname`."""
-
-    context: ssl.SSLContext
-
-
-@dataclass(slots=True)
-class ServerTls:
-    """How a listener speaks TLS; `context` may be replaced while it listens and holds for the next connections."""
-
-    context: ssl.SSLContext
-    handshake_timeout_ms: int = field(default=HANDSHAKE_TIMEOUT_MS)
-
-
 class TlsConnection(SocketConnection):
     """See `minikafka.net.network.Connection`. Life: `handshake`, then `start`, then as a plain connection."""
 
@@ -75,9 +60,7 @@ class TlsConnection(SocketConnection):
         """`sock` is connected and becomes this connection's. `server_hostname` None = this is the server."""
         sock.setblocking(False)
         self._server_side = server_hostname is None
-        wrapped = context.wrap_socket(
-            sock, server_side=self._server_side, do_handshake_on_connect=False, server_hostname=server_hostname
-        )
+        wrapped = context.wrap_socket(sock, server_side=self._server_side, do_handshake_on_connect=False, server_hostname=server_hostname)
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._on_handshake: Callable[[str], None] | None = None
         self._wants_write = False
@@ -232,7 +215,8 @@ class TlsConnection(SocketConnection):
 
     def _join_head(self) -> None:
         """Make one byte string of the small ones at the head of the queue: each send is at least one record."""
-        out, run, size = self._out, [], 0
+        out, size = self._out, 0
+        run: list[bytes | memoryview | bytearray] = []
         while out and isinstance(out[0], (bytes, memoryview, bytearray)) and (not run or size + len(out[0]) <= CHUNK_BYTES):
             size += len(out[0])
             run.append(out.popleft())

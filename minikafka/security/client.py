@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
 from minikafka.net.network import AuthenticationFailed
-from minikafka.net.tls import ClientTls
+from minikafka.net.tls_settings import ClientTls
 from minikafka.security.errors import SecurityError
 from minikafka.security.jaas import parse_jaas
 from minikafka.security.mechanisms import PlainClient, SaslClient, SaslRefused
 from minikafka.security.scram import SCRAM_MECHANISMS, ScramClient
 from minikafka.security.stores import client_context
-from wire.errors import ErrorCode
-from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from minikafka.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
     from minikafka.net.channel import Channel

@@ -17,12 +17,12 @@ from minikafka.sim.isolation import STATE_TOPIC
 from minikafka.sim.rot import METADATA_DIRECTORY, Rot
 from minikafka.sim.transactors import TOPIC as TRANSFERS
 from minikafka.sim.workload import TOPIC
-from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 
 if TYPE_CHECKING:
     from minikafka.sim.node import SimNode
+    from minikafka.sim.parts import World
     from minikafka.sim.swarm import Fault
-    from minikafka.sim.world import World
 
 ROUGH = (ClientError, *TRANSPORT_ERRORS)
 ADMIN_TIMEOUT_MS = 3000
@@ -311,6 +311,14 @@ class Chaos:
     def _break_all(self, fault: Fault, node: SimNode) -> Any:
         for connection in self.world.fabric.connections(node.host):
             connection.break_off()
+
+    def _silence(self, fault: Fault, node: SimNode) -> Any:
+        """The connections between this node and others, all or each second one, are dead without a word; new ones work."""
+        hosts = {other.host for other in self.world.nodes.values()}
+        found = [connection for connection in self.world.fabric.connections(node.host) if connection.peer_host in hosts]
+        for connection in found if fault.pick & 1 else found[::2]:
+            connection.fall_silent()
+        return bool(found)
 
     def _slow_link(self, fault: Fault, node: SimNode) -> Any:
         others = self._hosts(without=node)

@@ -15,10 +15,22 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from storage.filesystem import Buffer
+from minikafka.storage.filesystem import Buffer, SyncFailed
 
 #: No hole that a power cut leaves is larger. Pages are, but so small a log would rarely have two that are not synced.
 HOLE_BYTES_MAX = 200
+
+
+#: What a device writes whole or not at all.
+SECTOR_BYTES = 512
+
+
+def mixed_sectors(before: bytes, after: bytes, generator: random.Random) -> bytes:
+    """`after`, of which a device that writes in any order has written some sectors only; the others are as they were, or zeros."""
+    old = before[: len(after)].ljust(len(after), b"\0")
+    return b"".join(
+        (after if generator.random() < 0.5 else old)[start : start + SECTOR_BYTES] for start in range(0, len(after), SECTOR_BYTES)
+    )
 
 
 class Inode:
@@ -91,6 +103,8 @@ class Inode:
         cut = generator.randint(common, max(len(current), common))
         if kind == 3:
             return _inode(current[:cut] if cut >= len(durable) else current[:cut] + durable[cut:], max(cut, size))
+        if not in_order and cut % 3 == 0 and len(current) > SECTOR_BYTES:
+            return _inode(mixed_sectors(durable, current, generator), self.size)
         # The length was written, the bytes were not; half of the time those of some later pages were.
         lost = len(current) - cut
         if not in_order and cut % 2:
@@ -122,6 +136,11 @@ class Disk:
         self.failing: dict[str, int] = {}
         self.space_left: int | None = None
         self.stall: Callable[[str], None] | None = None
+        #: How many files a process may have open; None: any number.
+        self.descriptors_max: int | None = None
+        #: Every so many reads one gives half of what was asked for; 0: none does.
+        self.short_reads_every = 7
+        self.reads = 0
         self.wall_ms: Callable[[], int] = lambda: 0
         self.bytes_written = 0
         self.syncs = 0
@@ -202,7 +221,7 @@ class Disk:
         """A directory and everything in it is gone, for good."""
         self.segments.clear()
         for tree in (self.files, self.durable, self.journal):
-            tree.pop(directory, None)  # type: ignore[attr-defined]
+            tree.pop(directory, None)
 
     def wipe(self) -> None:
         """An empty disk."""
@@ -213,36 +232,42 @@ class Disk:
 
 
 class DiskFile:
-    """An open file."""
+    """An open file: a number of its process. After `close` the next file that is opened gets the number, as on a real system."""
 
-    __slots__ = ("_disk", "_view", "inode", "path", "pread", "pwrite")
+    __slots__ = ("_number", "_view", "inode", "path")
 
     def __init__(self, view: DiskView, path: str, inode: Inode) -> None:
         self.path = path
         self.inode = inode
-        self._view: DiskView | None = view
-        self._disk = view.disk
-        self.pwrite: Callable[[Buffer, int], int] = self._pwrite
-        self.pread: Callable[[int, int], bytes] = self._pread
+        self._view = view
+        self._number = view.take_number(path)
 
     def _check(self, operation: str) -> None:
-        view, disk = self._view, self._disk
-        if view is None or view.is_dead:
+        view = self._view
+        if self._number < 0 or view.is_dead:
             raise OSError(errno.EBADF, "the file is closed", self.path)
+        disk = view.disk
         if disk.failing or disk.stall is not None:
             disk.check(operation, self.path)
 
-    def _pwrite(self, data: Buffer, position: int) -> int:
+    def pwrite(self, data: Buffer, position: int, /) -> int:
+        """See File."""
         self._check("write")
-        disk = self._disk
+        disk = self._view.disk
         if disk.space_left is not None:
             data = bytes(data)[: disk.room(len(data), self.path)]
         self.inode.write(data, position)
         disk.bytes_written += len(data)
         return len(data)
 
-    def _pread(self, count: int, position: int) -> bytes:
+    def pread(self, count: int, position: int, /) -> bytes:
+        """See File; every so many reads give less than there is."""
         self._check("read")
+        disk = self._view.disk
+        if disk.short_reads_every:
+            disk.reads += 1
+            if disk.reads % disk.short_reads_every == 0:
+                count = min(count, max(count // 2, 1))
         inode = self.inode
         content = inode.data
         data = bytes(memoryview(content)[position : position + count])
@@ -251,8 +276,15 @@ class DiskFile:
         missing = min(count, max(inode.size - position, 0)) - len(data)
         return data + bytes(missing) if missing > 0 else data
 
+    def pread_into(self, buffer: memoryview, position: int, /) -> int:
+        """See File."""
+        data = self.pread(len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
     def size(self) -> int:
         """Bytes, with those that are not stored."""
+        self._check("stat")
         return self.inode.size
 
     def truncate(self, size: int) -> None:
@@ -267,24 +299,22 @@ class DiskFile:
 
     def fsync(self) -> None:
         """What was written is durable."""
-        self._check("fsync")
-        self._disk.syncs += 1
+        try:
+            self._check("fsync")
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror, self.path) from error
+        self._view.disk.syncs += 1
         self.inode.undo.clear()
 
     def fileno(self) -> int:
         """There is none."""
         raise OSError(errno.ENOTSUP, "a file in memory has no descriptor", self.path)
 
-    @contextmanager
-    def map(self) -> Iterator[memoryview]:
-        """A copy, which is as good for what only its owner may cut."""
-        self._check("read")
-        inode = self.inode
-        yield memoryview(bytes(inode.data) + bytes(inode.size - len(inode.data)))
-
     def close(self) -> None:
         """See File."""
-        self._view = None
+        if self._number >= 0:
+            self._view.numbers.discard(self._number)
+            self._number = -1
 
 
 class DiskLock:
@@ -305,6 +335,20 @@ class DiskView:
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self.is_dead = False
+        #: Descriptors that are taken.
+        self.numbers: set[int] = set()
+
+    def take_number(self, path: str) -> int:
+        """The lowest free descriptor. Raises OSError EMFILE."""
+        numbers = self.numbers
+        limit = self.disk.descriptors_max
+        if limit is not None and len(numbers) >= limit:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        number = len(numbers)
+        if number in numbers:
+            number = next(free for free in range(number) if free not in numbers)
+        numbers.add(number)
+        return number
 
     def kill(self) -> None:
         """The process is gone: its open files are closed, its locks free."""
@@ -333,6 +377,7 @@ class DiskView:
 
     def read(self, path: str) -> bytes:
         """See FileSystem."""
+        self.numbers.discard(self.take_number(path))
         self._check("read", path)
         inode = self.disk.find(path)
         return bytes(inode.data) + bytes(inode.size - len(inode.data))
@@ -370,6 +415,10 @@ class DiskView:
     def rmdir(self, path: str) -> None:
         """See FileSystem."""
         self._check("rmdir", path)
+        if path not in self.disk.files:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        if self.list(path):
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
         self.disk.segments.clear()
         self.disk.files.pop(path, None)
         self.disk.durable.pop(path, None)
@@ -384,7 +433,7 @@ class DiskView:
 
     def list(self, path: str) -> list[str]:
         """See FileSystem."""
-        self._check("read", path)
+        self._check("list", path)
         prefix = path.rstrip("/") + "/"
         if path not in self.disk.files:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
@@ -402,20 +451,26 @@ class DiskView:
 
     def size(self, path: str) -> int:
         """See FileSystem."""
+        self._check("stat", path)
         return self.disk.find(path).size
 
     def modified_ms(self, path: str) -> int:
         """See FileSystem; every file is as young as can be."""
+        self._check("stat", path)
         self.disk.find(path)
         return self.disk.wall_ms()
 
     def fsync_dir(self, path: str) -> None:
         """See FileSystem."""
-        self._check("fsync_dir", path)
+        try:
+            self._check("fsync_dir", path)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror, path) from error
+        if path not in self.disk.files:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         self.disk.syncs += 1
-        if path in self.disk.files:
-            self.disk.durable[path] = dict(self.disk.files[path])
-            self.disk.journal.pop(path, None)
+        self.disk.durable[path] = dict(self.disk.files[path])
+        self.disk.journal.pop(path, None)
 
     def lock(self, path: str) -> DiskLock:
         """See FileSystem."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wire.records.metadata_records import ClearElrRecord
+from minikafka.wire.records.metadata_records import ClearElrRecord
 
 
 def _clear_all(original: Any) -> Any:

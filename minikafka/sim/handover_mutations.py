@@ -1,14 +1,16 @@
-"""Broken rules of produces that a broker hands on to the next leader (broker/hosts/handover.py), for `mutants`."""
+"""Broken rules of produces that a broker hands on to the next leader (broker/partitions/handover.py), for `mutants`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from wire.errors import ErrorCode
-from wire.messages.produce import ProduceResponse
+from minikafka.core.partition.handover import Verdict
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.produce import ProduceResponse
 
-HANDOVER = "minikafka.broker.hosts.handover:Handover"
+HANDOVER = "minikafka.broker.partitions.handover:Handover"
 TESTS = ("tests/broker/test_handover.py",)
 
 
@@ -66,6 +68,18 @@ def _to_a_crowd(original: Any) -> Any:
     return leave
 
 
+def _believe_refusals(original: Any) -> Any:
+    def verdict_of(code: int | None, *, is_proven: bool, has_time: bool) -> Verdict:
+        verdict = original(code, is_proven=is_proven, has_time=has_time)
+        return Verdict.ACCEPTED if verdict in (Verdict.REFUSED, Verdict.ASK_AGAIN) else verdict
+
+    return verdict_of
+
+
+def _hand_on_while_leading(original: Any) -> Any:
+    return lambda waiting, deadline_ms, now_ms: original(replace(waiting, is_held=False, is_appending=False), deadline_ms, now_ms)
+
+
 _LEAVING = (("properties", {"minikafka.handover.ms": "1000"}), ("producers", 3), ("pace_s", 0.05))
 
 HANDOVER_MUTATIONS: list[dict[str, Any]] = [
@@ -75,6 +89,10 @@ HANDOVER_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{HANDOVER}._hand_on", _answer_at_once),), "profile": "crashes", "options": _LEAVING},
     {"name": "handed-on-before-proof", "breaks": "produces follow each other before the new leader has accepted the first",
      "patches": ((f"{HANDOVER}._pump", _prove_before_the_answer),), "tests": TESTS},
+    {"name": "refusal-is-an-answer", "breaks": "a new leader that does not know of its office yet is not asked again",
+     "patches": (("minikafka.broker.partitions.handover:verdict_of", _believe_refusals),), "tests": TESTS},
+    {"name": "handed-on-while-leading", "breaks": "what waits is handed on though this broker leads after all",
+     "patches": (("minikafka.broker.partitions.handover:next_turn", _hand_on_while_leading),), "tests": TESTS},
     {"name": "handed-on-out-of-order", "breaks": "what waits for the next leader leaves in another order",
      "patches": ((f"{HANDOVER}.take", _last_first),), "tests": TESTS},
     {"name": "hint-to-a-crowd", "breaks": "a client learns of the new leader while it sends what it had to keep back", "tests": TESTS,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minikafka.sim.world import World
+    from minikafka.sim.parts import World
 
 
 @dataclass(slots=True)

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from minikafka.sim.replicas import Batch, from_offset, inode_of, segments_of
-from wire.batch import iterate_batches
-from wire.records.frame import decode_transaction_key, decode_transaction_value
+from minikafka.wire.batch import iterate_batches
+from minikafka.wire.records.frame import decode_transaction_key, decode_transaction_value
 
 if TYPE_CHECKING:
-    from minikafka.sim.invariants import Invariants
     from minikafka.sim.node import SimNode
+    from minikafka.sim.parts import Invariants
 
 Key = tuple[bytes, int]
 STATE_TOPIC = "__transaction_state"
@@ -38,6 +38,10 @@ class Isolation:
         self._outcomes: dict[tuple[int, int], bool] = {}
         self._epochs: dict[tuple[Key, int], int] = {}
         self._found_ends: dict[tuple[int, str], int] = {}
+        #: By log: (first offset, offset of the marker) of every transaction that has ended.
+        self._ended: dict[Key, list[tuple[int, int]]] = {}
+        #: By log: leader epoch -> (high watermark, last stable offset), as far as that leader has let readers.
+        self._reached: dict[Key, dict[int, tuple[int, int]]] = {}
         #: (producer id, epoch of the markers, whether it commits) of what a coordinator's log says, as far as it is committed.
         self._decided: set[tuple[int, int, bool]] = set()
 
@@ -80,6 +84,7 @@ class Isolation:
         self._epochs[key, producer_id] = epoch
         if known is not None:
             del opened[producer_id]
+            self._ended.setdefault(key, []).append((known[1], batch.base))
             if known[0] != epoch - 1:
                 fail("S17", f"{where} has a marker of epoch {epoch} at {batch.base}, its transaction is of epoch {known[0]}")
             if not commits:
@@ -101,6 +106,25 @@ class Isolation:
                 self._world.violate(
                     "S17", f"{node} {log.name}: the last stable offset is {log.last_stable_offset}, a transaction is open since {start}"
                 )
+
+    def check_reach(self, node: SimNode, partition: Any) -> None:
+        """S25: how far readers get. Only a transaction that is open below the high watermark holds back those of what is committed; neither
+        they nor the others are sent back by a later leader, once its high watermark has reached its epoch (KIP-207)."""
+        log, key, leader = partition.log, (partition.topic_id, partition.index), partition.leader
+        reached = (log.high_watermark, log.last_stable_offset)
+        unstable = [first for first, end in self._ended.get(key, ()) if first < reached[0] <= end]
+        unstable += [first for _, first in self.open.get(key, {}).values()]
+        if reached[1] < max(min([reached[0], *unstable]), log.log_start_offset):
+            text = f"the last stable offset is {reached[1]}, the high watermark {reached[0]}, transactions are open at {sorted(unstable)}"
+            self._world.violate("S25", f"{node} {partition}: {text}")
+        if leader is None or leader.high_watermark < leader.epoch_start_offset:
+            return
+        by_epoch = self._reached.setdefault(key, {})
+        for epoch, before in by_epoch.items():
+            if epoch <= leader.leader_epoch and (reached[0] < before[0] or reached[1] < before[1]):
+                text = f"readers got to {before} in epoch {epoch}, and get to {reached} in epoch {leader.leader_epoch}"
+                self._world.violate("S25", f"{node} {partition}: {text} (high watermark, last stable offset)")
+        by_epoch[leader.leader_epoch] = reached
 
     # -- at rest ---------------------------------------------------------------------------------------------------
 
@@ -131,7 +155,7 @@ class Isolation:
             node = self._world.nodes.get(registration.leader)
             broker = None if node is None or node.node is None else node.node.broker
             if node is not None and broker is not None:
-                found.append((node, index, broker.transactions._shards.get(index)))
+                found.append((node, index, dict(broker.transactions.runtime.loaded()).get(index)))
         return found
 
     def at_rest(self) -> None:

@@ -98,6 +98,8 @@ class Scheduler:
                         callback(*handle._args)
                     except Exception as error:
                         loop.call_exception_handler({"message": f"exception in callback {callback}", "exception": error})
+                    if loop.turn_s:
+                        loop.pause(now + loop.turn_s)
                     if self._stop_wanted:
                         return
                 if not timers or timers[0][0] > until:
@@ -113,8 +115,13 @@ class Scheduler:
             _set_running_loop(before)
 
 
-class ProcessLoop(asyncio.AbstractEventLoop):
-    """The event loop of one simulated process. `rate`: seconds of its monotonic clock in a second of the world."""
+#: To a type checker a loop without sockets, signals and processes is none.
+_Loop: Any = asyncio.AbstractEventLoop
+
+
+class ProcessLoop(_Loop):  # type: ignore[misc]
+    """The event loop of one simulated process. `rate`: seconds of its monotonic clock in a second of the world. `turn_s`: how long every
+    callback takes, as on a machine whose cores others have; 0: no time at all."""
 
     def __init__(self, scheduler: Scheduler, name: str, *, rate: float = 1.0, on_error: Callable[[str, dict[str, Any]], None]) -> None:
         self.name = name
@@ -122,6 +129,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self.is_dead = False
         self.paused_until = -1.0
         self.rate = rate
+        self.turn_s = 0.0
         self._on_error = on_error
         self._held: list[Handle] = []
         self._put = scheduler._ready.append
@@ -165,15 +173,15 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         rate = self.rate
         return self.scheduler.now if rate == 1.0 else self.scheduler.now * rate
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None) -> Handle:  # type: ignore[override]
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None) -> Handle:
         """See asyncio."""
         handle = Handle(callback, args, self)
         self._put(handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+    call_soon_threadsafe = call_soon
 
-    def call_later(  # type: ignore[override]
+    def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
         """See asyncio."""
@@ -187,7 +195,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         heappush(scheduler._timers, (when, order, handle))
         return handle
 
-    def call_at(  # type: ignore[override]
+    def call_at(
         self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
         """See asyncio."""
@@ -201,7 +209,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         """See asyncio."""
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None) -> asyncio.Task[Any]:  # type: ignore[override]
+    def create_task(self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None) -> asyncio.Task[Any]:
         """See asyncio."""
         # Named, because asyncio's own names count over the whole interpreter.
         return asyncio.Task(coro, loop=self, name=name or self.name, context=context)

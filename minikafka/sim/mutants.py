@@ -16,11 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from minikafka.sim.bounds_mutations import BOUNDS_MUTATIONS
 from minikafka.sim.eligible_mutations import ELIGIBLE_MUTATIONS
+from minikafka.sim.follower_mutations import FOLLOWER_MUTATIONS
 from minikafka.sim.handover_mutations import HANDOVER_MUTATIONS
 from minikafka.sim.mutations import MUTATIONS
 from minikafka.sim.rot_mutations import ROT_MUTATIONS
 from minikafka.sim.runner import run_drawn
+from minikafka.sim.storage_mutations import STORAGE_MUTATIONS
+from minikafka.sim.supervision_mutations import SUPERVISION_MUTATIONS
 from minikafka.sim.swarm import draw
 from minikafka.sim.transaction_mutations import TRANSACTION_MUTATIONS
 from minikafka.sim.voter_mutations import VOTER_MUTATIONS
@@ -53,7 +57,10 @@ class Caught:
     text: str
 
 
-_ALL = (*MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS, *HANDOVER_MUTATIONS, *ELIGIBLE_MUTATIONS)
+_ALL = (
+    *MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS, *FOLLOWER_MUTATIONS, *HANDOVER_MUTATIONS, *ELIGIBLE_MUTATIONS,
+    *SUPERVISION_MUTATIONS, *BOUNDS_MUTATIONS, *STORAGE_MUTATIONS,
+)  # fmt: skip
 MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in _ALL}
 
 

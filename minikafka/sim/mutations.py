@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from types import SimpleNamespace
 from typing import Any
 
-from minikafka.core.controller.brokers import FENCE, BrokerRegistrationChangeRecord
-from minikafka.core.partition.follower import Truncation
+from minikafka.core.controller.brokers import FENCE
 from minikafka.core.partition.isr import AlterOutcome
 from minikafka.core.raft.types import OffsetAndEpoch
-from storage.types import EpochEnd
-from wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
-from wire.errors import ErrorCode
+from minikafka.storage.types import EpochEnd
+from minikafka.wire.batch import HEADER, LOG_OVERHEAD, OVERHEAD
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.records.metadata_records import BrokerRegistrationChangeRecord
 
 LEADER = "minikafka.core.partition.leader:PartitionLeader"
 ISR = "minikafka.core.partition.isr:IsrState"
-PARTITION = "minikafka.broker.hosts.partition:Partition"
-FETCHER = "minikafka.broker.hosts.fetcher"
-LOG = "storage.log:Log"
-LOG_STATE = "storage.log_state:LogState"
-EPOCHS = "storage.epoch_cache:EpochCache"
-PRODUCERS = "storage.producer_state:ProducerStateManager"
-QUORUM = "minikafka.core.raft.quorum:Quorum"
+PARTITION = "minikafka.broker.partitions.partition:Partition"
+LOG = "minikafka.storage.log:Log"
+LOG_STATE = "minikafka.storage.log_state:LogState"
+EPOCHS = "minikafka.storage.epoch_cache:EpochCache"
+PRODUCERS = "minikafka.storage.producer_state:ProducerStateManager"
+REPLICA = "minikafka.core.raft.replica:Replica"
 PARTITIONS = "minikafka.core.controller.partitions:PartitionControl"
 BROKERS = "minikafka.core.controller.brokers:BrokerControl"
 CHANGE = "minikafka.core.controller.change:PartitionChange"
-RAFT_LOG = "minikafka.broker.hosts.raft_log"
+RAFT_LOG = "minikafka.broker.quorum.raft_log"
 
 
 def _constant(value: Any) -> Any:
@@ -37,7 +35,7 @@ def _advance_alone(original: Any) -> Any:
     def advance(self: Any, now_ms: int) -> bool:
         moved = self.high_watermark < self.log_end_offset
         self.high_watermark = self.log_end_offset
-        return moved
+        return bool(moved)
 
     return advance
 
@@ -49,6 +47,24 @@ def _advance_any_isr(original: Any) -> Any:
             return bool(original(self, now_ms))
         finally:
             self.min_isr = kept
+
+    return advance
+
+
+def _take_late_answers(original: Any) -> Any:
+    def altered(self: Any, proposal: Any, *answer: Any) -> Any:
+        return original(self, self.isr.pending, *answer) if self.isr.pending is not None else (self.refused(proposal, answer[0]), False)
+
+    return altered
+
+
+def _advance_members_only(original: Any) -> Any:
+    def advance(self: Any, now_ms: int) -> bool:
+        kept, self._eligible = self._eligible, lambda *_: False
+        try:
+            return bool(original(self, now_ms))
+        finally:
+            self._eligible = kept
 
     return advance
 
@@ -141,22 +157,6 @@ def _follow_and_lead(original: Any) -> Any:
     return make_follower
 
 
-def _truncate_to_high_watermark(original: Any) -> Any:
-    return lambda leader_epoch, leader_end_offset, **known: Truncation(known["high_watermark"], True)
-
-
-def _truncate_not(original: Any) -> Any:
-    return lambda leader_epoch, leader_end_offset, **known: Truncation(known["log_end_offset"], True)
-
-
-def _truncate_one_more(original: Any) -> Any:
-    def truncation_for(leader_epoch: int, leader_end_offset: int, **known: Any) -> Truncation:
-        found = original(leader_epoch, leader_end_offset, **known)
-        return Truncation(max(found.offset - 1, 0), found.is_complete)
-
-    return truncation_for
-
-
 def _end_of_next_epoch(original: Any) -> Any:
     """KAFKA-7128's relative: the answer is the end of the epoch after the one asked for."""
 
@@ -171,8 +171,8 @@ def _end_of_next_epoch(original: Any) -> Any:
 
 def _produce_from_any_epoch(original: Any) -> Any:
     def try_complete(self: Any) -> bool:
-        if self._partition.leader is not None:
-            self._leader = self._partition.leader
+        if self._replica.leader is not None:
+            self._leader = self._replica.leader
         return bool(original(self))
 
     return try_complete
@@ -180,8 +180,8 @@ def _produce_from_any_epoch(original: Any) -> Any:
 
 def _recover_nothing(original: Any) -> Any:
     def recover(self: Any, producers: Any, epochs: Any) -> int:
-        size, end = self.size, self.file.size()
-        data = self.file.pread(end, 0)
+        size = self.size
+        data = self.slice(0, self.file.size()).read()
         original(self, producers, epochs)
         self.file.pwrite(data, 0)
         self.size = size
@@ -194,19 +194,9 @@ def _update_without_clamp(original: Any) -> Any:
     def update_high_watermark(self: Any, offset: int) -> bool:
         moved = offset != self.high_watermark
         self.high_watermark = offset
-        return moved
+        return bool(moved)
 
     return update_high_watermark
-
-
-def _follow_leaders_high_watermark(original: Any) -> Any:
-    """The follower takes the leader's end for its high watermark."""
-
-    def append(self: Any, state: Any, data: Any) -> None:
-        original(self, state, data)
-        state.partition.log.update_high_watermark(state.partition.log.log_end_offset)
-
-    return append
 
 
 def _open_keeping_mark(original: Any) -> Any:
@@ -233,10 +223,10 @@ def _always_clean(original: Any) -> Any:
 
 
 def _checkpoint_ends(original: Any) -> Any:
-    def checkpoint(self: Any) -> None:
+    def checkpoint(self: Any) -> Any:
         for log in self.logs.values():
             log.recovery_point = log.log_end_offset
-        original(self)
+        return original(self)
 
     return checkpoint
 
@@ -281,18 +271,18 @@ def _forget_votes(original: Any) -> Any:
 
 def _commit_of_one(original: Any) -> Any:
     def high_watermark(self: Any, voters: Any, local: Any, flushed_offset: int) -> int:
-        return max(flushed_offset, *(replica.end_offset for replica in self.replicas.values()), -1)
+        return int(max(flushed_offset, *(replica.end_offset for replica in self.replicas.values()), -1))
 
     return high_watermark
 
 
 def _count_unsynced(original: Any) -> Any:
-    def update(quorum: Any, role: Any, now_ms: int) -> None:
-        kept, quorum.log.flushed_offset = quorum.log.flushed_offset, quorum.log.end_offset
+    def update(replica: Any, role: Any, now_ms: int) -> None:
+        kept, replica.log.flushed_offset = replica.log.flushed_offset, replica.log.end_offset
         try:
-            original(quorum, role, now_ms)
+            original(replica, role, now_ms)
         finally:
-            quorum.log.flushed_offset = kept
+            replica.log.flushed_offset = kept
 
     return update
 
@@ -356,36 +346,30 @@ def _act_before_registration(original: Any) -> Any:
     return apply
 
 
-def _append_with_one_ack(original: Any) -> Any:
-    def append_records(self: Any, topic: str, index: int, batch: Any, acks: int, timeout_ms: int, on_complete: Any, **named: Any) -> None:
-        told = SimpleNamespace(done=False)
+def _answer_before_replication(original: Any) -> Any:
+    def append(self: Any, led: Any, append: Any) -> None:
+        original(self, led, append)
+        if self.topic.name == "__consumer_offsets" and led.written and led.written[-1].append is append:
+            led.written[-1].is_answered = True
+            append.on_done(ErrorCode.NONE, self._clock.now_ms())
 
-        def complete(error: ErrorCode, base_offset: int) -> None:
-            if not told.done:
-                on_complete(error, base_offset)
-
-        original(self, topic, index, batch, acks, timeout_ms, complete, **named)
-        if not told.done and self.partition(topic, index) is not None and self.partition(topic, index).leader is not None:
-            on_complete(ErrorCode.NONE, 0)
-            told.done = True
-
-    return append_records
+    return append
 
 
 def _load_no_groups(original: Any) -> Any:
-    def load(self: Any, index: int) -> None:
-        replay, type(self)._replay = type(self)._replay, staticmethod(lambda shard, record: None)  # type: ignore[method-assign]
-        try:
-            original(self, index)
-        finally:
-            type(self)._replay = staticmethod(replay)  # type: ignore[method-assign]
+    """A shard of groups begins at the end of its log."""
 
-    return load
+    def begin(self: Any, index: int, leader_epoch: int, partition: Any, shard: Any, reader: Any, started_ms: int) -> None:
+        original(self, index, leader_epoch, partition, shard, reader, started_ms)
+        if partition.topic == "__consumer_offsets":
+            reader.next_offset = self.end_offset
+
+    return begin
 
 
 def _sequence_of_every_try(original: Any) -> Any:
     def encode(self: Any, queue: Any, batch: Any) -> Any:
-        batch.encoded = None
+        batch.forget_number()
         return original(self, queue, batch)
 
     return encode
@@ -451,29 +435,13 @@ def _raw_disk_errors(original: Any) -> Any:
 
 
 def _ask_for_an_id_at_once(original: Any) -> Any:
-    async def deliver(self: Any, queue: Any, batch: Any) -> None:
-        await original(self, queue, batch)
+    async def deliver(self: Any, queue: Any) -> None:
+        await original(self, queue)
         if self._idempotent and not self._has_producer_id:
             await self._init_producer_id()
             self._has_producer_id = True
 
     return deliver
-
-
-def _always_park(original: Any) -> Any:
-    def request(fetcher: Any, *arguments: Any) -> Any:
-        made = original(fetcher, *arguments)
-        made.max_wait_ms = fetcher._manager.config.replica_fetch_wait_max_ms
-        return made
-
-    return request
-
-
-def _stay_in_session(original: Any) -> Any:
-    def leave(self: Any, state: Any) -> None:
-        state.sent = None
-
-    return leave
 
 
 _DYING = (("shape", "combined"), ("min_isr", 2))
@@ -506,6 +474,10 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "timeout-is-refusal", "breaks": "an AlterPartition without an answer is taken back (it may be committed)",
      "patches": (("minikafka.core.partition.leader:outcome_of", _constant(AlterOutcome.REVERT)),),
      "tests": ("tests/core/partition/test_leader.py",)},
+    {"name": "late-answer-counts", "breaks": "an answer about an earlier proposal counts for the one that is pending",
+     "patches": ((f"{LEADER}.altered", _take_late_answers),), "tests": ("tests/core/partition/test_leader.py",)},
+    {"name": "caught-up-not-waited-for", "breaks": "the high watermark runs ahead of a follower that is about to join the in-sync set",
+     "patches": ((f"{LEADER}.advance", _advance_members_only),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "hw-always-current", "breaks": "LATEST is told before the high watermark has reached the epoch (KIP-207)",
      "patches": ((f"{LEADER}.is_high_watermark_current", _constant(True)),), "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "no-check-writable", "breaks": "acks=all is taken below min.insync.replicas",
@@ -516,51 +488,43 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "no-epoch-start", "breaks": "a new leader notes no start of its epoch",
      "patches": ((f"{LOG_STATE}.assign_epoch_start", _constant(None)),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "produce-across-epochs", "breaks": "a produce of an earlier epoch is answered by the next (KAFKA-9144's kind)",
-     "patches": (("minikafka.broker.handlers.produce_lane:_ParkedAppend.try_complete", _produce_from_any_epoch),),
+     "patches": (("minikafka.core.partition.replication_wait:ReplicationWait.try_complete", _produce_from_any_epoch),),
      "tests": ("tests/sim/test_rules.py",)},
     {"name": "epoch-of-before", "breaks": "records carry the epoch before the leader's",
-     "patches": (("storage.log_append:LogAppends.append_as_leader", _epoch_of_before),), "profile": "crashes"},
+     "patches": (("minikafka.storage.log_append:LogAppends.append_as_leader", _epoch_of_before),), "profile": "crashes"},
     {"name": "consumers-read-to-the-end", "breaks": "consumers are given what is not committed",
-     "patches": (("minikafka.broker.handlers.fetch_read:end_offset_of", _read_to_the_end),), "profile": "crashes",
+     "patches": (("minikafka.broker.partitions.fetch_read:end_offset_of", _read_to_the_end),), "profile": "crashes",
      "options": (("readers", 2), ("pace_s", 0.05))},
     # -- followers
-    {"name": "truncate-to-hw", "breaks": "a follower cuts its log to the high watermark (KIP-101)",
-     "patches": ((f"{FETCHER}:truncation_for", _truncate_to_high_watermark),), "profile": "storm"},
-    {"name": "truncate-not", "breaks": "a follower does not cut its log", "patches": ((f"{FETCHER}:truncation_for", _truncate_not),),
-     "profile": "crashes"},
-    {"name": "truncate-one-more", "breaks": "a follower cuts one offset too many",
-     "patches": ((f"{FETCHER}:truncation_for", _truncate_one_more),), "profile": "crashes"},
     {"name": "never-diverging", "breaks": "a leader tells nobody that logs part (KIP-595)",
-     "patches": (("minikafka.broker.handlers.fetch_read:PartitionReader._diverges", _constant(False)),), "profile": "crashes"},
+     "patches": (("minikafka.broker.partitions.fetch_read:PartitionReader._diverges", _constant(False)),), "profile": "crashes"},
     {"name": "end-of-next-epoch", "breaks": "the end of an epoch is answered with a later epoch's (KIP-279)",
      "patches": ((f"{EPOCHS}.end_offset_for", _end_of_next_epoch),), "profile": "crashes"},
     {"name": "epochs-kept", "breaks": "truncation leaves the epochs of what was cut (KAFKA-14663's kind)",
      "patches": ((f"{EPOCHS}.truncate_from_end", _constant(None)),), "profile": "crashes"},
     {"name": "hw-unclamped", "breaks": "a high watermark may lie beyond the log",
      "patches": ((f"{LOG_STATE}.update_high_watermark", _update_without_clamp),), "profile": "crashes"},
-    {"name": "follower-hw-own-end", "breaks": "a follower's high watermark is its own end",
-     "patches": ((f"{FETCHER}:Fetcher._append", _follow_leaders_high_watermark),)},
     # -- storage
     {"name": "recover-not", "breaks": "recovery keeps what is no valid batch", "profile": "crashes", "options": _DYING,
-     "patches": (("storage.segment:Segment.recover", _recover_nothing),)},
+     "patches": (("minikafka.storage.segment:Segment.recover", _recover_nothing),)},
     {"name": "always-clean", "breaks": "a crash counts as a clean shutdown (KAFKA-10471)", "profile": "crashes", "options": _DYING,
-     "patches": (("storage.log_dir:LogDirectory.open", _always_clean),)},
+     "patches": (("minikafka.storage.log_dir:LogDirectory.open", _always_clean),)},
     {"name": "mark-kept", "breaks": "the mark of a clean shutdown outlives the start", "profile": "crashes", "options": _DYING,
-     "patches": (("storage.log_dir:LogDirectory.open", _open_keeping_mark),), "tests": ("tests/storage/test_log_dir.py",)},
+     "patches": (("minikafka.storage.log_dir:LogDirectory.open", _open_keeping_mark),), "tests": ("tests/storage/test_log_dir.py",)},
     {"name": "recovery-point-at-end", "breaks": "recovery points are stored without a sync", "profile": "crashes",
      "options": (*_DYING, *_SMALL),
-     "patches": (("storage.log_dir:LogDirectory.checkpoint_recovery_points", _checkpoint_ends),)},
+     "patches": (("minikafka.storage.log_dir:LogDirectory.recovery_points", _checkpoint_ends),)},
     {"name": "hw-checkpoint-at-end", "breaks": "the high watermark after a start is the log's end", "profile": "crashes",
-     "patches": (("storage.log_dir:load_log", _load_high_watermark_at_end),)},
+     "patches": (("minikafka.storage.log_dir:load_log", _load_high_watermark_at_end),)},
     {"name": "atomic-without-sync", "breaks": "checkpoints and votes are renamed before they are synced", "profile": "crashes",
      "options": (("shape", "quorum"),), "duration_s": 12.0,
-     "patches": (("minikafka.broker.quorum_state:write_atomically", _write_without_sync),)},
+     "patches": (("minikafka.broker.quorum.quorum_state:write_atomically", _write_without_sync),)},
     {"name": "duplicates-stored", "breaks": "a batch that was stored before is stored again (KIP-98)", "profile": "network",
-     "patches": (("storage.producer_state:ProducerEntry.duplicate_of", _constant(None)),
+     "patches": (("minikafka.storage.producer_state:ProducerEntry.duplicate_of", _constant(None)),
                  (f"{PRODUCERS}._check_sequence", _constant(None))), "options": (("break_probability", 0.02),)},
     {"name": "producers-forgotten", "breaks": "producers are not rebuilt after truncation and recovery", "profile": "storm",
-     "patches": (("storage.log_state:retention.rebuild_producers", _forget_producers),
-                 ("storage.recovery:rebuild_producers", _forget_producers)), "options": (("break_probability", 0.02),)},
+     "patches": (("minikafka.storage.log_state:retention.rebuild_producers", _forget_producers),
+                 ("minikafka.storage.recovery:rebuild_producers", _forget_producers)), "options": (("break_probability", 0.02),)},
     # -- the metadata quorum
     {"name": "votes-for-everybody", "breaks": "two votes in one epoch", "profile": "crashes", "options": (("shape", "quorum"),),
      "patches": (("minikafka.core.raft.roles:Role._can_grant_once", _vote_for_everybody),)},
@@ -571,7 +535,7 @@ MUTATIONS: list[dict[str, Any]] = [
                  ("minikafka.core.raft.roles:Prospective.can_grant", _prevote_for_shorter_logs),
                  ("minikafka.core.raft.roles:Follower.can_grant", _prevote_for_shorter_logs))},
     {"name": "votes-not-durable", "breaks": "the vote is not written to disk", "profile": "storm", "options": (("shape", "quorum"),),
-     "patches": ((f"{QUORUM}.persist", _forget_votes),), "tests": ("tests/core/raft/test_quorum.py",)},
+     "patches": ((f"{REPLICA}.persist", _forget_votes),), "tests": ("tests/core/raft/test_quorum.py",)},
     {"name": "commit-of-one", "breaks": "metadata is committed when one voter has it",
      "patches": (("minikafka.core.raft.progress:Progress.high_watermark", _commit_of_one),), "options": (("shape", "quorum"),)},
     {"name": "leader-counts-unsynced", "breaks": "the quorum's leader counts what is not on its disk", "profile": "disks",
@@ -582,7 +546,7 @@ MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.core.raft.log_state:LogState.validate", _never_diverges),), "options": (("shape", "quorum"),)},
     {"name": "clean-under-listeners", "breaks": "the metadata log is cleaned under listeners that need it", "profile": "crashes",
      "patches": (
-         (f"{RAFT_LOG}:MetadataLog.clean", _clean_what_is_needed), ("minikafka.broker.hosts.raft_delivery:Delivery._pieces", _each_reads)),
+         (f"{RAFT_LOG}:MetadataLog.clean", _clean_what_is_needed), ("minikafka.broker.quorum.raft_delivery:Delivery._pieces", _each_reads)),
      "options": (("properties", {"metadata.log.max.record.bytes.between.snapshots": "200", "metadata.max.retention.bytes": "300"}),)},
     # -- the controller
     {"name": "fenced-in-isr", "breaks": "a fenced broker stays in sync", "profile": "crashes",
@@ -599,32 +563,29 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "unclean-stays-eligible", "breaks": "a replica that stopped uncleanly stays eligible (KIP-966)", "profile": "crashes",
      "patches": ((f"{CHANGE}.unclean_shutdown", _keep_unclean_eligible),), "tests": ("tests/core/controller/test_elections.py",)},
     {"name": "answer-before-commit", "breaks": "the controller answers before its records are committed",
-     "patches": (("minikafka.broker.hosts.controller:ControllerHost._answer_when_committed", _answer_before_commit),),
+     "patches": (("minikafka.broker.quorum.controller_host:ControllerHost._answer_when_committed", _answer_before_commit),),
      "profile": "network"},
     # -- brokers, groups, clients
     {"name": "act-before-registration", "breaks": "a broker acts on leaderships of its earlier incarnation", "profile": "crashes",
-     "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.apply", _act_before_registration),), "options": _DYING},
-    {"name": "commits-with-one-ack", "breaks": "offsets are committed before they are replicated", "profile": "storm",
-     "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.append_records", _append_with_one_ack),),
+     "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager.apply", _act_before_registration),), "options": _DYING},
+    {"name": "commits-with-one-ack", "breaks": "commits of offsets are answered before they are replicated", "profile": "storm",
+     "patches": (("minikafka.broker.coordinators.runtime:CoordinatorRuntime._append", _answer_before_replication),),
      "options": (("group_members", 2),)},
     {"name": "groups-not-loaded", "breaks": "a new coordinator forgets the groups", "profile": "crashes",
-     "patches": (("minikafka.broker.hosts.group:GroupHost._load", _load_no_groups),), "options": (("group_members", 2),)},
+     "patches": (("minikafka.broker.coordinators.runtime:_Led.__init__", _load_no_groups),),
+     "options": (("group_members", 2),)},
     {"name": "raw-disk-errors", "breaks": "a failing disk under the metadata log stops what it meets and nothing else", "profile": "disks",
      "patches": ((f"{RAFT_LOG}:MetadataLog._disk", _raw_disk_errors),)},
     {"name": "producer-without-id", "breaks": "a producer that gets no new id at once never sends there again", "profile": "storm",
      "patches": (("minikafka.client.producer:Producer._deliver", _ask_for_an_id_at_once),), "options": (("delivery_timeout_ms", 1500),)},
-    {"name": "new-session-parked", "breaks": "the fetch that asks for a session is parked, and what joins meanwhile waits for it",
-     "patches": ((f"{FETCHER}:Fetcher._request", _always_park),), "tests": ("tests/sim/test_rules.py",)},
-    {"name": "back-off-in-session", "breaks": "a partition in back-off stays in its leader's fetch session", "profile": "network",
-     "patches": ((f"{FETCHER}:Fetcher._leave_session", _stay_in_session),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "sequence-of-every-try", "breaks": "a producer numbers a retried batch anew", "profile": "network",
      "patches": (("minikafka.client.producer:Producer._encode", _sequence_of_every_try),), "options": (("break_probability", 0.02),)},
     {"name": "follower-takes-anything", "breaks": "a follower stores what fails its checksum", "profile": "rot",
-     "patches": (("storage.log_append:LogAppends._whole_batches", unchecked_batches),), "options": (("partitions", 1),)},
+     "patches": (("minikafka.storage.log_append:LogAppends._whole_batches", unchecked_batches),), "options": (("partitions", 1),)},
     {"name": "consumer-takes-anything", "breaks": "a consumer hands out what fails its checksum", "profile": "rot",
-     "patches": (("wire.batch:RecordBatch.check", _constant(None)),), "options": (("readers", 1), ("partitions", 1))},
+     "patches": (("minikafka.wire.batch:RecordBatch.check", _constant(None)),), "options": (("readers", 1), ("partitions", 1))},
     {"name": "no-rest", "breaks": "fetches without records are answered at once",
-     "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.park", _park_fetches_briefly),)},
+     "patches": (("minikafka.broker.partitions.waiting:Waiting.park", _park_fetches_briefly),)},
     {"name": "gap-after-refusal", "breaks": "a producer goes on numbering behind a batch that was refused for good", "profile": "disks",
      "patches": (("minikafka.client.producer:Producer._leave_gap", _constant(None)),), "tests": ("tests/client/test_refused_batch.py",)},
 ]

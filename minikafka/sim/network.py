@@ -2,13 +2,15 @@
 
 Within a connection bytes come in order or not at all: a break loses what is under way, and the side that asked cannot know what was carried
 out. A cut (in one direction, perhaps) holds frames back until it heals, as retransmission would. A killed process closes its connections,
-and the news travels like a frame; a machine that loses power says nothing, and whoever sends to it later is told by its next life.
+and the news travels like a frame; a machine that loses power says nothing, and whoever sends to it later is told by its next life. A
+connection may fall silent for good, because a box between the hosts has forgotten it: nobody is told, and a new connection works.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,18 +21,23 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from minikafka.net.network import ANONYMOUS, Connection, ConnectionHandler, ConnectionLimits
+from minikafka.net.network import ANONYMOUS, Connection, ConnectionHandler, ConnectionLimits, Slots
+from minikafka.net.peer_lines import PeerLines
 from minikafka.sim.loop import Handle, ProcessLoop
 
 if TYPE_CHECKING:
-    from minikafka.net.slots import ConnectionSlots
-    from minikafka.net.tls import ClientTls, ServerTls
+    from minikafka.net.tls_settings import ClientTls, ServerTls
     from minikafka.sim.loop import Scheduler
 
 _STAMP = Struct("<dI")
 DELAY_S_MAX = 3.0
 RETRANSMIT_S = 0.2
 RESET_REASON = "connection reset by peer"
+#: When the kernel of who opened a connection gives it up, after nothing has come back (minikafka.net.connection.notice_dead_peers).
+GIVE_UP_S = 20.0
+GIVE_UP_REASON = "connection timed out"
+#: Ports from here on are those of who opens connections.
+EPHEMERAL_PORT_MIN = 40_000
 #: Received buffers are overwritten when the handler returns, as a real receive buffer is by the next bytes.
 POISON = b"\xee"
 
@@ -66,6 +73,7 @@ class Fabric:
         self.frames = 0
         self.bytes = 0
         self.breaks = 0
+        self.silences = 0
         self._kick = ProcessLoop(scheduler, "network", on_error=_raise)
 
     def link(self, source: str, target: str) -> Link:
@@ -98,9 +106,12 @@ class Fabric:
                 self._orphans.append(connection)
 
     def heal(self) -> None:
-        """Undo every cut."""
+        """Undo every cut, and let kernels give up what has fallen silent."""
         for source, target in [key for key, link in self.links.items() if link.is_cut]:
             self.join(source, target)
+        for host in list(self._ends):
+            for connection in self.connections(host):
+                connection.give_up()
 
     def delay(self, link: Link) -> float:
         """Seconds for one frame."""
@@ -180,7 +191,8 @@ class SimListener:
         self._handler = handler
         self.admit: Callable[[str], int] | None = None
         self.pace: Callable[[], int] | None = None
-        self.slots: ConnectionSlots | None = None
+        self.slots: Slots | None = None
+        self.lines = PeerLines(logging.getLogger("minikafka.net"), lambda: fabric.scheduler.now)
         self._accepting = False
         self._backlog: list[SimConnection] = []
         self.connections: list[SimConnection] = []
@@ -236,12 +248,15 @@ class SimConnection:
         "_fabric",
         "_handler",
         "_head_ticket",
+        "_holds",
+        "_late",
         "_link",
         "_next_ticket",
         "_out",
         "_ready",
         "closed",
         "host",
+        "is_forgotten",
         "is_silent",
         "loop",
         "number",
@@ -270,8 +285,13 @@ class SimConnection:
         self._out: deque[bytearray | None] = deque()
         #: What came before the other side had a handler.
         self._early: list[bytearray | None] = []
+        self._holds = 0
+        #: What came while requests were held back.
+        self._late: deque[bytearray] = deque()
         self._clear_at = 0.0
         self.is_silent = False
+        #: Nothing that is sent arrives any more, and nobody says so.
+        self.is_forgotten = False
 
     def __repr__(self) -> str:
         return f"{self.peer_host}:{self.peer_port}"
@@ -326,6 +346,8 @@ class SimConnection:
             self.send(following)
 
     def _put(self, frame: bytearray | None) -> None:
+        if self.is_forgotten:
+            return
         if self._out or self._link.is_cut:
             self._out.append(frame)
         else:
@@ -372,24 +394,40 @@ class SimConnection:
 
     def deliver(self, frame: bytearray | None, sender: SimConnection) -> None:
         """A frame has come, or (None) the end."""
-        if self.closed or sender.peer is not self:
+        if self.closed or sender.peer is not self or self.is_forgotten:
             return
         if self._handler is None:
             self._early.append(frame)
             return
         if frame is None:
             self._end("closed by the peer")
-            return
+        elif self._holds:
+            self._late.append(frame)
+        else:
+            self._take(frame)
+
+    def _take(self, frame: bytearray) -> None:
         fabric, size = self._fabric, len(frame)
         fabric.frames += 1
         fabric.bytes += size
         fabric.digest = crc32(frame, crc32(_STAMP.pack(fabric.scheduler.now, self.number), fabric.digest))
+        assert self._handler is not None
         self._handler.on_frame(self, memoryview(frame)[4:])
         if size < 4096:
             frame[:] = POISON * size
 
     def mute(self, delay_ms: int) -> None:
         """Nobody has a quota here."""
+
+    def hold(self) -> None:
+        """See Connection: frames that come wait."""
+        self._holds += 1
+
+    def go_on(self) -> None:
+        """See Connection."""
+        self._holds -= 1
+        while self._late and not self._holds and not self.closed:
+            self._take(self._late.popleft())
 
     # -- end -------------------------------------------------------------------------------------------------------
 
@@ -411,9 +449,9 @@ class SimConnection:
         if self._handler is not None:
             self._handler.on_closed(self, reason)
 
-    def _reset(self) -> None:
+    def _reset(self, reason: str = RESET_REASON) -> None:
         if not self.closed and not self.loop.is_dead:
-            self._fabric.scheduler.ready(Handle(self._end, (RESET_REASON,), self.loop))
+            self._fabric.scheduler.ready(Handle(self._end, (reason,), self.loop))
 
     def break_off(self) -> None:
         """The connection breaks: what is under way, in both directions, is lost, and both sides are told some time later."""
@@ -424,6 +462,22 @@ class SimConnection:
                 end.peer = None
                 end._out.clear()
                 fabric.later(fabric.delay(end._link), end._reset)
+
+    def fall_silent(self) -> None:
+        """A box between the hosts has forgotten the connection: what is under way or sent later is lost, in both directions, and nobody is
+        told. In the end the kernel of who opened it gives it up."""
+        fabric = self._fabric
+        fabric.silences += 1
+        for end in (self, self.peer):
+            if end is not None and not end.closed:
+                end.is_forgotten = True
+                end._out.clear()
+                fabric.later(GIVE_UP_S, end.give_up)
+
+    def give_up(self) -> None:
+        """The kernel of who opened a silent connection ends it; that of the other side would take hours."""
+        if self.is_forgotten and self.peer_port < EPHEMERAL_PORT_MIN:
+            self._reset(GIVE_UP_REASON)
 
     def die(self, silently: bool) -> None:
         """The process that held this end is gone."""
@@ -447,7 +501,7 @@ class SimNetwork:
         self._fabric = fabric
         self._host = host
         self._loop = loop
-        self._ports = 40_000
+        self._ports = EPHEMERAL_PORT_MIN
 
     async def listen(
         self,

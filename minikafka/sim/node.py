@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from minikafka.broker.config import BrokerConfig
+from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.environment import Environment
-from minikafka.broker.format import format_storage
 from minikafka.broker.node import Node
+from minikafka.broker.quorum.format import format_storage
 from minikafka.sim.disk import Disk, DiskView
 from minikafka.sim.loop import ProcessLoop
-from wire.uuid import uuid_to_text
+from minikafka.sim.stage import Stage
+from minikafka.wire.uuid import uuid_to_text
 
 if TYPE_CHECKING:
-    from minikafka.sim.world import World
+    from collections.abc import Sequence
 
 WALL_MS = 1_700_000_000_000
 LOG_DIR = "/data"
@@ -45,6 +46,26 @@ class SimClock:
         return WALL_MS + int(self._loop.scheduler.now * 1000) + self.offset_ms
 
 
+class Surroundings(Stage, Protocol):
+    """What a node knows of its world."""
+
+    @property
+    def controllers(self) -> Sequence[SimNode]:
+        """Nodes with the controller's role."""
+
+    def voter_directory_id(self, node_id: int) -> bytes:
+        """Of a controller's metadata directory, when voters are dynamic."""
+
+    def started(self, node: SimNode) -> None:
+        """A process came into service."""
+
+    def ending(self, node: SimNode) -> None:
+        """A process is about to be gone."""
+
+    def died(self, node: SimNode) -> None:
+        """A process ended by itself."""
+
+
 class SimNode:
     """One node through all its lives.
 
@@ -52,7 +73,7 @@ class SimNode:
     `has_lost_power`: it lost unsynced bytes, and the metadata does not know the process that found the rest yet.
     """
 
-    def __init__(self, world: World, node_id: int, properties: Mapping[str, str]) -> None:
+    def __init__(self, world: Surroundings, node_id: int, properties: Mapping[str, str]) -> None:
         self.world = world
         self.node_id = node_id
         self.host = f"n{node_id}"
@@ -130,6 +151,7 @@ class SimNode:
         self.exit_reason = ""
         world.fabric.silent_hosts.discard(self.host)
         loop = self.loop = ProcessLoop(world.scheduler, self.host, rate=self.rate, on_error=world.on_error)
+        loop.turn_s = world.options.turn_s
         self.view = DiskView(self.disk)
         self.clock = SimClock(loop, self.wall_offset_ms)
         environment = Environment(

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.dispatch import RequestContext
-from minikafka.broker.hosts.metadata import MetadataHost
-from minikafka.broker.hosts.raft_log import MetadataLog
-from minikafka.broker.hosts.transaction_markers import MarkerSender
+from minikafka.broker.coordinators.transaction_markers import MarkerSender
+from minikafka.broker.front.dispatch import RequestContext
+from minikafka.broker.quorum.metadata_log import MetadataHost
+from minikafka.broker.quorum.raft_log import MetadataLog
 from minikafka.sim.loop import ProcessLoop
-from storage.log import Log
-from storage.log_dir import LogDirectory
-from storage.log_state import LogState
+from minikafka.storage.log import Log
+from minikafka.storage.log_dir import LogDirectory
+from minikafka.storage.log_state import LogState
 
 if TYPE_CHECKING:
-    from minikafka.sim.invariants import Invariants
     from minikafka.sim.node import SimNode
+    from minikafka.sim.parts import Invariants
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def installed(invariants: Invariants) -> Iterator[None]:
 
     def respond(original: Any, context: RequestContext, response: Any) -> Any:
         if context.api_key == 0 and (node := here()) is not None:
-            invariants.acknowledging(node, response)
+            invariants.acknowledging(node, response, context.client_id or "")
         return original(context, response)
 
     def send(original: Any, sender: MarkerSender, markers: Any, *arguments: Any) -> Any:

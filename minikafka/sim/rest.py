@@ -9,8 +9,8 @@ from minikafka.sim.replicas import corrupt_batches, log_of
 from minikafka.sim.rot import METADATA_DIRECTORY
 
 if TYPE_CHECKING:
-    from minikafka.sim.invariants import Invariants
     from minikafka.sim.node import SimNode
+    from minikafka.sim.parts import Invariants
 
 LOOKUPS = 5
 
@@ -112,7 +112,7 @@ def _partition_unrest(invariants: Invariants, topic: Any, index: int, registrati
             if (partition := node.partition(topic.name, index)) is not None
         }
         return "L3", f"{name}: in sync {registration.isr} of {registration.replicas}; (end, high watermark, epoch) {ends}"
-    ends = {}
+    marks: dict[int, tuple[int, int]] = {}
     for node_id in registration.replicas:
         partition = world.nodes[node_id].partition(topic.name, index)
         if partition is None or partition.topic_id != topic.topic_id:
@@ -121,9 +121,9 @@ def _partition_unrest(invariants: Invariants, topic: Any, index: int, registrati
             return "L3", f"n{node_id} is in epoch {partition.leader_epoch} of {name}, not {registration.leader_epoch}"
         if partition.leader is not None and partition.leader.isr.pending is not None:
             return "L6", f"n{node_id} waits for the controller about {name}"
-        ends[node_id] = (partition.log.log_end_offset, partition.log.high_watermark)
-    if world.workload.is_over and len({end for pair in ends.values() for end in pair}) > 1:
-        return "L4", f"{name}: (end, high watermark) {ends}"
+        marks[node_id] = (partition.log.log_end_offset, partition.log.high_watermark)
+    if world.workload.is_over and len({end for pair in marks.values() for end in pair}) > 1:
+        return "L4", f"{name}: (end, high watermark) {marks}"
     return None
 
 
@@ -160,6 +160,6 @@ def check_all(invariants: Invariants) -> None:
             fail("S19", f"the images of {sorted(by_node)} at offset {offset} differ")
     for node in world.brokers:
         assert node.node is not None and node.node.broker is not None
-        left = len(node.node.broker.replicas.produces)
+        left = len(node.node.broker.replicas.waiting.produces)
         if left:
             fail("L6", f"{node} still holds {left} produce requests")

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.hosts.raft_promises import PROMISES_LOST
+from minikafka.broker.quorum.raft_promises import PROMISES_LOST
 from minikafka.sim.replicas import Batch, batch_at, batches_of, corrupt_batches, is_durable, log_of, segments_of
 
 if TYPE_CHECKING:
     from minikafka.sim.node import SimNode
+    from minikafka.sim.parts import World
     from minikafka.sim.swarm import Fault
-    from minikafka.sim.world import World
 
 #: Where nobody could tell, only records rot: offsets, lengths and epochs stand before the checksummed part of a batch.
 _RECORDS_FROM = 61

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from minikafka.broker.hosts.raft_rot import Rot
+from minikafka.broker.quorum.raft_rot import Rot
 from minikafka.sim.mutations import unchecked_batches
-from storage.batch_scan import batches
-from wire.batch import RecordBatch, iterate_batches
+from minikafka.storage.batch_scan import batches
+from minikafka.storage.filesystem import read_all
+from minikafka.wire.batch import RecordBatch, iterate_batches
 
-RAFT_LOG = "minikafka.broker.hosts.raft_log"
-APPENDS = "storage.log_append:LogAppends._whole_batches"
+RAFT_LOG = "minikafka.broker.quorum.raft_log"
+APPENDS = "minikafka.storage.log_append:LogAppends._whole_batches"
 TESTS = ("tests/broker/test_rot.py",)
 HEADER_TESTS = ("tests/broker/test_header_rot.py",)
 LOSS_TESTS = ("tests/core/raft/test_simulation.py", "tests/broker/test_raft_network.py")
@@ -69,7 +70,11 @@ def _metadata_unchecked(original: Any) -> Any:
 
 
 def _any_length(original: Any) -> Any:
-    return lambda view, base_offset: batches(view, 0, len(view))
+    def valid(file: Any, size: int, base_offset: int) -> Iterator[Any]:
+        for position, batch_size, header in batches(file, 0, size):
+            yield position, batch_size, header, memoryview(read_all(file, batch_size, position))
+
+    return valid
 
 
 def _nothing(original: Any) -> Any:
@@ -84,17 +89,17 @@ def _whole(original: Any) -> Any:
 
 
 def _regained_at_once(original: Any) -> Any:
-    def on_appended(quorum: Any, *arguments: Any) -> None:
-        quorum.regain_promises(0, is_end=True)
-        original(quorum, *arguments)
+    def on_appended(replica: Any, *arguments: Any) -> None:
+        replica.regain_promises(0, is_end=True)
+        original(replica, *arguments)
 
     return on_appended
 
 
 def _regained_at_a_cut(original: Any) -> Any:
-    def cut(quorum: Any, diverging: Any) -> None:
-        quorum.regain_promises(quorum.log.end_offset, is_end=False)
-        original(quorum, diverging)
+    def cut(replica: Any, diverging: Any) -> None:
+        replica.regain_promises(replica.log.end_offset, is_end=False)
+        original(replica, diverging)
 
     return cut
 
@@ -104,12 +109,12 @@ def _as_far_as_it_is_valid(original: Any) -> Any:
 
 
 def _refusal_counts(original: Any) -> Any:
-    return lambda quorum, is_refused, now_ms: original(quorum, False, now_ms)
+    return lambda replica, is_refused, now_ms: original(replica, False, now_ms)
 
 
 ROT_MUTATIONS: list[dict[str, Any]] = [
     {"name": "recovery-takes-anything", "breaks": "recovery looks at lengths only, not at checksums", "profile": "crashes",
-     "patches": (("storage.segment:valid_batches", _any_length),), "options": (("shape", "combined"), ("min_isr", 2))},
+     "patches": (("minikafka.storage.segment:valid_batches", _any_length),), "options": (("shape", "combined"), ("min_isr", 2))},
     {"name": "metadata-takes-anything", "breaks": "a node starts with and acts on whatever its metadata log holds", "profile": "rot",
      "patches": ((f"{RAFT_LOG}:iterate_batches", _trusted), (f"{RAFT_LOG}:find_rot", _no_rot)), "options": (("shape", "separate"),)},
     {"name": "metadata-rot-spreads", "breaks": "metadata are handed on and stored with wrong checksums", "profile": "rot",
@@ -117,27 +122,25 @@ ROT_MUTATIONS: list[dict[str, Any]] = [
     {"name": "voter-cuts-rot", "breaks": "a voter cuts its log at a corrupt batch, and forgets what it has promised", "tests": TESTS,
      "patches": ((f"{RAFT_LOG}:find_rot", _never_certain),)},
     {"name": "wrong-length-is-torn", "breaks": "a voter takes a batch whose length has rotted for a torn write", "tests": HEADER_TESTS,
-     "patches": (("minikafka.broker.hosts.raft_rot:_next_valid", _none_behind),)},
+     "patches": (("minikafka.broker.quorum.raft_rot:_next_valid", _none_behind),)},
     {"name": "metadata-epochs-unlooked", "breaks": "a leader epoch that has rotted in the metadata log is not seen", "tests": HEADER_TESTS,
-     "patches": (("minikafka.broker.hosts.raft_rot:_may_follow", _any_epoch),)},
+     "patches": (("minikafka.broker.quorum.raft_rot:_may_follow", _any_epoch),)},
     {"name": "headers-read-unlooked", "breaks": "metadata are read without a look at offsets and epochs", "tests": HEADER_TESTS,
      "patches": ((f"{RAFT_LOG}:MetadataLog._checked", _headers_unchecked),)},
     {"name": "loser-votes", "breaks": "a voter that has lost what it promised votes at once", "tests": LOSS_TESTS,
-     "patches": (("minikafka.core.raft.quorum:Quorum.__init__", _whole),)},
+     "patches": (("minikafka.core.raft.replica:Replica.__init__", _whole),)},
     {"name": "regained-early", "breaks": "a voter that has lost what it promised votes when it has fetched something", "tests": LOSS_TESTS,
      "patches": (("minikafka.core.raft.following:on_appended", _regained_at_once),)},
     {"name": "promises-underrated", "breaks": "a voter thinks that it has promised no more than what is left", "tests": HEADER_TESTS,
-     "patches": (("minikafka.broker.hosts.raft_promises:end_offset_max", _as_far_as_it_is_valid),)},
+     "patches": (("minikafka.broker.quorum.raft_promises:end_offset_max", _as_far_as_it_is_valid),)},
     {"name": "regained-beside", "breaks": "a voter that has lost what it promised votes when a leader refused its log",
      "tests": ("tests/core/raft/test_quorum.py",), "patches": (("minikafka.core.raft.following:_cut", _regained_at_a_cut),)},
     {"name": "loss-not-noted", "breaks": "a voter cuts its log at a corrupt batch without a note of it", "tests": LOSS_TESTS[1:],
-     "patches": (("minikafka.broker.hosts.raft_promises:note_lost", _nothing),)},
+     "patches": (("minikafka.broker.quorum.raft_promises:note_lost", _nothing),)},
     {"name": "refusal-counts", "breaks": "a leader that sends corrupt batches counts as alive, and is asked without a pause",
      "patches": (("minikafka.core.raft.following:on_appended", _refusal_counts),), "tests": ("tests/core/raft/test_quorum.py",)},
-    {"name": "groups-load-anything", "breaks": "a group coordinator takes up what fails its checksum", "tests": TESTS,
-     "patches": (("minikafka.broker.hosts.group:iterate_batches", _trusted),)},
-    {"name": "transactions-load-anything", "breaks": "a transaction coordinator takes up what fails its checksum", "tests": TESTS,
-     "patches": (("minikafka.broker.hosts.transaction:iterate_batches", _trusted),)},
+    {"name": "coordinators-load-anything", "breaks": "a coordinator takes up what fails its checksum", "tests": TESTS,
+     "patches": (("minikafka.broker.coordinators.loader:iterate_batches", _trusted),)},
     {"name": "compaction-takes-anything", "breaks": "compaction gives a corrupt batch a checksum of its own",
-     "patches": (("storage.cleaner:check_batch", _nothing),), "tests": ("tests/storage/test_cleaner.py",)},
+     "patches": (("minikafka.storage.batch_scan:_check", _nothing),), "tests": ("tests/storage/test_cleaner.py",)},
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from minikafka.sim.replicas import log_of
 
 if TYPE_CHECKING:
-    from minikafka.sim.world import World
+    from minikafka.sim.parts import World
 
 LAST_LINES = 60
 BATCHES_SHOWN = 6

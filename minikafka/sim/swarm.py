@@ -66,6 +66,8 @@ class Options:
     clock_spread: float = 0.0
     blocking_s: float = 0.0005
     sync_s: float = 0.0
+    #: How long every callback of a node takes: 0.01 is a machine whose cores are taken a hundred times over.
+    turn_s: float = 0.0
     delivery_timeout_ms: int = 15_000
     properties: dict[str, str] = field(default_factory=dict)
     topic: dict[str, str] = field(default_factory=dict)
@@ -77,6 +79,8 @@ class Options:
     transactors: int = 0
     committed_readers: int = 0
     transaction_timeout_ms: int = 2000
+    #: Writers with acks=1 beside those with transactions: what an election takes from them is cut down to the high watermark.
+    hasty_writers: int = 0
 
     @property
     def brokers(self) -> int:
@@ -133,6 +137,13 @@ ROT_SHARE = 0.2
 #: Profiles with power cuts that leave a hole in a metadata log, and their share of seeds.
 HOLES_IN = frozenset({"crashes", "disks", "rot", "mixed", "storm"})
 HOLES_SHARE = 0.15
+#: Of the seeds with transactions.
+STALLS_SHARE = 0.4
+
+
+#: Profiles with connections that fall silent, and their share of seeds.
+SILENCES_IN = frozenset({"crashes", "network", "mixed", "storm"})
+SILENCES_SHARE = 0.35
 
 
 def draw(seed: int, *, profile: str | None = None, duration_s: float | None = None) -> tuple[Options, list[Fault]]:
@@ -147,7 +158,8 @@ def draw(seed: int, *, profile: str | None = None, duration_s: float | None = No
     options = _options(seed, generator, profile, duration_s)
     faults = _faults(generator, options)
     _transactions(options)
-    return options, sorted([*faults, *_more_rot(options), *_holes(options)], key=lambda fault: fault.at_s)
+    drawn_apart = [*_more_rot(options), *_holes(options), *_stalls(options), *_silences(options)]
+    return options, sorted([*faults, *drawn_apart], key=lambda fault: fault.at_s)
 
 
 def _more_rot(options: Options) -> list[Fault]:
@@ -178,6 +190,38 @@ def _holes(options: Options) -> list[Fault]:
     return faults
 
 
+def _stalls(options: Options) -> list[Fault]:
+    """Followers that stand still for longer than a coordinator waits for its records and markers, and shorter than they would be given up.
+    With a generator of its own, as `_more_rot`."""
+    generator = random.Random(f"swarm/stalls/{options.seed}")
+    if options.profile == "calm" or not options.transactors or generator.random() >= STALLS_SHARE:
+        return []
+    options.properties |= {
+        "request.timeout.ms": generator.choice(("300", "600")),
+        "offsets.commit.timeout.ms": generator.choice(("300", "1000")),
+        "broker.session.timeout.ms": "3000",
+        "replica.lag.time.max.ms": "20000",
+    }
+    faults, at_s = [], generator.expovariate(1.0) * 0.5
+    while at_s < options.duration_s:
+        faults.append(Fault(round(at_s, 3), "pause", "any", round(generator.uniform(0.3, 1.2), 3), generator.randrange(1 << 16)))
+        at_s += 0.3 + generator.expovariate(1.0) * 0.7
+    return faults
+
+
+def _silences(options: Options) -> list[Fault]:
+    """With a generator of its own, as `_more_rot`."""
+    generator = random.Random(f"swarm/silences/{options.seed}")
+    if options.profile not in SILENCES_IN or generator.random() >= SILENCES_SHARE:
+        return []
+    faults = []
+    for _ in range(generator.choice((1, 1, 2, 3))):
+        at_s = round(generator.uniform(0.05, 0.9) * options.duration_s, 3)
+        target = generator.choice(("any", "leader", "controller", "controller"))
+        faults.append(Fault(at_s, "silence", target, 0.1, generator.randrange(1 << 16)))
+    return faults
+
+
 def _transactions(options: Options) -> None:
     """With a generator of its own, so that seeds without transactions are what they were."""
     generator = random.Random(f"swarm/transactions/{options.seed}")
@@ -190,6 +234,7 @@ def _transactions(options: Options) -> None:
     options.producers = 1
     options.group_members = min(options.group_members, 1)
     options.properties["transaction.abort.timed.out.transaction.cleanup.interval.ms"] = generator.choice(("100", "500"))
+    options.hasty_writers = generator.choice((0, 1))
 
 
 def _options(seed: int, generator: random.Random, profile: str, duration_s: float | None) -> Options:
@@ -272,7 +317,8 @@ def _faults(generator: random.Random, options: Options) -> list[Fault]:
         "disks": lambda kind: kind in ("disk_slow", "disk_full", "disk_error", "power", "kill", "clock", "wipe", "rot"),
         "rot": lambda kind: kind in ("rot", "isolate_in", "isolate_out", "pause", "reassign", "client_crash"),
     }  # fmt: skip
-    allowed = [kind for kind in KINDS if groups.get(profile, lambda kind: True)(kind) and (options.is_dynamic or kind != "voters")]
+    is_in_profile = groups.get(profile)
+    allowed = [kind for kind in KINDS if (is_in_profile is None or is_in_profile(kind)) and (options.is_dynamic or kind != "voters")]
     if profile in ("mixed", "storm"):
         # Swarm: leave half of the kinds out.
         allowed = [kind for kind in allowed if generator.random() < 0.5] or allowed
@@ -282,7 +328,7 @@ def _faults(generator: random.Random, options: Options) -> list[Fault]:
     share = (0.12, 0.25, 0.5)[generator.randrange(3)]
     gap_s = {"one": load_s / 2, "storm": min(0.1 * load_s, 0.7)}.get(profile, min(share * load_s, 4.0))
     shorter = min(1.0, 2 * load_s / 8.0)
-    faults = []
+    faults: list[Fault] = []
     at_s = generator.expovariate(1.0) * gap_s
     while at_s < options.duration_s and not (profile == "one" and faults):
         kind = generator.choices(allowed, [KINDS[kind][0] for kind in allowed])[0]

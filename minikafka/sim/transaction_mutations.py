@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 COORDINATOR = "minikafka.core.transaction.coordinator"
 SHARD = f"{COORDINATOR}:TransactionShard"
-MARKERS = "minikafka.broker.hosts.transaction_markers"
+MARKERS = "minikafka.broker.coordinators.transaction_markers"
+RUNTIME = "minikafka.broker.coordinators.runtime"
+GROUPS = "minikafka.core.group"
 STATE_TOPIC = "__transaction_state"
+OFFSETS_TOPIC = "__consumer_offsets"
 
 
 def _constant(value: Any) -> Any:
@@ -57,51 +60,80 @@ def _ignore_the_oldest(original: Any) -> Any:
     return update_first_unstable
 
 
-def _decide_at_once(original: Any) -> Any:
-    def append_records(self: Any, topic: str, index: int, batch: Any, acks: int, timeout_ms: int, done: Any, **named: Any) -> None:
-        if topic != STATE_TOPIC:
-            original(self, topic, index, batch, acks, timeout_ms, done, **named)
-            return
-        failures: list[ErrorCode] = []
-        original(self, topic, index, batch, acks, timeout_ms, lambda error, offset: failures.append(error), **named)
-        done(failures[0] if failures else ErrorCode.NONE, 0)
+def _replay_before_commit(topic: str, *, is_loaded: bool) -> Any:
+    """A shard follows its log up to the end, replicated or not; at the load or ever after."""
 
-    return append_records
+    def make(original: Any) -> Any:
+        def committed_end(led: Any) -> int:
+            log = led.partition.log
+            return int(log.log_end_offset if log.topic == topic and led.is_loaded is is_loaded else original(led))
 
+        return committed_end
 
-class _Replicated:
-    """A ReplicaManager for which everything is replicated."""
-
-    def __init__(self, replicas: Any) -> None:
-        self._replicas = replicas
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._replicas, name)
-
-    def when_replicated(self, partition: Any, end_offset: int, timeout_ms: int, done: Any) -> None:
-        """It is."""
-        done(ErrorCode.NONE, 0)
+    return make
 
 
-def _take_up_at_once(original: Any) -> Any:
-    def await_commit(self: Any, *arguments: Any) -> None:
-        kept, self._replicas = self._replicas, _Replicated(self._replicas)
-        try:
-            original(self, *arguments)
-        finally:
-            self._replicas = kept
+def _serve_too_early(original: Any) -> Any:
+    """A shard is loaded when what was committed as its leadership began has been replayed."""
 
-    return await_commit
+    def begin(self: Any, *arguments: Any) -> None:
+        original(self, *arguments)
+        self.end_offset = min(self.end_offset, self.partition.log.high_watermark)
+
+    return begin
+
+
+def _skip_what_others_wrote(original: Any) -> Any:
+    """Between its own batches a shard reads nothing."""
+
+    def replay_next(self: Any, led: Any) -> bool:
+        if led.written and led.reader.next_offset < led.written[0].first_offset:
+            led.reader.next_offset = led.written[0].first_offset
+        return bool(original(self, led))
+
+    return replay_next
+
+
+def _load_no_markers(original: Any) -> Any:
+    def read(self: Any, end_offset: int, on_record: Any, on_marker: Any) -> Any:
+        return original(self, end_offset, on_record, lambda producer_id, commit: None)
+
+    return read
+
+
+def _keep_the_shard(original: Any) -> Any:
+    """Who leads again goes on with what it had in memory."""
+
+    def leadership_changed(self: Any, index: int, leader_epoch: int, is_leader: bool) -> None:
+        led = self._led.get(index)
+        if led is None or not led.is_loaded:
+            original(self, index, leader_epoch, is_leader)
+        elif is_leader:
+            led.leader_epoch = leader_epoch
+
+    return leadership_changed
+
+
+def _forget_what_is_late(original: Any) -> Any:
+    """A step whose record is not committed in time counts as not taken."""
+
+    def time_out(self: Any, led: Any) -> None:
+        now_ms = self._clock.now_ms()
+        for written in led.written:
+            if written.deadline_ms <= now_ms and not written.is_answered:
+                written.append.on_settled(False, now_ms)
+        original(self, led)
+
+    return time_out
 
 
 def _count_nothing(original: Any) -> Any:
-    def wake(self: Any, key: Any) -> int:
-        before = self.completions
-        completed = int(original(self, key))
-        self.completions = before
-        return completed
+    def high_watermark_moved(self: Any, partition: Any) -> None:
+        before = self.waiting.produces.completions
+        original(self, partition)
+        self.waiting.produces.completions = before
 
-    return wake
+    return high_watermark_moved
 
 
 def _keep_the_epoch(original: Any) -> Any:
@@ -134,6 +166,24 @@ def _offsets_count_always(original: Any) -> Any:
     return lambda self, producer_id, commit: original(self, producer_id, True)
 
 
+def _unstable_after_truncation(original: Any) -> Any:
+    def restart_at(self: Any, offset: int, wall_ms: int) -> None:
+        if self.high_watermark <= offset:
+            self.producer_state.on_high_watermark = lambda high_watermark: None
+        original(self, offset, wall_ms)
+        self.producer_state.__dict__.pop("on_high_watermark", None)
+
+    return restart_at
+
+
+def _later_transactions_count(original: Any) -> Any:
+    def last_stable_offset_after(self: Any, completed: Any) -> int:
+        others = [first for first, transaction in self._open.items() if transaction.producer_id != completed.producer_id]
+        return int(min(others, default=completed.last_offset + 1))
+
+    return last_stable_offset_after
+
+
 _WITH = (("transactors", 3), ("committed_readers", 1), ("transaction_timeout_ms", 1000))
 
 TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
@@ -148,27 +198,63 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
     {"name": "epoch-kept", "breaks": "a transaction has the epoch of the one before (KIP-890)",
      "patches": (("minikafka.core.transaction.state:Transaction.prepared", _keep_the_epoch),), "options": _WITH},
     {"name": "begin-unverified", "breaks": "a batch begins a transaction though the coordinator refuses it (KIP-890)", "profile": "mixed",
-     "patches": (("minikafka.broker.hosts.transaction_verification:TransactionVerifier.verify", _begin_unverified),), "options": _WITH},
+     "patches": (("minikafka.broker.coordinators.transaction_verification:TransactionVerifier.verify", _begin_unverified),),
+     "options": _WITH},
     {"name": "stable-to-the-end", "breaks": "the last stable offset ignores transactions that are open",
-     "patches": (("storage.log_state:LogState.last_stable_offset", lambda original: lambda self: self.high_watermark),),
+     "patches": (("minikafka.storage.log_state:LogState.last_stable_offset", lambda original: lambda self: self.high_watermark),),
      "options": _WITH},
     {"name": "stable-before-replication", "breaks": "the last stable offset passes a marker that is not replicated",
-     "patches": (("storage.producer_state:ProducerStateManager.update_first_unstable", _ignore_the_oldest),), "options": _WITH},
+     "patches": (("minikafka.storage.producer_state:ProducerStateManager.update_first_unstable", _ignore_the_oldest),), "options": _WITH},
+    {"name": "unstable-after-truncation", "breaks": "the last stable offset goes back after a truncation to the high watermark",
+     "patches": (("minikafka.storage.log_state:LogState._restart_at", _unstable_after_truncation),), "profile": "crashes",
+     "options": (*_WITH, ("hasty_writers", 2), ("pace_s", 0.05))},
+    {"name": "stable-beyond-the-marker", "breaks": "a follower's index counts transactions that began behind the marker",
+     "patches": (("minikafka.storage.producer_state:ProducerStateManager.last_stable_offset_after", _later_transactions_count),),
+     "tests": ("tests/storage/test_producers.py",)},
     {"name": "aborted-not-noted", "breaks": "the index of aborted transactions misses an entry",
-     "patches": (("storage.segment:Segment.append_aborted", _constant(None)),), "options": _WITH},
+     "patches": (("minikafka.storage.segment:Segment.append_aborted", _constant(None)),), "options": _WITH},
     {"name": "aborted-not-told", "breaks": "fetches tell of no aborted transactions",
-     "patches": (("storage.log:Log.upper_bound_offset", _constant(0)),), "options": _WITH},
+     "patches": (("minikafka.storage.log:Log.upper_bound_offset", _constant(0)),), "options": _WITH},
     {"name": "decision-forgotten", "breaks": "a new coordinator forgets what was decided before it", "profile": "crashes",
      "patches": ((f"{SHARD}.loaded", _constant(None)),), "options": _WITH},
     {"name": "decision-unreplicated", "breaks": "a decision counts before it is replicated", "profile": "storm",
-     "patches": (("minikafka.broker.hosts.replicas:ReplicaManager.append_records", _decide_at_once),), "options": _WITH},
+     "patches": ((f"{RUNTIME}:_committed_end", _replay_before_commit(STATE_TOPIC, is_loaded=True)),), "options": _WITH},
     {"name": "decision-taken-up-at-once", "breaks": "a new coordinator acts on decisions of its log that are not committed",
-     "profile": "crashes", "patches": (("minikafka.broker.hosts.transaction:TransactionHost._await_commit", _take_up_at_once),),
+     "profile": "crashes", "patches": ((f"{RUNTIME}:_committed_end", _replay_before_commit(STATE_TOPIC, is_loaded=False)),),
      "options": (*_WITH, ("has_cleaner", False), ("pace_s", 0.05), ("delay_mean_s", 0.01))},
+    {"name": "offsets-unreplicated", "breaks": "committed offsets count before they are replicated", "profile": "storm",
+     "patches": ((f"{RUNTIME}:_committed_end", _replay_before_commit(OFFSETS_TOPIC, is_loaded=True)),), "options": _WITH},
+    {"name": "offsets-taken-up-at-once", "breaks": "a new coordinator serves offsets of its log that are not committed",
+     "profile": "crashes", "patches": ((f"{RUNTIME}:_committed_end", _replay_before_commit(OFFSETS_TOPIC, is_loaded=False)),),
+     "options": (*_WITH, ("pace_s", 0.05), ("delay_mean_s", 0.01))},
+    {"name": "served-too-early", "breaks": "a coordinator serves before it has replayed what its predecessor wrote last",
+     "patches": ((f"{RUNTIME}:_Led.__init__", _serve_too_early),), "tests": ("tests/broker/test_coordinator_runtime.py",)},
+    {"name": "markers-passed-over", "breaks": "a coordinator of groups passes over the markers between its own records",
+     "patches": ((f"{RUNTIME}:CoordinatorRuntime._replay_next", _skip_what_others_wrote),),
+     "tests": ("tests/broker/test_coordinator_runtime.py",)},
+    {"name": "markers-not-loaded", "breaks": "a new coordinator of groups passes over the markers in its log", "profile": "crashes",
+     "patches": (("minikafka.broker.coordinators.loader:CommittedReader.read", _load_no_markers),), "options": _WITH},
+    {"name": "shard-kept", "breaks": "who loses a coordinator's partition and leads it again goes on with what it had in memory",
+     "profile": "mixed", "patches": ((f"{RUNTIME}:CoordinatorRuntime._leadership_changed", _keep_the_shard),),
+     "options": (*_WITH, ("pace_s", 0.05))},
+    {"name": "late-is-never", "breaks": "a decision that is not committed in time counts as not taken, though its record is in the log",
+     "patches": ((f"{RUNTIME}:CoordinatorRuntime._time_out", _forget_what_is_late),),
+     "tests": ("tests/broker/test_coordinator_runtime.py",)},
+    {"name": "failed-append-forgotten", "breaks": "a disk fails in the midst of an append, and the shard goes on",
+     "patches": ((f"{RUNTIME}:CoordinatorRuntime._load_anew", _constant(None)),), "tests": ("tests/broker/test_coordinator_runtime.py",)},
+    {"name": "loaded-in-one-turn", "breaks": "a coordinator replays its log in one turn of the loop",
+     "patches": (("minikafka.broker.coordinators.loader:STEP_RECORDS", lambda original: 10**9),
+                 ("minikafka.broker.coordinators.loader:STEP_BYTES", lambda original: 10**9)),
+     "tests": ("tests/broker/test_coordinator_runtime.py",)},
+    {"name": "unstable-offset-served", "breaks": "an offset is told though a transaction that is being ended changes it (KIP-447)",
+     "patches": ((f"{GROUPS}.offsets:OffsetStore.is_open", _constant(False)),), "options": (*_WITH, ("pace_s", 0.05))},
+    {"name": "never-synced-stays", "breaks": "who joins a group and never asks for its assignment keeps its partitions for ever",
+     "patches": ((f"{GROUPS}.rebalance:Rebalancer._sync_deadline", _constant(None)),), "tests": ("tests/core/group",)},
     {"name": "never-too-late", "breaks": "no transaction is aborted for taking too long",
      "patches": ((f"{SHARD}.abort_timed_out", _constant([])),), "options": _WITH},
     {"name": "fetch-behind-its-back", "breaks": "a fetch waits though what it let complete has written to what it had read",
-     "patches": (("minikafka.core.purgatory:Purgatory.wake", _count_nothing),), "tests": ("tests/sim/test_transactions.py",)},
+     "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager.high_watermark_moved", _count_nothing),),
+     "tests": ("tests/sim/test_transactions.py",)},
     {"name": "offsets-at-once", "breaks": "offsets of a transaction count before it is committed",
      "patches": (("minikafka.core.group.offsets:OffsetStore.put_open", _offsets_count_at_once),), "options": _WITH},
     {"name": "offsets-in-any-case", "breaks": "offsets of an aborted transaction count",

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.consumer import LATEST, Consumer
 from minikafka.client.errors import BrokerError, ClientError, ProducerFenced, TransactionFailed
+from minikafka.client.producer import Producer
 from minikafka.client.transactional import TransactionalProducer
 from minikafka.sim.node import WALL_MS
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from minikafka.sim.workload import Client, Workload
-    from minikafka.sim.world import World
+    from minikafka.sim.client import Client
+    from minikafka.sim.parts import Workload, World
 
 TOPIC = "transfers"
 SOURCE = "records"
@@ -28,6 +29,10 @@ LAST_TIMEOUT_MS = 15_000
 ENDINGS = {"commit": 12, "abort": 3, "late": 2, "succeed": 2}
 LEFT_OPEN_SHARE = 0.3
 COPIED_MAX = 4
+#: How often a writer that copies asks its group for the offset when a transaction has ended.
+ASK_SHARE = 0.4
+#: What values of writers with acks=1 begin with.
+HASTY = b"hasty-"
 
 
 @dataclass(slots=True)
@@ -112,6 +117,26 @@ class Transactors:
                 pass  # whatever came of it, the coordinator has to end it
         self._busy.discard(client.life)
 
+    async def write_hastily(self, client: Client) -> None:
+        """A writer's process, without transactions and with acks=1: of its records any may be lost, or be there twice."""
+        options, chance = self.world.options, client.random
+        producer = Producer(
+            self.world.bootstrap, acks=1, linger_ms=1, delivery_timeout_ms=options.delivery_timeout_ms, request_timeout_ms=1000,
+            client_id=client.name, network=client.network,
+        )  # fmt: skip
+        number = 0
+        while not self._workload.is_over:
+            number += 1
+            value = f"{client.life}/{number}".encode().ljust(options.value_bytes, b".")
+            now_ms = WALL_MS + int(self.world.now * 1000)
+            try:
+                future = await producer.send(TOPIC, value, partition=chance.randrange(options.partitions), timestamp_ms=now_ms)
+                future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            except ROUGH:
+                pass  # nothing depends on it
+            await asyncio.sleep(chance.expovariate(1.0) * options.pace_s)
+        await producer.close(0)
+
     def _attempt(self, transactional_id: str) -> Attempt:
         attempt = Attempt(len(self.attempts), transactional_id)
         self.attempts.append(attempt)
@@ -153,7 +178,7 @@ class Transactors:
         if not await self._settle(client, producer, attempt, ending != "abort"):
             return False
         if source is not None:
-            source.settled(attempt)
+            await source.settled(attempt)
         return True
 
     async def _settle(self, client: Client, producer: TransactionalProducer, attempt: Attempt, wants_commit: bool) -> bool:
@@ -253,18 +278,21 @@ class Transactors:
             place, value = (record.partition, record.offset), bytes(record.value or b"")
             attempt, partition = self._by_value.get(value, (None, -1))
             self._workload.consumed += 1
-            if attempt is None or partition != record.partition:
+            is_hasty = value.startswith(HASTY)
+            if not is_hasty and (attempt is None or partition != record.partition):
                 self.world.violate("L8", f"{reader} read {value!r} at {place} of {TOPIC}, which nobody wrote there")
                 return
             if record.offset < position or record.offset in offsets:
                 self.world.violate("L8", f"{reader} read {place} of {TOPIC} after {position}")
             if self._places.setdefault(place, value) != value:
                 self.world.violate("L8", f"inconsistent offset {place} of {TOPIC}: {self._places[place]!r} and {value!r}")
+            offsets.add(record.offset)
+            if is_hasty or attempt is None:
+                continue
             if not attempt.is_committing or attempt.outcome not in ("", "committed"):
                 outcome = attempt.outcome or "not committed"
                 self.world.violate("S17", f"{reader} read {value!r} at {place}, of transaction {attempt.number}, which was {outcome}")
             attempt.seen = attempt.seen or (reader, *place)
-            offsets.add(record.offset)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -325,7 +353,7 @@ class Transactors:
         fail = self.world.violate
         where: dict[bytes, tuple[int, int]] = {}
         for place, value in sorted(self._final.items()):
-            if value in where:
+            if value in where and not value.startswith(HASTY):
                 fail("L8", f"duplicate: {value!r} is at {where[value]} and {place} of {TOPIC}")
             where[value] = place
         last: dict[tuple[str, int], tuple[int, bytes]] = {}
@@ -374,7 +402,7 @@ class Source:
         self._key = (SOURCE, client.random.randrange(world.options.partitions))
         self._consumer = Consumer(
             world.bootstrap, client_id=client.name, network=client.network, group_id=group_id, enable_auto_commit=False,
-            auto_offset_reset="earliest",
+            auto_offset_reset="earliest", isolation_level="read_committed",
         )  # fmt: skip
         self._is_started = False
         self._position = 0
@@ -408,8 +436,18 @@ class Source:
         metadata = self._consumer.group_metadata
         await producer.send_offsets_to_transaction({self._key: attempt.copied[2]}, metadata)
 
-    def settled(self, attempt: Attempt) -> None:
-        """Forward, or back, as the transaction came out."""
+    async def settled(self, attempt: Attempt) -> None:
+        """Forward, or back, as the transaction came out. Now and then the group is asked: nobody else commits its offset, so that it must
+        have moved with the transaction, and stand where it was without."""
         if attempt.copied is not None and attempt.outcome == "committed":
             self._position = attempt.copied[2]
+        if attempt.copied is not None and self._client.random.random() < ASK_SHARE:
+            expected = self._position
+            await self.rewind()
+            if self._position != expected:
+                self._transactors.world.violate(
+                    "S17", f"transaction {attempt.number}, which was {attempt.outcome}, leaves {self._position} as the offset of"
+                           f" {SOURCE}-{self._key[1]}, not {expected}"
+                )  # fmt: skip
+            return
         self._consumer.seek(self._key, self._position)

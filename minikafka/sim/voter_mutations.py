@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 TESTS = ("tests/core/raft/test_voter_changes.py",)
 
@@ -25,8 +25,8 @@ def _count_everybody(original: Any) -> Any:
 
 
 def _change_at_once(original: Any) -> Any:
-    def refusal(quorum: Any, role: Any, request: Any) -> Any:
-        found = original(quorum, role, request)
+    def refusal(replica: Any, role: Any, request: Any) -> Any:
+        found = original(replica, role, request)
         return None if found is not None and found[0] is ErrorCode.REQUEST_TIMED_OUT else found
 
     return refusal
@@ -34,7 +34,7 @@ def _change_at_once(original: Any) -> Any:
 
 VOTER_MUTATIONS: list[dict[str, Any]] = [
     {"name": "voters-when-committed", "breaks": "a change of the voters counts only when it is committed (KIP-853)",
-     "patches": (("minikafka.core.raft.quorum:Quorum.voters", _voters_when_committed),), "tests": TESTS},
+     "patches": (("minikafka.core.raft.replica:Replica.voters", _voters_when_committed),), "tests": TESTS},
     {"name": "removed-voter-counts", "breaks": "what a removed voter or an observer has counts for the majority",
      "patches": (("minikafka.core.raft.progress:Progress.high_watermark", _count_everybody),), "tests": TESTS},
     {"name": "voter-changes-overlap", "breaks": "the voters change again before the last change is committed",

@@ -7,7 +7,6 @@ partitions, commit, and are killed now and then. The checks are those of Jepsen'
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,15 @@ from minikafka.client.consumer import LATEST, Consumer
 from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed
 from minikafka.client.maintenance import Maintenance
 from minikafka.client.producer import Producer
+from minikafka.sim.client import Client
 from minikafka.sim.history import History, Write
 from minikafka.sim.loop import ProcessLoop
-from minikafka.sim.network import SimNetwork
 from minikafka.sim.node import WALL_MS
 from minikafka.sim.transactors import TOPIC as TRANSFERS
 from minikafka.sim.transactors import Transactors
 
 if TYPE_CHECKING:
-    from minikafka.sim.world import World
+    from minikafka.sim.parts import World
 
 TOPIC = "records"
 GROUP = "members"
@@ -32,51 +31,6 @@ GROUP = "members"
 UNREADABLE = "holds records that cannot be read"
 ROUGH = (ClientError, *TRANSPORT_ERRORS)
 LAST_WRITE_TIMEOUT_MS = 15_000
-
-
-class Client:
-    """A client process through its lives: `main(client)` is what each of them runs."""
-
-    def __init__(self, world: World, name: str, main: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
-        self.world = world
-        self.name = name
-        self.lives = 0
-        self.loop: ProcessLoop | None = None
-        self.network: SimNetwork | None = None
-        self.random = random.Random()
-        self.task: asyncio.Task[None] | None = None
-        self._main = main
-
-    @property
-    def life(self) -> str:
-        """The process that runs now."""
-        return f"{self.name}/{self.lives}"
-
-    def boot(self) -> None:
-        """Start a process, if there is none: two faults may want that."""
-        world = self.world
-        if self.loop is not None and not self.loop.is_dead:
-            return
-        self.lives += 1
-        loop = self.loop = ProcessLoop(world.scheduler, self.name, on_error=world.on_error)
-        self.network = world.fabric.network(self.name, loop)
-        self.random = random.Random(f"{world.seed}/{self.name}/{self.lives}")
-        loop.call_soon(self._begin, loop)
-
-    def _begin(self, loop: ProcessLoop) -> None:
-        self.task = loop.create_task(self._main(self))
-        self.task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.world.on_error(self.name, {"message": "the client ended", "exception": error})
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        if self.loop is not None and not self.loop.is_dead:
-            self.loop.kill()
-            self.world.fabric.kill(self.name, silently=False)
 
 
 class Workload:
@@ -132,7 +86,8 @@ class Workload:
         options = self.world.options
         mains = [("producer", self._produce, options.producers), ("reader", self._read, options.readers),
                  ("member", self._join, options.group_members), ("transactor", self.transactors.write, options.transactors),
-                 ("committed", self.transactors.read, options.committed_readers)]  # fmt: skip
+                 ("committed", self.transactors.read, options.committed_readers),
+                 ("hasty", self.transactors.write_hastily, options.hasty_writers)]  # fmt: skip
         for name, main, count in mains:
             for number in range(count):
                 client = Client(self.world, f"{name}-{number}", main)

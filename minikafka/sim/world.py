@@ -28,7 +28,7 @@ from minikafka.sim.network import Fabric
 from minikafka.sim.node import SimNode
 from minikafka.sim.swarm import SHAPES, Fault, Options
 from minikafka.sim.workload import Workload
-from wire.uuid import uuid_to_text
+from minikafka.wire.uuid import uuid_to_text
 
 START_TIMEOUT_S = 30.0
 HEAL_TIMEOUT_S = 60.0
@@ -40,11 +40,11 @@ BROKER_PORT = 9092
 CONTROLLER_PORT = 9093
 LINES_KEPT = 4000
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-LOGGERS = ("minikafka", "storage", "asyncio")
+LOGGERS = ("minikafka", "asyncio")
 
 
 class Violation(AssertionError):
-    """An invariant does not hold, or the cluster does not work again after everything healed. `rule`: S1..S24, L1..L8."""
+    """An invariant does not hold, or the cluster does not work again after everything healed. `rule`: S1..S25, L1..L8."""
 
     def __init__(self, rule: str, text: str) -> None:
         super().__init__(f"{rule}: {text}")
@@ -365,7 +365,8 @@ class World:
             if loop is not None:
                 loop.kill()
         for node in self.nodes.values():
-            node.view and node.view.kill()
+            if node.view is not None:
+                node.view.kill()
             node.node = None
 
 

@@ -10,18 +10,24 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from minikafka.spark import compare, ledger, logical
+from minikafka.spark import compare, ledger, logical, unclean
 from minikafka.spark.access import open_log
-from minikafka.spark.compare import Key, PartitionResult, ReplicaView
-from minikafka.spark.fetch_client import Security
+from minikafka.spark.compare import PartitionResult
+from minikafka.spark.difference import Readers
+from minikafka.spark.directories import SourceError
 from minikafka.spark.findings import NOTE, Finding, FindingList
 from minikafka.spark.live import add_live_replicas
-from minikafka.spark.scan import Detail, SegmentSummary, detail, scan_segments
-from minikafka.spark.sources import Plan, Replica, SegmentTask, SourceError, changed, make_plan, partition_tasks, split
+from minikafka.spark.metadata_log import METADATA_TOPIC
+from minikafka.spark.replay import Replay
+from minikafka.spark.scan import Detail, Resume, SegmentSummary, detail, scan_segments
+from minikafka.spark.security import Security
+from minikafka.spark.sources import Plan, Replica, SegmentTask, changed, make_plan, partition_tasks, split
+from minikafka.spark.views import Key, ReplicaView, cleaned_below, is_limited, replay_apart, view
 
 Item = TypeVar("Item")
 ATTEMPTS_MAX = 6
 HEX_BATCH_BYTES_MAX = 1 << 20
+UNPROVEN = {compare.UNREADABLE, compare.SKIPPED, compare.INCOMPLETE}
 FAILING = {compare.LOST, compare.CORRUPT, compare.DIVERGENT, compare.MISSING}
 Result = TypeVar("Result")
 
@@ -91,18 +97,16 @@ class AuditResult:
         failing = {*FAILING, *self.options.fail_on}
         if "WARNINGS" in failing and self.findings.total("warning"):
             return "FAIL"
-        if any(partition.verdict in failing for partition in self.partitions) or self.findings.total("error"):
-            return "FAIL" if any(partition.verdict in failing for partition in self.partitions) or self._root_errors() else "INCOMPLETE"
+        roots = {check for check, level in self.plan.findings.counts if level == "error"}
+        if any(partition.verdict in failing for partition in self.partitions) or roots - {"unreadable"}:
+            return "FAIL"
         unchecked = ("acked-unchecked", "warning") in self.findings.counts
-        if unchecked or any(partition.verdict in {compare.UNREADABLE, compare.SKIPPED} for partition in self.partitions):
+        if roots or unchecked or self.findings.total("error") or any(one.verdict in UNPROVEN for one in self.partitions):
             return "INCOMPLETE"
         looked_at = self.batches_compared
         if self.options.self_check:
             looked_at = sum(row["batches"] for partition in self.partitions for row in partition.replicas)
         return "PASS" if looked_at else "INCOMPLETE"
-
-    def _root_errors(self) -> bool:
-        return self.plan.findings.total("error") > 0
 
     @property
     def exit_code(self) -> int:
@@ -145,29 +149,38 @@ def _round(
     plan = _plan(paths, engine, options, only)
     if options.bootstrap:
         add_live_replicas(plan, options.bootstrap, options.security, options.topics, only, options.findings_each_max)
+        _given_live(plan)
     tasks = (task for copies in plan.replicas.values() for task in partition_tasks(copies, options.level, options.digest))
     split_bytes = max(1 << 20, min(options.split_bytes, plan.bytes // max(1, 2 * engine.parallelism) + 1))
-    summaries: dict[tuple[str, int, str, str], list[SegmentSummary]] = {}
+    summaries: dict[tuple[str, int, str], list[SegmentSummary]] = {}
     done = 0
-    for scanned in engine.map(scan_segments, list(split(tasks, split_bytes))):
+    for scanned in _mapped(engine, scan_segments, list(split(tasks, split_bytes))):
         for summary in scanned:
             task = summary.task
-            summaries.setdefault((task.topic, task.partition, task.broker, task.path), []).append(summary)
+            summaries.setdefault((task.topic, task.partition, task.path), []).append(summary)
             done += task.size
         if progress is not None:
             progress(done, plan.bytes)
     scan_seconds = time.perf_counter() - start
-    partitions, views = _judge_all(plan, summaries, engine)
+    partitions, views = _judge_all(plan, summaries, engine, options)
     return plan, partitions, views, done, scan_seconds
+
+
+def _given_live(plan: Plan) -> None:
+    """A broker whose log directories were not given is not missed where it answered over the wire."""
+    for key, findings in plan.missing.items():
+        live = {one.node for one in plan.replicas.get(key, []) if one.place is not None}
+        findings[:] = [one for one in findings if one.check != "not-compared" or not live.issuperset(one.brokers)]
+    plan.missing = {key: findings for key, findings in plan.missing.items() if findings}
 
 
 def _plan(paths: Iterable[str], engine: Engine, options: AuditOptions, only: list[tuple[str, int]]) -> Plan:
     """Made in a task when this process does not see all the directories and tasks may."""
     paths = list(paths)
-    work = paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms
+    work = paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms, True
     if not engine.is_elsewhere or all(map(os.path.isdir, paths)):
         return make_plan(*work)
-    plan = next(engine.map(_plan_there, [work]))
+    plan = next(_mapped(engine, _plan_there, [work]))
     if isinstance(plan, SourceError):
         raise plan
     plan.is_elsewhere = True
@@ -182,7 +195,7 @@ def _plan_there(work: tuple[Any, ...]) -> Plan | SourceError:
 
 
 def _any_changed(replicas: list[Replica], plan: Plan, engine: Engine) -> bool:
-    return any(engine.map(changed, replicas) if plan.is_elsewhere else map(changed, replicas))
+    return any(_mapped(engine, changed, replicas) if plan.is_elsewhere else map(changed, replicas))
 
 
 def _confirmed(
@@ -226,9 +239,9 @@ def _confirmed(
                 later.findings.add(Finding("replica-reread", text, *key, later.brokers, level=NOTE))
     for key in doubtful:
         text = f"its segments were replaced or cut at each of {ATTEMPTS_MAX} readings"
-        moved = Finding("replica-reread", text, *key, results[key].brokers, level=NOTE)
+        unread = Finding("replica-reread", text, *key, results[key].brokers, level=NOTE)
         results[key] = dataclasses.replace(results[key], verdict=compare.SKIPPED, findings=FindingList())
-        results[key].findings.add(moved)
+        results[key].findings.add(unread)
     if plan.findings.total("error") and any(directory.clean is False for directory in plan.directories):
         plan.findings = _plan(paths, engine, options, [("", -1)]).findings
     return list(results.values())
@@ -239,42 +252,96 @@ def _errors(result: PartitionResult) -> set[tuple[str, tuple[str, ...], int]]:
 
 
 def _is_doubtful(result: PartitionResult) -> bool:
-    moved = result.verdict == compare.SKIPPED and ("replica-reread", NOTE) in result.findings.counts
+    gone = any(one.details.get("moved") for one in result.findings.kept)
+    moved = result.verdict in UNPROVEN and (gone or ("replica-reread", NOTE) in result.findings.counts)
     live = any(row["clean_shutdown"] is False for row in result.replicas or [{"clean_shutdown": False}])
     return live and (moved or result.verdict in FAILING)
 
 
+def _mapped(engine: Engine, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
+    """engine.map whose functions cannot end it: a StopIteration inside one would pass for the end of the results."""
+    for failure, result in engine.map(_Guarded(function), items):
+        if failure is not None:
+            raise failure
+        yield result
+
+
+class _Guarded:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, item: Any) -> tuple[Exception | None, Any]:
+        try:
+            return None, self.function(item)
+        except StopIteration as error:
+            return RuntimeError(f"StopIteration: {error}"), None
+
+
 def _judge_all(
-    plan: Plan, summaries: dict[tuple[str, int, str, str], list[SegmentSummary]], engine: Engine
+    plan: Plan, summaries: dict[tuple[str, int, str], list[SegmentSummary]], engine: Engine, options: AuditOptions
 ) -> tuple[list[PartitionResult], Views]:
     results, harder = [], []
     seen: Views = {}
+    for found in summaries.values():
+        found.sort(key=lambda summary: summary.task.base_offset)
+    apart = _replayed_apart(plan, summaries, engine)
     for (topic, partition), copies in plan.replicas.items():
         views = seen[topic, partition] = []
         for replica in copies:
-            found = summaries.pop((topic, partition, replica.broker, replica.path), [])
-            views.append(compare.view(replica, sorted(found, key=lambda summary: summary.task.base_offset)))
+            place = topic, partition, replica.path
+            found, replayed = apart.get(place) or (summaries.pop(place, []), None)
+            views.append(view(replica, found, replayed))
         if compare.needs_detail(views):
             harder.append(views)
         else:
             results.append(judge_partition(views))
-    results += list(engine.map(judge_partition, harder))
+    results += list(_mapped(engine, judge_partition, harder))
     by_key = {(result.topic, result.partition): result for result in results}
-    for (topic, partition), findings in plan.missing.items():
-        result = by_key.get((topic, partition))
-        if result is None:
-            result = PartitionResult(topic, partition, compare.EMPTY, (), 0, 0, 0, 0, 0, 0, [], FindingList())
-            results.append(result)
+    for key in (plan.replicas.keys() | plan.missing.keys()) - by_key.keys():
+        by_key[key] = _nothing_of(*key)
+        if key in plan.replicas:
+            text = "the partition was planned, and no verdict on it came back"
+            by_key[key].findings.add(Finding("not-compared", text, *key, tuple(one.broker for one in plan.replicas[key])))
+    for key, findings in plan.missing.items():
         for finding in findings:
-            result.findings.add(finding)
-        _verdict_again(result)
-    return sorted(results, key=lambda result: (result.topic, result.partition)), seen
+            accepted = options.self_check and finding.check == "not-compared"
+            by_key[key].findings.add(dataclasses.replace(finding, level=NOTE) if accepted else finding)
+    for result in by_key.values():
+        _alone(result, options)
+        result.decide()
+    return sorted(by_key.values(), key=lambda result: (result.topic, result.partition)), seen
 
 
-def _verdict_again(result: PartitionResult) -> None:
-    empty = all(row["batches"] == 0 for row in result.replicas)
-    compared = result.batches_compared + result.batches_equal_above
-    result.verdict = compare.verdict_of(result.findings, len(result.replicas), empty, compared)
+def _replayed_apart(
+    plan: Plan, summaries: dict[tuple[str, int, str], list[SegmentSummary]], engine: Engine
+) -> dict[tuple[str, int, str], tuple[list[SegmentSummary], Replay]]:
+    """Replicas with more producers or transactions than summaries keep: each is read again by one task, from its beginning."""
+    items = []
+    for replica in (one for copies in plan.replicas.values() for one in copies):
+        found = summaries.get((replica.topic, replica.partition, replica.path), [])
+        if is_limited(found):
+            compacted = any(one.compacted for one in found) or replica.cleaned > replica.log_start
+            items.append((replica, [one.task for one in found], compacted))
+    places = {}
+    for scanned, replayed in _mapped(engine, replay_apart, items):
+        task = scanned[0].task
+        places[task.topic, task.partition, task.path] = scanned, replayed
+    return places
+
+
+def _nothing_of(topic: str, partition: int) -> PartitionResult:
+    return PartitionResult(topic, partition, compare.EMPTY, (), 0, 0, 0, 0, 0, 0, [], FindingList())
+
+
+def _alone(result: PartitionResult, options: AuditOptions) -> None:
+    """One replica proves nothing, unless the controller knows of no other."""
+    assigned = result.assigned["replicas"] if result.assigned is not None else []
+    if options.self_check or len(result.replicas) != 1 or len(assigned) == 1 or not result.replicas[0]["batches"]:
+        return
+    if options.bootstrap and result.topic == METADATA_TOPIC:  # the other nodes' metadata logs cannot be seen over the wire
+        return
+    text = f"only broker {result.brokers[0]}'s replica was given" + (f", of {len(assigned)}" if assigned else "")
+    result.findings.add(Finding("not-compared", text, result.topic, result.partition, result.brokers))
 
 
 def _hold_against_ledger(
@@ -290,23 +357,18 @@ def _hold_against_ledger(
             continue
         items += [(key, (one.broker, [summary.task for summary in one.summaries], wanted)) for one in seen[key]]
     held: dict[tuple[str, int], list[ledger.Held]] = {}
-    for key, found in engine.map(_look_up, items):
+    for key, found in _mapped(engine, _look_up, items):
         held.setdefault(key, []).append(found)
-    for key, found in held.items():
+    for key, all_held in held.items():
         views, result = seen[key], results[key]
-        promises = {}
-        for one in views:
-            claim = one.replica.claim
-            in_sync = claim is not None and one.broker in claim.complete
-            marks = [other.replica.high_watermark for other in views if other.replica.high_watermark_known]
-            own = one.replica.high_watermark if one.replica.high_watermark_known else 0
-            promises[one.broker] = max(marks, default=0) if in_sync else own
+        promises = {one.broker: one.claim_to if one.replica.high_watermark_known else 0 for one in views}
         cleaned = max((one.replica.segments[-1].base_offset for one in views if one.compacted), default=0)
         starts = {one.broker: one.log_start for one in views}
-        for finding in ledger.judge_ledger(told[key], sorted(found, key=lambda one: one.broker), starts, promises, cleaned):
+        elections = unclean.history(views)
+        for finding in ledger.judge_ledger(told[key], sorted(all_held, key=lambda one: one.broker), starts, promises, cleaned, elections):
             finding.topic, finding.partition = key
             result.findings.add(finding)
-        _verdict_again(result)
+        result.decide()
 
 
 def _look_up(item: tuple[tuple[str, int], tuple[str, list[SegmentTask], ledger.Acknowledged]]) -> tuple[tuple[str, int], ledger.Held]:
@@ -314,8 +376,18 @@ def _look_up(item: tuple[tuple[str, int], tuple[str, list[SegmentTask], ledger.A
 
 
 def judge_partition(views: list[ReplicaView]) -> PartitionResult:
-    """compare.judge with the files at hand; what a worker runs for a partition whose digests differ."""
-    result = compare.judge(views, read_detail, compare_surviving, compare_latest)
+    """compare.judge with the files at hand; what a worker runs for a partition whose digests differ. Never raises: what breaks makes the
+    partition INCOMPLETE."""
+    try:
+        result = compare.judge(views, Readers(read_detail, compare_surviving, compare_latest))
+    except Exception as error:
+        result = _nothing_of(views[0].replica.topic, views[0].replica.partition)
+        text = f"the comparison failed: {type(error).__name__}: {error}"
+        brokers = tuple(one.broker for one in views)
+        result.findings.add(Finding("not-compared", text, result.topic, result.partition, brokers))
+        for one in views:
+            result.findings.extend(one.replica.findings)
+        result.decide()
     for finding in result.findings.kept:
         if finding.check in {"replica-differs", "replica-tail"} and finding.details.get("sides"):
             finding.details["hex"] = _first_bytes(views, finding.details["sides"])
@@ -329,7 +401,9 @@ def _first_bytes(views: list[ReplicaView], sides: list[dict[str, Any]]) -> list[
     for side in sides:
         if side["position"] is None:
             continue
-        task = next(summary.task for summary in by_broker[side["broker"]].summaries if summary.task.base_offset == side["segment"])
+        task = next((one.task for one in by_broker[side["broker"]].summaries if one.task.base_offset == side["segment"]), None)
+        if task is None:
+            continue
         with contextlib.suppress(OSError), open_log(task, side["position"], side["base_offset"]) as reader:
             for batches in reader:
                 held.setdefault(bytes(batches.whole(0)[:HEX_BATCH_BYTES_MAX]), side["broker"])
@@ -348,8 +422,9 @@ def _places(view: ReplicaView, key: Key) -> tuple[list[SegmentTask], list[int]]:
     return [task for task, _ in places], [position for _, position in places]
 
 
-def read_detail(view: ReplicaView, key: Key, low: int, high: int) -> Detail:
-    found = detail(*_places(view, key), low, high)
+def read_detail(view: ReplicaView, key: Key, resume: Resume | None) -> Detail:
+    """A page of one replica's batches in a cell."""
+    found = detail(*_places(view, key), key, resume)
     found.broker = view.broker
     return found
 
@@ -372,7 +447,7 @@ def compare_surviving(one: ReplicaView, other: ReplicaView, key: Key, low: int, 
 def compare_latest(one: ReplicaView, other: ReplicaView, low: int, fence: int) -> Finding | None:
     """The latest record of every key below the fence, in as many passes as keep the memory bounded."""
     passes = 1 + max(one.records, other.records) // logical.RECORDS_A_PASS
-    cleaned = (compare.cleaned_below(one), compare.cleaned_below(other))
+    cleaned = (cleaned_below(one), cleaned_below(other))
     worst: tuple[int, int, str] | None = None
     for number in range(passes):
         try:
@@ -395,4 +470,5 @@ def compare_latest(one: ReplicaView, other: ReplicaView, low: int, fence: int) -
 def _changed_meanwhile(one: ReplicaView, other: ReplicaView, low: int, error: OSError) -> Finding:
     text = f"the cleaned part could not be compared by key: {error.filename or one.replica.path}: {error.strerror}"
     replica = one.replica
-    return Finding("replica-reread", text, replica.topic, replica.partition, (one.broker, other.broker), low)
+    where = replica.topic, replica.partition, (one.broker, other.broker), low
+    return Finding("not-compared", text, *where, details={"moved": isinstance(error, FileNotFoundError)})

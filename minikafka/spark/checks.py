@@ -35,7 +35,17 @@ def batch_magic(batches: Batches) -> Iterator[Finding]:
 def compacted(batches: Batches) -> Column:
     """Flags of batches that only a log cleaner can have written: records removed or a delete horizon set."""
     header = batches.header
-    return (header["count"] < header["last_delta"].astype(np.int64) + 1) | has_delete_horizon(batches)
+    found: Column = (header["count"] < header["last_delta"].astype(np.int64) + 1) | has_delete_horizon(batches)
+    return found
+
+
+def sparse(batches: Batches, flags: Column) -> Iterator[Finding]:
+    """Batches that only a cleaner can have written, in a log that no cleaner ever touched."""
+    header = batches.header
+    for index in np.flatnonzero(flags).tolist():
+        records, spans = int(header["count"][index]), int(header["last_delta"][index]) + 1
+        text = f"{records} records over {spans} offsets, or a delete horizon, in a topic that was never compacted"
+        yield _at(batches, index, "batch-sparse", text)
 
 
 def batch_header(batches: Batches) -> Iterator[Finding]:
@@ -290,9 +300,32 @@ def epoch_checkpoint(
                 f"epoch {epoch} starts at {start} by the checkpoint and at {first} by the batches",
                 offset=min(start, first),
             )
-    for epoch, start in entries:
+    yield from _between_runs(entries, runs, log_start)
+    for epoch, start in entries if clean else ():  # a power failure may leave the checkpoint ahead of the log; the next start cuts it
         if start > log_end:
             yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start}, behind the log's end {log_end}", offset=start)
+
+
+def _between_runs(entries: list[tuple[int, int]], runs: list[tuple[int, int, int]], log_start: int) -> Iterator[Finding]:
+    """An epoch parts the log: what lies before its start is of older epochs, what lies behind of itself and newer ones.
+
+    A leader that wrote nothing has an entry too, at the log's end of then. An entry inside another epoch's batches would make a
+    follower that asks where that epoch ends cut committed records (KIP-101). An entry at or below the log start says nothing of the
+    batches there, which nobody can read, but it too ends every older epoch.
+    """
+    runs = [run for run in runs if run[0] >= 0]
+    firsts = np.array([run[1] for run in runs], np.int64)
+    lasts = np.array([run[2] for run in runs], np.int64)
+    for epoch, start in entries:
+        readable = start > log_start
+        before = int(np.searchsorted(lasts, start))  # the first run that reaches to the start or beyond
+        inside = readable and before < len(runs) and firsts[before] < start and runs[before][0] != epoch
+        older_behind = before < len(runs) and not inside and runs[before][0] < epoch
+        newer_before = readable and before > 0 and runs[before - 1][0] > epoch
+        if inside or older_behind or newer_before:
+            run = runs[before - 1 if newer_before and not inside else before]
+            text = f"epoch {epoch} starts at {start} by the checkpoint, but the batches {run[1]}..{run[2]} are of epoch {run[0]}"
+            yield Finding("epoch-checkpoint", text, offset=start)
 
 
 def bounds(high_watermark: int | None, recovery_point: int | None, cleaned: int, log_start: int, log_end: int) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Protocol
 
-from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
+from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding, FindingList
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_log import (
     METADATA_TOPIC,
@@ -28,6 +28,10 @@ class Directory(Protocol):
     broker: str
     cluster_id: str
     directory_id: str
+    clean: bool | None
+    is_listed: bool
+
+    def named_partitions(self) -> dict[tuple[str, int], int]: ...
 
 
 def newest_image(directories: list[Directory], findings: FindingList) -> ClusterImage | None:
@@ -59,33 +63,89 @@ def _place(finding: Finding, brokers: tuple[str, ...]) -> None:
     finding.topic, finding.partition, finding.brokers = METADATA_TOPIC, 0, brokers
 
 
-def missing_replicas(
-    image: ClusterImage, directories: list[Directory], present: set[tuple[str, int, str]], topics: set[str]
-) -> Iterator[tuple[tuple[str, int], Finding]]:
-    """((topic, partition), finding) for every replica that should lie in one of the directories and does not.
+def policy_of(image: ClusterImage, topic: str) -> str:
+    """"compact", "delete" or "unknown": whether a cleaner may ever have removed records of a topic, by the controller's record.
 
-    A broker with a directory that was not given is left out unless the claim names the directory.
+    "delete" needs the topic's whole history: where it came from a snapshot, what its policy was before nobody says.
     """
+    seen = image.policies.get(topic, set()) | image.default_policies
+    if any("compact" in policy for policy in seen):
+        return "compact"
+    return "delete" if topic in image.topics.values() and topic not in image.from_snapshot else "unknown"
+
+
+Missing = tuple[tuple[str, int], Finding]
+
+
+def missing_replicas(image: ClusterImage | None, directories: list[Directory], present: set[tuple[str, int, str]]) -> Iterator[Missing]:
+    """((topic, partition), finding) for every replica that the controller or a directory's own checkpoints tell of and that is not there,
+    also for those whose directories were not given."""
+    told: set[tuple[str, int, str]] = set()
+    if image is not None:
+        for key, claim in sorted(image.claims().items()):
+            for found in _assigned(image, key, claim, directories, present):
+                told.add((*key, found.brokers[0]))
+                yield key, found
+    yield from _named(image, directories, present | told)
+
+
+def _assigned(
+    image: ClusterImage, key: tuple[str, int], claim: PartitionClaim, directories: list[Directory], present: set[tuple[str, int, str]]
+) -> Iterator[Finding]:
     given: dict[str, set[str]] = {}
+    named: dict[str, int] = {}
     for directory in directories:
         if directory.cluster_id:
             given.setdefault(directory.broker, set()).add(directory.directory_id)
-    for key, claim in sorted(image.claims().items()):
-        if topics and key[0] not in topics:
+        if key in directory.named_partitions():
+            named[directory.broker] = max(named.get(directory.broker, 0), directory.named_partitions()[key])
+    for number, broker in enumerate(claim.replicas):
+        if (*key, broker) in present:
             continue
-        for number, broker in enumerate(claim.replicas):
-            if broker not in given or (*key, broker) in present:
+        role = "in sync" if broker in claim.isr else "an eligible leader" if broker in claim.elr else "a replica"
+        says = f"the controller counts broker {broker} as {role} of {key[0]}-{key[1]}"
+        if not _is_given(image, claim, number, given):
+            yield Finding("not-compared", f"{says}, but its log directories were not given", *key, brokers=(broker,))
+            continue
+        text = f"{says}, but it has no log of it"
+        if broker in claim.complete:
+            level = ERROR
+        elif broker in claim.adding:
+            level = NOTE
+        elif broker in claim.was_in_sync or broker in named:
+            text += f"; it once {f'had it up to offset {named[broker]} or further' if broker in named else 'was in sync'}"
+            level = ERROR
+        else:
+            level = WARNING
+        yield Finding("replica-missing", text, *key, brokers=(broker,), level=level)
+
+
+def _is_given(image: ClusterImage, claim: PartitionClaim, number: int, given: dict[str, set[str]]) -> bool:
+    """Whether the directory in which this replica lies is among the given: the one that the claim names, else all of its broker."""
+    broker = claim.replicas[number]
+    if broker not in given:
+        return False
+    named = claim.directories[number] if number < len(claim.directories) else ""
+    if named and named not in NO_DIRECTORY:
+        return named in given[broker]
+    return set(image.brokers.get(broker, ())) <= given[broker]
+
+
+def _named(image: ClusterImage | None, directories: list[Directory], present: set[tuple[str, int, str]]) -> Iterator[Missing]:
+    """Partitions that a directory's high watermarks and recovery points name and that lie in none of its broker's directories.
+
+    A checkpoint is written every few seconds and at a clean stop, so one of a crashed broker may name what was deleted just before.
+    """
+    claims = {} if image is None else image.claims()
+    for directory in directories:
+        for key, offset in sorted(directory.named_partitions().items()) if directory.is_listed else ():
+            if offset <= 0 or (*key, directory.broker) in present:
                 continue
-            named = claim.directories[number] if number < len(claim.directories) else ""
-            if named and named not in NO_DIRECTORY:
-                expected = named in given[broker]
-            else:
-                expected = set(image.brokers.get(broker, ())) <= given[broker]
-            if expected:
-                in_sync = broker in claim.complete
-                says = f"the controller counts broker {broker} as {'in sync' if in_sync else 'a replica'}"
-                text = f"{says} of {key[0]}-{key[1]}, but it has no log of it"
-                yield key, Finding("replica-missing", text, *key, brokers=(broker,), level=ERROR if in_sync else NOTE)
+            if image is not None and (key not in claims or directory.broker not in claims[key].replicas):
+                continue  # the topic or this replica of it was deleted
+            text = f"the checkpoints of {directory.path} name {key[0]}-{key[1]} up to offset {offset}, but it has no log of it"
+            level = ERROR if directory.clean else WARNING
+            yield key, Finding("replica-missing", text, *key, brokers=(directory.broker,), level=level)
 
 
 def check_claim(claim: PartitionClaim, replicas: list[tuple[str, str, int, int, int]]) -> Iterator[Finding]:

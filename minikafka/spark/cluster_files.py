@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from minikafka.broker.config import BrokerConfig
-from minikafka.broker.config_rules import BrokerConfigRules
-from minikafka.broker.format import FEATURES, FormatError, format_storage, random_uuid
-from minikafka.broker.hosts.raft_log import MetadataLog
-from minikafka.broker.topic_config import log_config
+from minikafka.broker.config.broker_config import BrokerConfig
+from minikafka.broker.config.rules import BrokerConfigRules
+from minikafka.broker.config.topic_config import log_config
+from minikafka.broker.quorum.format import FEATURES, FormatError, format_storage, random_uuid
+from minikafka.broker.quorum.raft_log import MetadataLog
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.core.controller.configs import ConfigControl
 from minikafka.core.controller.features import bootstrap_records
@@ -35,14 +35,14 @@ from minikafka.core.raft.voters import BOOTSTRAP_OFFSET, Voter, VoterSet
 from minikafka.spark.cluster_nodes import NodePlan, plan_nodes
 from minikafka.spark.cluster_segments import FilesFailed, LogRules, Syncer, copy_file
 from minikafka.spark.cluster_staging import check_target
-from storage import checkpoint
-from storage.config import LogConfig
-from storage.filesystem import OsFileSystem
-from storage.log_dir import LOCK, METADATA_TOPIC, LogDirectory, read_meta_properties
-from wire.errors import ApiError
-from wire.records.frame import encode_metadata_record
-from wire.records.metadata_records import TopicRecord
-from wire.uuid import uuid_from_text, uuid_to_text
+from minikafka.storage import checkpoint
+from minikafka.storage.config import LogConfig
+from minikafka.storage.filesystem import OsFileSystem, write_atomically
+from minikafka.storage.log_dir import LOCK, METADATA_TOPIC, LogDirectory, read_meta_properties
+from minikafka.wire.errors import ApiError
+from minikafka.wire.records.frame import encode_metadata_record
+from minikafka.wire.records.metadata_records import TopicRecord
+from minikafka.wire.uuid import uuid_from_text, uuid_to_text
 
 RECORDS_PER_BATCH = 4000
 #: Of the metadata log's first leader; the nodes elect their next one in the epoch after it.
@@ -153,8 +153,8 @@ def write_cluster(plan: ClusterPlan, root: str, ends: Sequence[int], wall_ms: in
         if node.is_broker:
             own = {(plan.topic, number): ends[number] for number, nodes in enumerate(plan.replicas) if node.node_id in nodes}
             for name in (checkpoint.RECOVERY_POINT_CHECKPOINT, checkpoint.REPLICATION_OFFSET_CHECKPOINT):
-                checkpoint.write_offset_checkpoint(filesystem, f"{data}/{name}", own)
-            checkpoint.write_offset_checkpoint(filesystem, f"{data}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}", {})
+                write_atomically(filesystem, f"{data}/{name}", checkpoint.encode_offsets(own))
+            write_atomically(filesystem, f"{data}/{checkpoint.LOG_START_OFFSET_CHECKPOINT}", checkpoint.encode_offsets({}))
         checkpoint.write_clean_shutdown(filesystem, f"{data}/{checkpoint.CLEAN_SHUTDOWN}", epochs.get(node.node_id, -1))
 
 
@@ -183,7 +183,7 @@ def _initial_controllers(plan: ClusterPlan, configs: Mapping[int, BrokerConfig])
     for node in plan.nodes:
         if node.is_controller:
             config = configs[node.node_id]
-            endpoint = config.advertised[config.controller_listener_names[0]]
+            endpoint = config.advertised[config.controller_listener]
             host = "localhost" if endpoint.host in ("", "0.0.0.0", "::") else endpoint.host
             entries.append(f"{node.node_id}@{host}:{endpoint.port}:{uuid_to_text(random_uuid(os.urandom))}")
     return ",".join(entries)
@@ -229,7 +229,7 @@ def _clock(wall_ms: int) -> Callable[[], int]:
 
 
 def _static_voters(config: BrokerConfig) -> VoterSet:
-    name = config.controller_listener_names[0]
+    name = config.controller_listener
     return VoterSet(Voter(ReplicaKey(node_id), (Endpoint(name, host, port),)) for node_id, (host, port) in config.voters.items())
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minikafka.broker.config import BrokerConfig, ConfigurationError, load_properties
+from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError, load_properties
 from minikafka.spark.cluster_segments import FilesFailed
 
 FIRST_PORT = 9092

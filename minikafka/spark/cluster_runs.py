@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from minikafka.spark.cluster_segments import BATCH, FilesFailed
 from minikafka.spark.load import COMPRESSIONS, LoadOptions, _columns, _columns_of, keep_memory
-from wire.batch import LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT
+from minikafka.wire.batch import LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT
 
 if TYPE_CHECKING:
     from minikafka.spark.tables import Unit
@@ -135,7 +135,7 @@ def guarded(index: int, work: Callable[[Run], None]) -> Run:
 def write_run(run: Run, tables: Iterator[tuple[Any, int]], options: EncodeOptions) -> None:
     """Encode (Arrow table, number of its first row) after the other into a new run file. Raises FilesFailed, TableError, OSError."""
     from minikafka.spark.encode import encode_rows, partitions_of
-    from wire.compression import CompressionType, compress
+    from minikafka.wire.compression import CompressionType, compress
 
     load = options.load
     run.path = _new_path(options, run.index)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
-from wire.batch import HEADER, LOG_OVERHEAD, MAGIC_V2
+from minikafka.wire.batch import HEADER, LOG_OVERHEAD, MAGIC_V2
 
 INT32_MAX = 2**31 - 1
 CHUNK_BYTES = 4 << 20
@@ -160,7 +160,7 @@ class Syncer:
 
 def _sync_and_close(descriptor: int) -> None:
     try:
-        os.fdatasync(descriptor)
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

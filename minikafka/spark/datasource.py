@@ -6,6 +6,7 @@ record batch, with its stored and computed CRC; nothing is decompressed then.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from minikafka.spark import source_ranges
-from minikafka.spark.source_ranges import SourceOptions
+from minikafka.spark.source_listing import Available, available
+from minikafka.spark.source_loss import LossPolicy
+from minikafka.spark.source_options import OptionError, SourceOptions
+from minikafka.spark.source_reading import read_range
+from minikafka.spark.source_transactions import StableOffsets
 
 RECORDS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 HEADERS = ", headers array<struct<key: string, value: binary>>"
@@ -90,7 +95,7 @@ class _RangeReader:
         elif isinstance(partition, SharePartition):
             wanted = source_ranges.batch_ranges(partition.options)
         for one in wanted:
-            yield from source_ranges.read_range(one, self.options.mode, arrow_schema(self.schema))
+            yield from read_range(one, self.options.mode, arrow_schema(self.schema))
 
 
 class BatchReader(_RangeReader, DataSourceReader):
@@ -101,17 +106,24 @@ class BatchReader(_RangeReader, DataSourceReader):
 
 
 class StreamReader(_RangeReader, DataSourceStreamReader):
-    """Offsets are {topic: {partition: next offset}}. Partitions that appear later are read from their beginning."""
+    """Offsets are {topic: {"id": topic id, partition: next offset}}. Partitions that appear later are read from their beginning."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         if options.on_executors:
-            raise source_ranges.OptionError("logDirsOn=executors is for batch queries: a stream's driver has to know where the logs end")
-        self.last_of_now: dict[tuple[str, int], int] | None = None
+            raise OptionError("logDirsOn=executors is for batch queries: a stream's driver has to know where the logs end")
+        self._stable = StableOffsets()
+        #: What the last look found: what a micro-batch is cut from is not listed twice.
+        self._found: Available | None = None
+        self._last_of_now: Available | None = None
+
+    def _look(self) -> Available:
+        self._found = available(self.options, self._stable)
+        return self._found
 
     def initialOffset(self) -> dict[str, Any]:
-        found = source_ranges.available(self.options)
-        return source_ranges.as_json(source_ranges.starting(self.options, found, "latest"))
+        found = self._look()
+        return source_ranges.as_json(source_ranges.starting(self.options, found, "latest"), found.topic_ids)
 
     def getDefaultReadLimit(self) -> Any:
         from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -120,25 +132,40 @@ class StreamReader(_RangeReader, DataSourceStreamReader):
         return ReadMaxRows(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self.last_of_now = {key: end for key, (_, end) in source_ranges.available(self.options).bounds.items()}
+        self._last_of_now = self._look()
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
-        end = self.last_of_now or {key: last for key, (_, last) in source_ranges.available(self.options).bounds.items()}
-        begin = source_ranges.from_json(start or {})
+        begin, ids = source_ranges.from_json(start or {}), source_ranges.ids_in(start or {})
+        found = self._last_of_now or self._look()
+        for _ in range(self.options.retries if self._last_of_now is None else 0):
+            if not _went_back(found, begin, ids):
+                break
+            time.sleep(self.options.retry_ms / 1000)  # a new leader may know of the end a little later
+            found = self._look()
+        end = {key: last for key, (_, last) in found.bounds.items()}
         most = getattr(limit, "max_rows", 0) or (self.options.max_offsets_per_trigger if limit is None else 0)
-        return source_ranges.as_json(source_ranges.capped(begin, end, most))
+        return source_ranges.as_json(source_ranges.capped(begin, end, most), found.topic_ids)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        found = source_ranges.available(self.options)
-        wanted = {key: offset for key, offset in source_ranges.from_json(end).items() if key in found.bounds}
-        work = source_ranges.ranges(self.options, found, source_ranges.from_json(start), wanted)
-        return [RangePartition(one) for one in work]
+        begin, wanted = source_ranges.from_json(start), source_ranges.from_json(end)
+        found = self._found
+        if found is None or any(key not in found.bounds or found.bounds[key][1] < offset for key, offset in wanted.items()):
+            found = self._look()
+        policy = LossPolicy(self.options.fail_on_data_loss)
+        begin = source_ranges.went_on(found, begin, wanted, source_ranges.ids_in(start), policy)
+        return [RangePartition(one) for one in source_ranges.ranges(self.options, found, begin, wanted)]
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
 
     def stop(self) -> None:
         pass
+
+
+def _went_back(found: Available, begin: source_ranges.Offsets, ids: dict[str, str]) -> bool:
+    """Whether a partition ends before the stream's offset, though its topic is the same."""
+    again = {topic for topic, known in ids.items() if found.topic_ids.get(topic, known) != known}
+    return any(key in found.bounds and found.bounds[key][1] < offset for key, offset in begin.items() if key[0] not in again)
 
 
 def _available_now_support() -> None:
@@ -166,8 +193,6 @@ class _Sink:
 
     def __init__(self, options: dict[str, str], overwrite: bool) -> None:
         from minikafka.spark.security import Security
-        from minikafka.spark.source_ranges import OptionError
-
         self.options = {key.lower(): value for key, value in options.items()}
         if overwrite:
             raise OptionError('a topic cannot be overwritten: use mode("append")')
@@ -184,8 +209,6 @@ class _Sink:
 
     def transaction(self) -> Any:
         """What a task's rows are written in; of a stream's only."""
-        from minikafka.spark.source_ranges import OptionError
-
         raise OptionError("exactlyOnce is for streams; minikafka load and load_dataframe write the rows of a table once")
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -213,8 +236,6 @@ class StreamSinkWriter(_Sink, DataSourceStreamArrowWriter):
     """With `exactlyOnce=true` each task's rows of a micro-batch are a transaction that is committed once (sink_transaction.py)."""
 
     def __init__(self, options: dict[str, str], overwrite: bool) -> None:
-        from minikafka.spark.source_ranges import OptionError
-
         super().__init__(options, overwrite)
         if self.exactly_once and not self.options.get("topic"):
             raise OptionError("exactlyOnce needs the option topic: a transaction of a task writes to one topic")
@@ -223,8 +244,6 @@ class StreamSinkWriter(_Sink, DataSourceStreamArrowWriter):
         from pyspark import TaskContext
 
         from minikafka.spark.sink_transaction import SinkTransaction
-        from minikafka.spark.source_ranges import OptionError
-
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
         epoch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None

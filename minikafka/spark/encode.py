@@ -17,12 +17,10 @@ from crc32c import crc32c
 
 from minikafka.spark.framing import Column, Pieces, frame, frame_records, header_tail, varint_bytes
 
-__all__ = ["EncodedBatch", "build_batch", "encode_rows", "frame_records", "header_tail", "partitions_of", "stamp_producer", "varint_bytes"]
+__all__ = ["EncodedBatch", "build_batch", "encode_rows", "frame_records", "header_tail", "partitions_of", "varint_bytes"]
 HEADER = struct.Struct(">qiibIhiqqqhii")
 CRC_AND_AFTER = struct.Struct(">hiqqqhii")
 OVERHEAD = 61
-#: The bit of the attributes, whose lower byte is at 22.
-TRANSACTIONAL = 0x10
 RECORD_OVERHEAD = 24
 _MURMUR_SEED, _MURMUR_M = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)
 
@@ -77,7 +75,8 @@ def _mixed(value: Column, word: Column) -> Column:
 def _finished(value: Column) -> Column:
     value ^= value >> np.uint32(13)
     value *= _MURMUR_M
-    return value ^ (value >> np.uint32(15))
+    mixed: Column = value ^ (value >> np.uint32(15))
+    return mixed
 
 
 def crc32(array: pa.Array) -> Column:
@@ -102,7 +101,7 @@ def partitions_of(keys: pa.Array | None, rows: int, partitions: int, first_row: 
 
 @dataclass(slots=True)
 class EncodedBatch:
-    """A finished batch for one partition: base offset 0, epoch -1, no producer yet (see `stamp_producer`)."""
+    """A finished batch for one partition: base offset 0, epoch -1, no producer yet (see `wire.batch.set_producer`)."""
 
     partition: int
     records: int
@@ -129,7 +128,7 @@ def encode_rows(
     Rows of a partition keep their order.
 
     timestamps: int64 milliseconds, else every record gets `now_ms`. headers: (name, values of all rows);
-    tail: instead of them, the encoded headers of each row (see header_tail). checksum: False when `stamp_producer` follows.
+    tail: instead of them, the encoded headers of each row (see header_tail). checksum: False when a producer's number is set later.
     Raises ValueError for a record of more than 1 GiB.
     """
     if len(partition) == 0:
@@ -171,17 +170,9 @@ def _cuts(partition: Column, size: Column, batch_bytes: int) -> Column:
 
 
 def build_batch(records: Any, count: int, base_time: int, max_time: int, codec: int = 0, checksum: bool = True) -> bytearray:
-    """A batch around framed (and compressed) records; producer fields are -1. Without `checksum` its CRC is 0: `stamp_producer` sets it."""
+    """A batch around framed (and compressed) records; producer fields are -1. Without `checksum` its CRC is 0 until a producer is set."""
     header = HEADER.pack(0, OVERHEAD - 12 + len(records), -1, 2, 0, codec, count - 1, base_time, max_time, -1, -1, -1, count)
     batch = bytearray().join((header, records))
     if checksum:
         struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
     return batch
-
-
-def stamp_producer(batch: bytearray, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = False) -> None:
-    """Set the producer fields of a batch and its CRC; `transactional`: the batch is part of a transaction."""
-    if transactional:
-        batch[22] |= TRANSACTIONAL
-    struct.pack_into(">qhi", batch, 43, producer_id, producer_epoch, base_sequence)
-    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))

@@ -19,7 +19,7 @@ class LocalEngine:
     is_elsewhere = False
 
     def __init__(self, processes: int = 0) -> None:
-        self.parallelism = processes or len(os.sched_getaffinity(0))
+        self.parallelism = processes or _usable_cores()
         self._pool: Any = None
 
     def open(self) -> None:
@@ -37,7 +37,8 @@ class LocalEngine:
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
         if self.parallelism == 1 or len(items) < 2:
-            yield from map(function, items)
+            for item in items:  # not `yield from map`: a StopIteration inside a function would pass for the end
+                yield function(item)
             return
         self.open()
         yield from self._pool.imap_unordered(function, items)
@@ -47,6 +48,11 @@ class LocalEngine:
             self._pool.terminate()
             self._pool.join()
             self._pool = None
+
+
+def _usable_cores() -> int:
+    # macOS does not say which cores a process may use.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _end_by_sigterm() -> None:

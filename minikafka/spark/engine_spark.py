@@ -209,4 +209,5 @@ class _Apply:
         # A Python worker collects garbage after every task; what was imported when the task began need not be looked at again.
         if gc.get_freeze_count() == 0:
             gc.freeze()
-        return map(self.function, items)
+        for item in items:  # not `map`: a StopIteration inside a function would pass for the end
+            yield self.function(item)

@@ -1,12 +1,14 @@
 """The audit's own few words of Kafka's protocol: metadata, log bounds, configuration, and raw batches from any replica.
 
-Only request versions without tagged fields are used (Metadata 7, ListOffsets 1, DescribeConfigs 1, Fetch 11), which Apache Kafka up to
-4.3 serves. From version 11 on a consumer may fetch from followers (KIP-392); every replica answers up to its own high watermark.
+Request versions without tagged fields are used (Metadata 7, ListOffsets 1 and 2, DescribeConfigs 1, Fetch 11), which Apache Kafka up to
+4.3 serves, but for topic ids (Metadata 12). From version 11 on a consumer may fetch from followers (KIP-392); every replica answers up to
+its own high watermark.
 Nothing here is shared with the broker's or the client's code.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import struct
 from collections.abc import Iterable, Iterator
@@ -18,7 +20,7 @@ from minikafka.spark.logformat import Batches, walk
 from minikafka.spark.security import PLAIN_TEXT, Security
 
 FETCH, LIST_OFFSETS, METADATA, DESCRIBE_CONFIGS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 2, 3, 32, 17, 36
-EARLIEST = -2
+EARLIEST, LATEST = -2, -1
 ANSWER_BYTES_MAX = 256 << 20
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
 NOT_LEADER, OUT_OF_RANGE, UNKNOWN_PARTITION, STORAGE, OFFSET_NOT_AVAILABLE = 6, 1, 3, 56, 78
@@ -78,10 +80,49 @@ class _Reader:
     def integers(self) -> list[int]:
         return [self.integer(4) for _ in range(self.count())]
 
+    def varint(self) -> int:
+        value = shift = 0
+        while shift < 35:
+            byte = self.raw(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise BrokerError("an answer has a number that does not end: not a Kafka broker?")
+
+    def compact_count(self) -> int:
+        number = self.varint() - 1
+        if number > len(self.data):
+            raise BrokerError("an answer announces more elements than it has bytes")
+        return max(0, number)
+
+    def compact(self) -> str:
+        """A compact string; "" for null."""
+        return bytes(self.raw(self.compact_count())).decode("utf-8", "replace")
+
+    def tags(self) -> None:
+        """Tagged fields, left out."""
+        for _ in range(self.varint()):
+            self.varint()
+            self.raw(self.varint())
+
 
 def _string(text: str) -> bytes:
     data = text.encode()
     return struct.pack(">h", len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    data = bytearray()
+    while value >= 0x80:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(data) + bytes([value])
+
+
+def _compact(text: str) -> bytes:
+    data = text.encode()
+    return _varint(len(data) + 1) + data
 
 
 @dataclass(slots=True)
@@ -231,6 +272,45 @@ class Connection:
                 found[name, number] = error, offset
         return found
 
+    def latest(self, partitions: Iterable[tuple[str, int]], committed: bool = False) -> dict[tuple[str, int], tuple[int, int]]:
+        """{(topic, partition): (error, high watermark or, when `committed`, last stable offset)}, asked of the leader."""
+        body = _by_topic(partitions, lambda _: struct.pack(">q", LATEST))
+        answer = self.ask(LIST_OFFSETS, 2, struct.pack(">ib", CONSUMER, committed) + body)
+        answer.integer(4)
+        found = {}
+        for _ in range(answer.count()):
+            name = answer.string()
+            for _ in range(answer.count()):
+                number, error, _, offset = answer.integer(4), answer.integer(2), answer.integer(8), answer.integer(8)
+                found[name, number] = error, offset
+        return found
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """{topic: id, 22 characters base64url} of those that exist. Raises BrokerError also where the broker is older than Kafka 2.8."""
+        names = list(topics)
+        listed = _varint(len(names) + 1) + b"".join(bytes(16) + _compact(name) + b"\0" for name in names)
+        answer = self.ask(METADATA, 12, b"\0" + listed + bytes(3))
+        answer.tags()
+        answer.integer(4)
+        for _ in range(answer.compact_count()):
+            answer.integer(4), answer.compact(), answer.integer(4), answer.compact()
+            answer.tags()
+        answer.compact(), answer.integer(4)
+        found = {}
+        for _ in range(answer.compact_count()):
+            error, name, topic_id = answer.integer(2), answer.compact(), bytes(answer.raw(16))
+            answer.integer(1)
+            for _ in range(answer.compact_count()):
+                answer.raw(14)
+                for _ in range(3):
+                    answer.raw(4 * answer.compact_count())
+                answer.tags()
+            answer.integer(4)
+            answer.tags()
+            if not error and any(topic_id):
+                found[name] = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+        return found
+
     def compacted(self, topics: Iterable[str]) -> set[str]:
         """Those of the topics whose cleanup.policy has `compact`."""
         names = list(topics)
@@ -316,6 +396,7 @@ class FetchReader:
 
     `aborted`: (producer id, first offset) of the aborted transactions that touch the batches of this step, when `committed`.
     `stopped`: "" or "shrunk", when records that were there are gone (retention) or the replica answers nothing more.
+    `log_start`: the replica's, by its last answer with records; -1 before.
     """
 
     def __init__(
@@ -327,6 +408,7 @@ class FetchReader:
         self.position = 0
         self.stopped = ""
         self.size = 0
+        self.log_start = -1
 
     def __iter__(self) -> Iterator[Batches]:
         if self.offset >= self.end:
@@ -349,7 +431,7 @@ class FetchReader:
                         return
                     continue
                 empty = 0
-                self.aborted = found.aborted
+                self.aborted, self.log_start = found.aborted, found.log_start
                 if len(batches) == 0:
                     return
                 self.offset = int(batches.last_offset[-1]) + 1

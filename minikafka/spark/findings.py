@@ -35,6 +35,9 @@ _REMEDIES = {
     ("txn-index-target",): "copy the partition again from another replica, or delete the index and let recovery rebuild it.",
     ("txn-open",): "kafka-transactions.sh find-hanging, then abort.",
     ("epoch-checkpoint", "epoch-checkpoint-format"): "copy the partition again from another replica.",
+    ("replica-twice",): "find out which of the two is current (newest leader epoch, longest log) and move the other out of log.dirs.",
+    ("unclean-loss",): "keep the named directory before its broker starts again: it is cut then. What it holds can be written again.",
+    ("not-compared",): "give what is missing, or mend what is named, and audit again.",
     ("acked-missing", "acked-differs", "acked-conflict"): "keep all copies; the ledger and the oldest copy say what can be written again.",
 }
 _CHECKS = (
@@ -44,6 +47,11 @@ _CHECKS = (
     Check("batch-header", ERROR, "The fields of a batch header contradict each other or the format."),
     Check("batch-records", ERROR, "The records inside a batch do not decode, or do not agree with the batch header."),
     Check("batch-timestamps", ERROR, "A header's max timestamp is not that of its records: look-ups by time and retention go wrong."),
+    Check(
+        "batch-sparse",
+        ERROR,
+        "A batch lacks records as a cleaner leaves them, in a topic that was never compacted: records are lost or the header is wrong.",
+    ),
     Check("offset-gap", ERROR, "Offsets are missing inside the log although nothing was compacted: records are lost."),
     Check("offset-order", ERROR, "Offsets go back or repeat: a consumer would see records twice or skip some."),
     Check("epoch-order", ERROR, "Leader epochs go back inside a log: followers that truncate by epoch would keep the wrong records."),
@@ -86,7 +94,6 @@ _CHECKS = (
     Check("producer-epoch", ERROR, "A producer's epoch goes back: a fenced (zombie) producer wrote after its successor."),
     Check("txn-marker", ERROR, "A transaction marker cannot be read or is older than the one before it."),
     Check("txn-open", WARNING, "A transaction never ended: read_committed consumers stop in front of it for ever."),
-    Check("replay-limited", NOTE, "There is more than a replay keeps in memory, so producers and transactions were not followed."),
     Check("epoch-checkpoint-format", ERROR, "The leader epoch checkpoint cannot be read: the broker takes the log directory offline."),
     Check(
         "epoch-checkpoint",
@@ -113,6 +120,17 @@ _CHECKS = (
     ),
     Check("replica-lagging", NOTE, "A replica is a correct but shorter copy."),
     Check("replica-reread", NOTE, "A segment changed or vanished while it was read; that range was not judged."),
+    Check("not-compared", WARNING, "Something that had to be compared was not, so nothing is proven of it."),
+    Check(
+        "replica-twice",
+        ERROR,
+        "One broker has the partition in two log directories: no broker starts with both, and one of them is stale.",
+    ),
+    Check(
+        "unclean-loss",
+        ERROR,
+        "A leader that was not in sync was elected, and records that only others held are lost, acknowledged ones among them.",
+    ),
     Check("unreadable", ERROR, "Files could not be read, so nothing can be said about them."),
     Check("replica-missing", ERROR, "By the controller or its own checkpoints a broker is a replica, but it has no log of the partition."),
     Check("replica-offline", NOTE, "A replica that is not in sync does not answer; the others were compared without it."),
@@ -131,7 +149,7 @@ _CHECKS = (
     ),
     Check("acked-missing", ERROR, "A record that a producer was told is safe is not there: acknowledged data is lost."),
     Check("acked-differs", ERROR, "At the offset that a producer was told stands another record than the one that it wrote."),
-    Check("acked-conflict", ERROR, "Producers were told the same offset for different records: two leaders acknowledged at once."),
+    Check("acked-conflict", ERROR, "Producers were told the same offset for different records: the first ones are lost."),
     Check("acked-unchecked", WARNING, "Acknowledged records belong to partitions that are not part of this audit."),
     Check("cluster-id", ERROR, "Log directories of different clusters were given as one cluster."),
 )

@@ -152,6 +152,7 @@ class Varints:
     def __init__(self, values: Column) -> None:
         found = varint_words(values)
         self.values = values
+        self.words: Any
         self.words, self.lengths = found if found is not None else (None, varint_lengths(values))
 
 

@@ -6,10 +6,9 @@ kafka-verifiable-producer.sh fit as they are; other lines are skipped).
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +21,7 @@ from minikafka.spark.sources import SegmentTask
 
 Column = np.ndarray[Any, Any]
 KEPT_MAX = 100
+RANGES_SHOWN = 5
 
 
 class LedgerError(Exception):
@@ -95,6 +95,7 @@ class Held:
     different: list[int] = field(default_factory=list)
     different_count: int = 0
     missing_all: Column = field(default_factory=lambda: np.empty(0, np.int64))
+    unread: str = ""
 
 
 def look_up(item: tuple[str, list[SegmentTask], Acknowledged]) -> Held:
@@ -103,10 +104,13 @@ def look_up(item: tuple[str, list[SegmentTask], Acknowledged]) -> Held:
     held = Held(broker)
     seen = np.zeros(len(wanted.offsets), bool)
     for task in tasks:
-        with contextlib.suppress(OSError), open_log(task) as reader:
-            for batches in reader:
-                _compare(batches, wanted, seen, held)
-    held.missing_all = wanted.offsets[~seen]
+        try:
+            with open_log(task) as reader:
+                for batches in reader:
+                    _compare(batches, wanted, seen, held)
+        except OSError as error:
+            held.unread = f"segment {task.base_offset} of broker {broker} cannot be read: {error.strerror}"
+    held.missing_all = wanted.offsets[~seen] if not held.unread else wanted.offsets[:0]
     held.missing, held.missing_count = held.missing_all[:KEPT_MAX].tolist(), len(held.missing_all)
     return held
 
@@ -131,17 +135,52 @@ def _compare(batches: Any, wanted: Acknowledged, seen: Column, held: Held) -> No
                 held.different.append(int(records.offset[index]))
 
 
+def ranges(offsets: Iterable[int]) -> list[tuple[int, int]]:
+    """Sorted offsets as stretches of neighbours: (first, last)."""
+    found: list[tuple[int, int]] = []
+    for offset in offsets:
+        if found and found[-1][1] + 1 == offset:
+            found[-1] = found[-1][0], offset
+        else:
+            found.append((offset, offset))
+    return found
+
+
+def in_words(found: list[tuple[int, int]]) -> str:
+    """Stretches of offsets in words, the first few."""
+    shown = ", ".join(f"{first}" if first == last else f"{first}..{last}" for first, last in found[:RANGES_SHOWN])
+    more = f" and {len(found) - RANGES_SHOWN} stretches more" if len(found) > RANGES_SHOWN else ""
+    return f"offset{'s' if len(found) > 1 or found[0][0] != found[0][1] else ''} {shown}{more}"
+
+
+def _conflicts(offsets: list[int], elections: list[tuple[int, str]]) -> Iterator[Finding]:
+    """One finding for each unclean election that explains conflicts, and one for those that none does."""
+    left = offsets
+    for number, (begin, words) in enumerate(elections):
+        end = elections[number + 1][0] if number + 1 < len(elections) else 1 << 62
+        explained = [offset for offset in left if begin <= offset < max(end, begin + 1)]
+        left = [offset for offset in left if offset not in set(explained)]
+        if explained:
+            text = f"different records were acknowledged at {in_words(ranges(explained))}, one after the other: the first were lost by "
+            yield Finding("acked-conflict", text + words, offset=explained[0], cause="an unclean election")
+    if left:
+        text = f"different records were acknowledged at {in_words(ranges(left))}"
+        cause = "two leaders acknowledged at once, or the first ones were lost before the others were written"
+        yield Finding("acked-conflict", text, offset=left[0], cause=cause)
+
+
 def judge_ledger(
-    wanted: Acknowledged, held: list[Held], log_starts: dict[str, int], promises: dict[str, int], cleaned_below: int
-) -> list[Finding]:
-    """Findings of one partition. `promises`: {broker: offset below which it must hold every record} (committed, or its in-sync claim).
+    wanted: Acknowledged, held: list[Held], log_starts: dict[str, int], promises: dict[str, int], cleaned_below: int,
+    elections: list[tuple[int, str]],
+) -> list[Finding]:  # fmt: skip
+    """Findings of one partition. `promises`: {broker: offset below which it must hold every record} (committed, or its in-sync claim);
+    `elections`: where the leaders of unclean elections began, and the election in words.
 
     Records below a log start were deleted by retention, those below `cleaned_below` perhaps by the cleaner.
     """
-    findings = [
-        Finding("acked-conflict", f"two different records were acknowledged at offset {offset}", offset=offset)
-        for offset in wanted.conflicts
-    ]
+    findings = list(_conflicts(wanted.conflicts, sorted(elections)))
+    findings += [Finding("not-compared", f"acknowledged records: {one.unread}", brokers=(one.broker,)) for one in held if one.unread]
+    held = [one for one in held if not one.unread]
     nowhere = np.array([], np.int64)
     if held:
         start = max(cleaned_below, *log_starts.values())
@@ -150,7 +189,7 @@ def judge_ledger(
             common = np.intersect1d(common, one.missing_all, assume_unique=True)
         nowhere = common[common >= start]
         if len(nowhere):
-            text = f"{len(nowhere)} acknowledged records are on no replica, the first at offset {int(nowhere[0])}"
+            text = f"{len(nowhere)} acknowledged records are on no replica: {in_words(ranges(nowhere.tolist()))}"
             cause = "records were lost after the producer had been told that they are safe (unclean election, lost tails)"
             findings.append(Finding("acked-missing", text, brokers=tuple(one.broker for one in held), offset=int(nowhere[0]), cause=cause))
     for one in held:
@@ -158,9 +197,9 @@ def judge_ledger(
         lost = one.missing_all[(one.missing_all >= start) & (one.missing_all < promises[one.broker])]
         lost = np.setdiff1d(lost, nowhere, assume_unique=True)
         if len(lost):
-            text = f"broker {one.broker} lacks {len(lost)} acknowledged records that it must hold, the first at offset {int(lost[0])}"
+            text = f"broker {one.broker} lacks {len(lost)} acknowledged records that it must hold: {in_words(ranges(lost.tolist()))}"
             findings.append(Finding("acked-missing", text, brokers=(one.broker,), offset=int(lost[0])))
         if one.different_count:
-            text = f"broker {one.broker} holds {one.different_count} other records than acknowledged, the first at {one.different[0]}"
+            text = f"broker {one.broker} holds {one.different_count} other records than acknowledged: {in_words(ranges(one.different))}"
             findings.append(Finding("acked-differs", text, brokers=(one.broker,), offset=one.different[0]))
     return findings

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterable
 
+from minikafka.spark.directories import LogDirectory
 from minikafka.spark.fetch_client import (
     OUT_OF_RANGE,
     BrokerError,
@@ -13,13 +14,13 @@ from minikafka.spark.fetch_client import (
     Connection,
     Fetched,
     Place,
-    Security,
     first_answer,
     name_of,
 )
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.metadata_log import PartitionClaim
-from minikafka.spark.sources import LogDirectory, Plan, Replica, Segment
+from minikafka.spark.security import Security
+from minikafka.spark.sources import COMPACT, UNKNOWN, Plan, Replica, Segment
 
 PARTITIONS_A_REQUEST = 500
 FOLLOWERS_WAIT_S = 2.0
@@ -67,7 +68,7 @@ def _wait_for_followers(plan: Plan) -> None:
         behind: dict[Place, dict[tuple[str, int], Replica]] = {}
         for key, copies in plan.replicas.items():
             for one in copies:
-                if one.place and one.high_watermark < marks[key] and one.claim and one.broker.split("/", maxsplit=1)[0] in one.claim.isr:
+                if one.place and one.high_watermark < marks[key] and one.claim and one.node in one.claim.isr:
                     behind.setdefault(one.place, {})[key] = one
         if not behind or time.monotonic() > deadline:
             return
@@ -145,6 +146,7 @@ def _add(
     replica = Replica(
         *key, name, f"kafka://{place.host}:{place.port}", [Segment(begin, max(size, (mark - begin) * 100), ())], [], False, mark, True,
         begin, None, mark if key[0] in compacted else 0, findings=FindingList(each_max), place=place,
+        node=name.partition("/")[0], policy=COMPACT if key[0] in compacted else UNKNOWN,
     )  # fmt: skip
     replica.claim = _claim(state, key)
     plan.replicas.setdefault(key, []).append(replica)

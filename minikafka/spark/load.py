@@ -190,11 +190,10 @@ def _producer_ids(options: LoadOptions, count: int) -> list[tuple[int, int]]:
     from minikafka.spark.produce_client import LoadProducer
 
     producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms, security=options.security)
-    found = []
-    for _ in range(count):
-        producer.start()
-        found.append((producer.producer_id, producer.producer_epoch))
-    return found
+    try:
+        return [producer.new_producer_id() for _ in range(count)]
+    finally:
+        producer.close()
 
 
 def already_loaded(state: JobState, job: str, options: LoadOptions, engine: str) -> LoadReport:
@@ -273,7 +272,10 @@ def reconcile(tasks: list[Task], reports: dict[int, TaskReport], report: LoadRep
         raise LoadFailed(f"{report.rows:,} rows were read but {report.acknowledged:,} acknowledged")
     producer = LoadProducer(options.bootstrap, options.topic, timeout_ms=options.timeout_ms, security=options.security)
     wanted = {task.producer[0]: task.index for task in tasks if task.producer is not None}
-    there = producer.last_sequences(wanted)
+    try:
+        there = producer.last_sequences(wanted)
+    finally:
+        producer.close()
     for producer_id, index in wanted.items():
         expected = {partition: count for partition, count in reports[index].written.items() if count}
         found = {partition: sequence + 1 for partition, sequence in there.get(producer_id, {}).items()}
@@ -382,7 +384,7 @@ def open_writer(
     Without a producer id nothing is sent (dry run). The batches depend on nothing but the rows and the options.
     """
     from minikafka.spark.encode import encode_rows, partitions_of
-    from wire.compression import CompressionType, compress
+    from minikafka.wire.compression import CompressionType, compress
 
     codec = COMPRESSIONS.index(options.compression)
     producer = None

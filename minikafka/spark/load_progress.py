@@ -6,10 +6,9 @@ import contextlib
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from minikafka.spark.load import LoadOptions
+from minikafka.spark.security import Security
 
 #: (rows that the leaders have, share of the table from 0 to 1 or None when nobody knows how many rows it has)
 Progress = Callable[[int, float | None], None]
@@ -17,10 +16,23 @@ ASK_EVERY_S = 1.0
 ASK_TIMEOUT_MS = 5_000
 
 
+class Target(Protocol):
+    """Where a load goes (LoadOptions)."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def security(self) -> Security: ...
+
+
 class LoadWatch:
     """A thread that asks once a second while the load runs; a cluster in trouble is asked again later. `planned` rows 0: unknown."""
 
-    def __init__(self, options: LoadOptions, producers: list[tuple[int, int]], planned: int, progress: Progress | None) -> None:
+    def __init__(self, options: Target, producers: list[tuple[int, int]], planned: int, progress: Progress | None) -> None:
         self._options, self._producers, self._planned, self._progress = options, producers, planned, progress
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name="load-progress", daemon=True)
@@ -54,6 +66,7 @@ class LoadWatch:
                 rows = sum(sequence + 1 for partitions in there.values() for sequence in partitions.values())
                 if not self._ended.is_set():
                     self.tell(rows)
+        producer.close()
 
 
 def rate_and_rest(rows: int, share: float | None, passed_s: float) -> tuple[float, float | None]:

@@ -83,7 +83,8 @@ class Batches:
 
     @property
     def last_offset(self) -> np.ndarray[Any, Any]:
-        return self.base_offset + self.header["last_delta"].astype(np.int64)
+        last: np.ndarray[Any, Any] = self.base_offset + self.header["last_delta"].astype(np.int64)
+        return last
 
     def body(self, index: int) -> memoryview:
         """The bytes behind the header of batch `index` (records, compressed as they are)."""
@@ -141,7 +142,8 @@ def headers_at(window: memoryview, positions: np.ndarray[Any, Any]) -> np.ndarra
     if len(positions) == 0:
         return np.empty(0, HEADER)
     sliding = np.ndarray(shape=(len(window) - BATCH_OVERHEAD + 1,), dtype=HEADER, buffer=window, strides=(1,))
-    return sliding[positions]
+    found: np.ndarray[Any, Any] = sliding[positions]
+    return found
 
 
 class SegmentReader:
@@ -253,7 +255,7 @@ def parse_checkpoint(data: bytes, fields: int) -> list[tuple[str, ...]]:
         return []
     if lines[0].strip() != "0":
         raise FormatError(f"version {lines[0]!r}, expected 0")
-    if len(lines) < 2 or not lines[1].strip().isdigit():
+    if len(lines) < 2 or not re.fullmatch(r"[0-9]{1,9}", lines[1].strip()):
         raise FormatError("the count of entries is missing")
     entries = [tuple(line.rsplit(None, fields - 1)) for line in lines[2:] if line.strip()]
     if len(entries) != int(lines[1]):
@@ -265,7 +267,7 @@ def parse_checkpoint(data: bytes, fields: int) -> list[tuple[str, ...]]:
 
 
 def _integer(text: str) -> bool:
-    return text.lstrip("-").isdigit()
+    return re.fullmatch(r"-?[0-9]{1,19}", text) is not None
 
 
 def parse_offset_checkpoint(data: bytes) -> dict[tuple[str, int], int]:

@@ -7,6 +7,7 @@ metadata schemas of Apache Kafka 4.3). Types that the audit has no use for are s
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -24,12 +25,31 @@ SNAPSHOT_BYTES_MAX = 1 << 30
 REGISTER_BROKER, UNREGISTER_BROKER, TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC = 0, 1, 2, 3, 4, 5, 9
 BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
 SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 NO_DIRECTORY = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
+
+
+@dataclass(frozen=True, slots=True)
+class UncleanElection:
+    """A leader was elected that was neither in sync nor eligible: what only the others held is lost (KIP-966).
+
+    `offset` of the record in the metadata log (-1: only a snapshot tells of it) and `timestamp_ms` of its batch; who was in sync before.
+    """
+
+    leader: str
+    leader_epoch: int
+    offset: int
+    timestamp_ms: int
+    isr: tuple[str, ...] = ()
+    elr: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class PartitionClaim:
-    """What the controller says of one partition. Node ids as text, as brokers are named in reports."""
+    """What the controller says of one partition. Node ids as text, as brokers are named in reports.
+
+    `adding`: replicas of a reassignment that goes on. `was_in_sync`: everybody who was in sync since the history begins.
+    """
 
     topic_id: str
     replicas: tuple[str, ...]
@@ -39,6 +59,10 @@ class PartitionClaim:
     partition_epoch: int
     directories: tuple[str, ...] = ()
     elr: tuple[str, ...] = ()
+    adding: tuple[str, ...] = ()
+    recovering: bool = False
+    was_in_sync: frozenset[str] = frozenset()
+    elections: tuple[UncleanElection, ...] = ()
 
     @property
     def complete(self) -> tuple[str, ...]:
@@ -57,7 +81,9 @@ class ClusterImage:
     topics: dict[str, str] = field(default_factory=dict)
     partitions: dict[tuple[str, int], PartitionClaim] = field(default_factory=dict)
     brokers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    compacted: set[str] = field(default_factory=set)
+    policies: dict[str, set[str]] = field(default_factory=dict)
+    default_policies: set[str] = field(default_factory=set)
+    from_snapshot: set[str] = field(default_factory=set)
 
     def claims(self) -> dict[tuple[str, int], PartitionClaim]:
         """{(topic, partition): claim}."""
@@ -122,8 +148,8 @@ class _Fields:
         return {self.varint(): _Fields(self.raw(self.varint())) for _ in range(self.varint())}
 
 
-def apply_record(image: ClusterImage, value: bytes) -> int:
-    """Apply one metadata record; returns its type. Raises FormatError."""
+def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_ms: int = -1) -> int:
+    """Apply one metadata record, which stands at `offset`; returns its type. Raises FormatError."""
     fields = _Fields(value)
     frame = fields.varint()
     if frame != 1:
@@ -134,17 +160,21 @@ def apply_record(image: ClusterImage, value: bytes) -> int:
         image.topics[fields.uuid()] = name
     elif kind == REMOVE_TOPIC:
         topic_id = fields.uuid()
-        image.compacted.discard(image.topics.pop(topic_id, ""))
+        name = image.topics.pop(topic_id, "")
+        image.policies.pop(name, None)
+        image.from_snapshot.discard(name)
         for key in [key for key in image.partitions if key[0] == topic_id]:
             del image.partitions[key]
     elif kind == PARTITION:
         _partition(image, fields, version)
     elif kind == PARTITION_CHANGE:
-        _partition_change(image, fields)
+        _partition_change(image, fields, offset, timestamp_ms)
     elif kind == CONFIG:
         resource, name, option, setting = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
-        if resource == 2 and option == "cleanup.policy":
-            (image.compacted.add if "compact" in (setting or "") else image.compacted.discard)(name)
+        if resource == TOPIC_RESOURCE and option == "cleanup.policy":
+            image.policies.setdefault(name, set()).add(setting or "")
+        elif resource == BROKER_RESOURCE and option == "log.cleanup.policy":
+            image.default_policies.add(setting or "")
     elif kind == REGISTER_BROKER:
         _broker(image, fields, version)
     elif kind == UNREGISTER_BROKER:
@@ -154,33 +184,57 @@ def apply_record(image: ClusterImage, value: bytes) -> int:
 
 def _partition(image: ClusterImage, fields: _Fields, version: int) -> None:
     number, topic_id = fields.integer(4), fields.uuid()
-    replicas, isr, _, _ = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
+    replicas, isr, _, adding = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
     leader, leader_epoch, partition_epoch = fields.integer(4), fields.integer(4), fields.integer(4)
     directories = fields.uuids() if version >= 1 else ()
-    elr = tagged[1].nodes() if 1 in (tagged := fields.tagged()) else ()
-    claim = PartitionClaim(topic_id, replicas, isr, str(leader), leader_epoch, partition_epoch, directories, elr)
-    image.partitions[topic_id, number] = claim
+    tagged = fields.tagged()
+    elr = tagged[1].nodes() if 1 in tagged else ()
+    recovering = bool(tagged[0].integer(1)) if 0 in tagged else False
+    elections = (UncleanElection(str(leader), leader_epoch, -1, -1),) if recovering else ()
+    image.partitions[topic_id, number] = PartitionClaim(
+        topic_id, replicas, isr, str(leader), leader_epoch, partition_epoch, directories, elr, adding, recovering,
+        frozenset(isr + elr), elections,
+    )  # fmt: skip
 
 
-def _partition_change(image: ClusterImage, fields: _Fields) -> None:
+def _partition_change(image: ClusterImage, fields: _Fields, offset: int, timestamp_ms: int) -> None:
     """A change of leader raises the leader epoch, every change the partition epoch (PartitionRegistration.merge)."""
     number, topic_id = fields.integer(4), fields.uuid()
     claim = image.partitions.get((topic_id, number))
     if claim is None:
         raise FormatError(f"a change of partition {number} of the unknown topic {topic_id}")
     tagged = fields.tagged()
+    before = claim.isr, claim.elr, claim.recovering
     if 0 in tagged:
         claim.isr = tagged[0].nodes()
-    if 1 in tagged:
-        claim.leader = str(tagged[1].integer(4))
-        claim.leader_epoch += 1
     if 2 in tagged:
         claim.replicas = tagged[2].nodes()
+    if 4 in tagged:
+        claim.adding = tagged[4].nodes()
+    if 5 in tagged:
+        claim.recovering = tagged[5].integer(1) == 1
     if 6 in tagged:
         claim.elr = tagged[6].nodes()
     if 8 in tagged:
         claim.directories = tagged[8].uuids()
+    if 1 in tagged:
+        claim.leader = str(tagged[1].integer(4))
+        claim.leader_epoch += 1
+        _note_election(claim, *before, offset, timestamp_ms)
+    claim.was_in_sync |= frozenset(claim.isr + claim.elr)
     claim.partition_epoch += 1
+
+
+def _note_election(
+    claim: PartitionClaim, isr: tuple[str, ...], elr: tuple[str, ...], was_recovering: bool, offset: int, timestamp_ms: int
+) -> None:
+    """An unclean election makes the new leader recovering (KIP-704); while one is recovering, another shows by who is elected.
+
+    Who leads when a reassignment ends may have joined the in-sync replicas in the same record, which is clean.
+    """
+    again = was_recovering and claim.leader != "-1" and claim.leader not in isr + elr
+    if again or (claim.recovering and not was_recovering):
+        claim.elections += (UncleanElection(claim.leader, claim.leader_epoch, offset, timestamp_ms, isr, elr),)
 
 
 def _broker(image: ClusterImage, fields: _Fields, version: int) -> None:
@@ -210,7 +264,9 @@ def snapshots_of(path: str) -> list[tuple[int, int, str]]:
 def snapshot_values(path: str) -> list[bytes]:
     """The metadata records of a snapshot file. Raises FormatError for CRCs, cuts, or a missing header or footer."""
     with open(path, "rb") as file:
-        data = memoryview(file.read(SNAPSHOT_BYTES_MAX))
+        data = memoryview(file.read(SNAPSHOT_BYTES_MAX + 1))
+    if len(data) > SNAPSHOT_BYTES_MAX:
+        raise FormatError(f"it is larger than the {SNAPSHOT_BYTES_MAX} bytes that are read")
     batches, used, _ = walk(data)
     if used != len(data):
         raise FormatError(f"{len(data) - used} bytes behind its last whole batch")
@@ -239,12 +295,13 @@ def _records(batches: Batches) -> Iterator[tuple[bool, bytes, bytes]]:
         yield bool(control[records.batch[index]]), records.key(index) or b"", records.value(index) or b""
 
 
-def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int, int, bytes]]:
-    """(offset, epoch, record) of the metadata log in a partition directory, offsets in [begin, end); control records left out.
+def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int, int, int, bytes]]:
+    """(offset, epoch, timestamp of the batch, record) of the metadata log in a partition directory, offsets in [begin, end); control
+    records left out.
 
     Stops quietly at a cut tail. Raises FormatError for records that do not decode.
     """
-    bases = sorted(parsed[0] for name in os.listdir(path) if (parsed := parse_segment_name(name)) and parsed[1] == "log")
+    bases = _bases(path)
     for number, base in enumerate(bases):
         if number + 1 < len(bases) and bases[number + 1] <= begin:
             continue
@@ -256,15 +313,19 @@ def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int,
                 if wrong:
                     raise FormatError(next(iter(wrong.values())))
                 for index in range(len(records)):
-                    offset = int(records.offset[index])
+                    offset, header = int(records.offset[index]), batches.header[records.batch[index]]
                     if begin <= offset < end:
-                        yield offset, int(batches.header["epoch"][records.batch[index]]), records.value(index) or b""
+                        yield offset, int(header["epoch"]), int(header["max_timestamp"]), records.value(index) or b""
+
+
+def _bases(path: str) -> list[int]:
+    return sorted(parsed[0] for name in os.listdir(path) if (parsed := parse_segment_name(name)) and parsed[1] == "log")
 
 
 def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62) -> None:
     """Apply the log's records in [begin, end); a metadata transaction counts when it ends (KIP-868)."""
-    pending: list[bytes] | None = None
-    for offset, epoch, value in log_values(path, begin, end):
+    pending: list[tuple[bytes, int, int]] | None = None
+    for offset, epoch, timestamp_ms, value in log_values(path, begin, end):
         image.end_offset, image.epoch = offset + 1, epoch
         kind = value[1] if len(value) > 1 else -1
         if kind == BEGIN_TRANSACTION:
@@ -273,12 +334,12 @@ def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62) -
             pending = None
         elif kind == END_TRANSACTION:
             for held in pending or []:
-                apply_record(image, held)
+                apply_record(image, *held)
             pending = None
         elif pending is not None:
-            pending.append(value)
+            pending.append((value, offset, timestamp_ms))
         else:
-            apply_record(image, value)
+            apply_record(image, value, offset, timestamp_ms)
 
 
 def from_snapshot(path: str, name: str) -> ClusterImage:
@@ -287,19 +348,47 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
     for value in snapshot_values(os.path.join(path, name)):
         apply_record(image, value)
     image.end_offset, image.epoch = int(name[:20]), int(name[21:31])
+    image.from_snapshot = set(image.topics.values())
     return image
 
 
 def read_image(path: str, node: str) -> ClusterImage:
-    """The newest state that the copy in `path` has: its newest good snapshot and the log behind it. Raises FormatError, OSError."""
-    image = ClusterImage(path)
-    for _, _, name in reversed(snapshots_of(path)):
-        try:
-            image = from_snapshot(path, name)
-            break
-        except (FormatError, FileNotFoundError):
-            continue  # check_snapshots tells
+    """The newest state that the copy in `path` has, with as much of its history as the log tells. Raises FormatError, OSError.
+
+    The history decides what a topic's cleanup policy was and which elections were unclean, so the log is replayed from as far back as it
+    goes; where that ends before the newest snapshot does, the snapshot's state counts.
+    """
+    newest = _newest_snapshot(path)
+    try:
+        image = _from_the_beginning(path)
+    except (FormatError, FileNotFoundError):
+        if newest is None:
+            raise
+        image = None  # check_snapshots and the audit of the log itself tell
+    if image is None or (newest is not None and newest.end_offset > image.end_offset):
+        assert newest is not None
+        replay_log(newest, path, newest.end_offset)
+        image = newest
     image.path, image.node = path, node
+    return image
+
+
+def _newest_snapshot(path: str) -> ClusterImage | None:
+    for _, _, name in reversed(snapshots_of(path)):
+        with contextlib.suppress(FormatError, FileNotFoundError):  # check_snapshots tells
+            return from_snapshot(path, name)
+    return None
+
+
+def _from_the_beginning(path: str) -> ClusterImage:
+    """From the log's first record, or the oldest snapshot that it goes on from."""
+    begin = min(_bases(path), default=0)
+    image = ClusterImage(path)
+    if begin > 0:
+        held = [name for end, _, name in snapshots_of(path) if end >= begin]
+        if not held:
+            raise FormatError(f"the log begins at {begin} and no snapshot holds what was before")
+        image = from_snapshot(path, held[0])
     replay_log(image, path, image.end_offset)
     return image
 
@@ -307,8 +396,7 @@ def read_image(path: str, node: str) -> ClusterImage:
 def check_snapshots(path: str) -> Iterator[Finding]:
     """Each snapshot of one copy: readable, and the same state as the log replayed up to its end where the log reaches back."""
     earlier: ClusterImage | None = None
-    bases = [parsed[0] for name in os.listdir(path) if (parsed := parse_segment_name(name)) and parsed[1] == "log"]
-    start = min(bases, default=0)
+    start = min(_bases(path), default=0)
     for end, _, name in snapshots_of(path):
         file = os.path.join(path, name)
         try:

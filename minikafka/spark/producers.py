@@ -7,6 +7,7 @@ on different machines compose exactly.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,9 +66,11 @@ def is_of_group_coordinator(path: str) -> bool:
 
 
 class ProducerScan:
-    """Fed with the batches of a segment in file order. `cuts`: snapshot offsets inside the segment, ascending."""
+    """Fed with the batches of a segment in file order. `cuts`: snapshot offsets inside the segment, ascending. `is_bounded`: keep only so
+    many producers and events that a summary stays small, and say when there are more."""
 
-    def __init__(self, cuts: list[int], sequences_checked: bool) -> None:
+    def __init__(self, cuts: list[int], sequences_checked: bool, is_bounded: bool = True) -> None:
+        self.producers_max, self.events_max = (PRODUCERS_MAX, EVENTS_MAX) if is_bounded else (sys.maxsize, sys.maxsize)
         self.facts = ProducerFacts()
         self.cuts = list(cuts)
         self.parts: dict[int, ProducerPart] = {}
@@ -138,7 +141,7 @@ class ProducerScan:
         part = self.parts.get(producer)
         if part is not None:
             return part, self._between(producer, part, epoch, sequence, offset)
-        if len(self.parts) >= PRODUCERS_MAX:
+        if len(self.parts) >= self.producers_max:
             self.facts.limited = True
             return None, None
         part = self.parts[producer] = ProducerPart(epoch, sequence, offset, epoch)
@@ -195,7 +198,7 @@ class ProducerScan:
                     part.opens_at = base
 
     def _event(self, offset: int, producer: int, kind: int, timestamp: int) -> None:
-        if len(self.facts.events) >= EVENTS_MAX:
+        if len(self.facts.events) >= self.events_max:
             self.facts.limited = True
         else:
             self.facts.events.append((offset, producer, kind, timestamp))

@@ -410,4 +410,5 @@ def _collect(data: np.ndarray[Any, Any], indexes: np.ndarray[Any, Any], rows: li
 
 
 def has_delete_horizon(batches: Batches) -> np.ndarray[Any, Any]:
-    return (batches.header["attributes"] & DELETE_HORIZON_BIT) != 0
+    found: np.ndarray[Any, Any] = (batches.header["attributes"] & DELETE_HORIZON_BIT) != 0
+    return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from minikafka.spark.findings import NOTE, Finding
+from minikafka.spark.findings import Finding
 from minikafka.spark.producers import ABORT, DATA, ProducerPart, continuity
 
 Column = np.ndarray[Any, Any]
@@ -38,10 +38,11 @@ class SegmentFacts:
     pieces: list[tuple[int, dict[int, ProducerPart]]]
     events: list[tuple[int, int, int, int]]
     last_timestamp: int
-    limited: bool
     aborts: Column
     name: str
     snapshots: list[Snapshot] = field(default_factory=list)
+    #: A replica on the wire shows its batches, not its indexes.
+    has_index: bool = True
 
 
 @dataclass(slots=True)
@@ -51,28 +52,162 @@ class Replay:
     findings: list[Finding] = field(default_factory=list)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
     open: dict[int, tuple[int, int]] = field(default_factory=dict)
-    limited: bool = False
 
 
-def replay(
-    segments: list[SegmentFacts], log_start: int, compacted: bool, live: bool, transaction_timeout_ms: int = 0, *, in_sequence: bool = True
-) -> Replay:
-    """Everything that needs more than one segment. `live`: the broker was running or crashed, its newest index entries may be ahead.
-    `in_sequence`: producers number what they write.
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """`live`: the broker was running or crashed, its newest index entries may be ahead. `in_sequence`: producers number what they write.
 
     `transaction_timeout_ms`: a transaction open for longer than twice this is reported (0: transaction.max.timeout.ms's default).
     """
-    result = Replay()
-    if any(segment.limited for segment in segments):
-        result.limited = True
-        text = "more producers or transactions in one segment than are kept: snapshots and transaction indexes were not replayed"
-        result.findings.append(Finding("replay-limited", text, offset=log_start, level=NOTE))
-        return result
-    begin = segments[0].base_offset if segments else 0
-    result.findings += _producers(segments, begin, log_start, compacted, in_sequence)
-    result.findings += _transactions(segments, begin, log_start, compacted, live, result)
-    result.findings += _hanging(segments, result, 2 * (transaction_timeout_ms or TRANSACTION_TIMEOUT_MS))
-    return result
+
+    log_start: int
+    compacted: bool
+    live: bool
+    transaction_timeout_ms: int = 0
+    in_sequence: bool = True
+
+
+class Replayer:
+    """Everything that needs more than one segment. Fed with the segments in order; keeps the producers and what is open, not the past."""
+
+    def __init__(self, begin: int, options: ReplayOptions) -> None:
+        self.begin, self.options = begin, options
+        self.outcome = Replay()
+        self._states: dict[int, ProducerState] = {}
+        self._times: list[tuple[int, int]] = []
+        self._unsettled: list[_Unsettled] = []
+
+    def feed(self, segment: SegmentFacts) -> None:
+        """The next segment."""
+        self.outcome.findings += self._producers(segment)
+        self.outcome.findings += self._transactions(segment)
+        self._times.append((segment.end_offset, segment.last_timestamp))
+
+    def finish(self) -> Replay:
+        """After the last segment."""
+        for one in self._unsettled:
+            self.outcome.findings += one.told(None)
+        limit_ms = 2 * (self.options.transaction_timeout_ms or TRANSACTION_TIMEOUT_MS)
+        self.outcome.findings += _hanging(self._times, self.outcome.open, limit_ms)
+        return self.outcome
+
+    def _producers(self, segment: SegmentFacts) -> Iterator[Finding]:
+        compacted, states = self.options.compacted, self._states
+        snapshots = {offset: entries for offset, entries in segment.snapshots}
+        for end, parts in segment.pieces:
+            for producer, part in parts.items():
+                known = states.get(producer)
+                if known is not None and self.options.in_sequence and not compacted:
+                    problem = continuity(
+                        producer, known.epoch, known.last_sequence, part.first_epoch, part.first_sequence, part.first_offset
+                    )
+                    if problem is not None:
+                        problem.file = segment.name + ".log"
+                        yield problem
+                states[producer] = advance(known, part)
+            if end in snapshots:
+                yield from _snapshot(snapshots.pop(end), end, states, self.begin, self.options.log_start, compacted)
+
+    def _transactions(self, segment: SegmentFacts) -> Iterator[Finding]:
+        """Markers against open transactions, and each segment's index of aborted ones against both."""
+        options, opened = self.options, self.outcome.open
+        entries = {int(row["last_offset"]): row for row in segment.aborts}
+        file = segment.name + ".txnindex"
+        explained = set()
+        for offset, producer, kind, timestamp in segment.events:
+            if kind == DATA:
+                opened.setdefault(producer, (offset, timestamp))
+                yield from self._settle(producer, offset)
+                continue
+            since = opened.pop(producer, None)
+            entry = entries.get(offset)
+            if kind != ABORT:
+                if entry is not None:
+                    explained.add(offset)
+                    text = f"the index says producer {producer}'s transaction was aborted at {offset}, but the log committed it there"
+                    yield Finding("txn-index-target", text, offset=offset, file=file)
+                continue
+            if since is not None:
+                self.outcome.aborted.append((producer, since[0], offset))
+            if entry is None:
+                if segment.has_index and since is not None and not options.compacted:
+                    text = f"producer {producer} aborted its transaction at {offset}, but the index has no entry for it"
+                    yield Finding("txn-index-target", text, offset=offset, file=file)
+                continue
+            explained.add(offset)
+            yield from self._entry(entry, producer, since[0] if since else -1, offset, file)
+        for offset, row in sorted(entries.items()):
+            if offset in explained:
+                continue
+            if int(row["version"]) != 0 or int(row["first_offset"]) > offset:
+                text = f"version {int(row['version'])}, offsets {int(row['first_offset'])}..{offset} are impossible"
+                yield Finding("txn-index-target", text, offset=offset, file=file)
+            elif not options.compacted and not (options.live and offset >= segment.end_offset):
+                text = f"the index says producer {int(row['producer_id'])} aborted {int(row['first_offset'])}..{offset}, "
+                yield Finding("txn-index-target", text + f"but the log has no marker at {offset}", offset=offset, file=file)
+
+    def _entry(self, row: Any, producer: int, first: int, offset: int, file: str) -> Iterator[Finding]:
+        """One entry of the index against its marker.
+
+        Its last stable offset is the first offset of any other transaction that was open then, else the one behind the marker
+        (ProducerStateManager.lastStableOffset). A follower that copies several transactions at once takes all of them for open: where
+        the leader had none open it may name the first transaction of another producer behind the marker. So does Apache Kafka's.
+        """
+        floor, compacted = max(self.begin, self.options.log_start), self.options.compacted
+        said, said_first, said_stable = int(row["producer_id"]), int(row["first_offset"]), int(row["stable_offset"])
+        wrong = []
+        if int(row["version"]) != 0:
+            wrong.append(f"version {int(row['version'])}, expected 0")
+        if said != producer:
+            wrong.append(f"producer {said}, the marker is producer {producer}'s")
+        if first >= 0 and said_first != first and not compacted and not said_first < floor:
+            wrong.append(f"first offset {said_first}, by the log {first}")
+        stable = min([begin for begin, _ in self.outcome.open.values()] + [offset + 1])
+        if said_stable != stable and not compacted and not said_stable < floor:
+            text = f"last stable offset {said_stable}, by the log {stable}"
+            if not wrong and stable == offset + 1 and said_stable > stable:
+                self._unsettled.append(_Unsettled(producer, offset, said_stable, text, file))
+            else:
+                wrong.append(text)
+        if wrong:
+            text = f"the index entry of the transaction aborted at {offset} says " + "; ".join(wrong)
+            yield Finding("txn-index-target", text, offset=offset, file=file)
+
+    def _settle(self, producer: int, offset: int) -> Iterator[Finding]:
+        """A transaction begins: the first one of another producer behind a marker is what a follower may have named."""
+        left = []
+        for one in self._unsettled:
+            if one.producer == producer:
+                left.append(one)
+            else:
+                yield from one.told(offset)
+        self._unsettled = left
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsettled:
+    """An index entry whose last stable offset only a transaction behind it can explain."""
+
+    producer: int
+    marker: int
+    said: int
+    text: str
+    file: str
+
+    def told(self, begins: int | None) -> list[Finding]:
+        if begins == self.said:
+            return []
+        text = f"the index entry of the transaction aborted at {self.marker} says {self.text}"
+        return [Finding("txn-index-target", text, offset=self.marker, file=self.file)]
+
+
+def replay(segments: list[SegmentFacts], options: ReplayOptions) -> Replay:
+    """All segments of a replica, in order."""
+    replayer = Replayer(segments[0].base_offset if segments else 0, options)
+    for segment in segments:
+        replayer.feed(segment)
+    return replayer.finish()
 
 
 def advance(state: ProducerState | None, part: ProducerPart) -> ProducerState:
@@ -86,25 +221,6 @@ def advance(state: ProducerState | None, part: ProducerPart) -> ProducerState:
     open_since = part.open_after if part.closed else (state.open_since if state.open_since >= 0 else part.opens_at)
     coordinator = max(state.coordinator_epoch, part.coordinator_epoch)
     return replace(state, epoch=part.epoch, open_since=open_since, coordinator_epoch=coordinator, timestamp=part.timestamp)
-
-
-def _producers(segments: list[SegmentFacts], begin: int, log_start: int, compacted: bool, in_sequence: bool) -> Iterator[Finding]:
-    states: dict[int, ProducerState] = {}
-    for segment in segments:
-        snapshots = {offset: entries for offset, entries in segment.snapshots}
-        for end, parts in segment.pieces:
-            for producer, part in parts.items():
-                known = states.get(producer)
-                if known is not None and in_sequence and not compacted:
-                    problem = continuity(
-                        producer, known.epoch, known.last_sequence, part.first_epoch, part.first_sequence, part.first_offset
-                    )
-                    if problem is not None:
-                        problem.file = segment.name + ".log"
-                        yield problem
-                states[producer] = advance(known, part)
-            if end in snapshots:
-                yield from _snapshot(snapshots.pop(end), end, states, begin, log_start, compacted)
 
 
 def _snapshot(
@@ -149,72 +265,9 @@ def _snapshot(
             yield Finding("producer-replay", text, offset=offset)
 
 
-def _transactions(
-    segments: list[SegmentFacts], begin: int, log_start: int, compacted: bool, live: bool, result: Replay
-) -> Iterator[Finding]:
-    """Markers against open transactions, and each segment's index of aborted ones against both.
-
-    An entry's last stable offset is the first offset of any transaction still open then, else the one behind the marker
-    (ProducerStateManager.lastStableOffset).
-    """
-    for segment in segments:
-        entries = {int(row["last_offset"]): row for row in segment.aborts}
-        file = segment.name + ".txnindex"
-        explained = set()
-        for offset, producer, kind, timestamp in segment.events:
-            if kind == DATA:
-                result.open.setdefault(producer, (offset, timestamp))
-                continue
-            since = result.open.pop(producer, None)
-            entry = entries.get(offset)
-            if kind != ABORT:
-                if entry is not None:
-                    explained.add(offset)
-                    text = f"the index says producer {producer}'s transaction was aborted at {offset}, but the log committed it there"
-                    yield Finding("txn-index-target", text, offset=offset, file=file)
-                continue
-            if since is not None:
-                result.aborted.append((producer, since[0], offset))
-            if entry is None:
-                if since is not None and not compacted:
-                    text = f"producer {producer} aborted its transaction at {offset}, but the index has no entry for it"
-                    yield Finding("txn-index-target", text, offset=offset, file=file)
-                continue
-            explained.add(offset)
-            stable = min([first for first, _ in result.open.values()] + [offset + 1])
-            yield from _entry(entry, producer, since[0] if since else -1, offset, stable, begin, log_start, compacted, file)
-        for offset, row in sorted(entries.items()):
-            if offset in explained:
-                continue
-            if int(row["version"]) != 0 or int(row["first_offset"]) > offset:
-                text = f"version {int(row['version'])}, offsets {int(row['first_offset'])}..{offset} are impossible"
-                yield Finding("txn-index-target", text, offset=offset, file=file)
-            elif not compacted and not (live and offset >= segment.end_offset):
-                text = f"the index says producer {int(row['producer_id'])} aborted {int(row['first_offset'])}..{offset}, "
-                yield Finding("txn-index-target", text + f"but the log has no marker at {offset}", offset=offset, file=file)
-
-
-def _entry(
-    row: Any, producer: int, first: int, offset: int, stable: int, begin: int, log_start: int, compacted: bool, file: str
-) -> Iterator[Finding]:
-    said, said_first, said_stable = int(row["producer_id"]), int(row["first_offset"]), int(row["stable_offset"])
-    wrong = []
-    if int(row["version"]) != 0:
-        wrong.append(f"version {int(row['version'])}, expected 0")
-    if said != producer:
-        wrong.append(f"producer {said}, the marker is producer {producer}'s")
-    if first >= 0 and said_first != first and not compacted and not said_first < max(begin, log_start):
-        wrong.append(f"first offset {said_first}, by the log {first}")
-    if said_stable != stable and not compacted and not said_stable < max(begin, log_start):
-        wrong.append(f"last stable offset {said_stable}, by the log {stable}")
-    if wrong:
-        text = f"the index entry of the transaction aborted at {offset} says " + "; ".join(wrong)
-        yield Finding("txn-index-target", text, offset=offset, file=file)
-
-
-def _hanging(segments: list[SegmentFacts], result: Replay, limit_ms: int) -> Iterator[Finding]:
-    for producer, (offset, timestamp) in sorted(result.open.items(), key=lambda item: item[1]):
-        newest = max((segment.last_timestamp for segment in segments if segment.end_offset > offset), default=-1)
+def _hanging(times: list[tuple[int, int]], opened: dict[int, tuple[int, int]], limit_ms: int) -> Iterator[Finding]:
+    for producer, (offset, timestamp) in sorted(opened.items(), key=lambda item: item[1]):
+        newest = max((last for end, last in times if end > offset), default=-1)
         if timestamp >= 0 and newest - timestamp > limit_ms:
             age = (newest - timestamp) // 1000
             text = f"producer {producer}'s transaction is open since offset {offset}, {age} s before the newest records"

@@ -16,7 +16,10 @@ from minikafka.spark.report_html import html
 from minikafka.spark.textfile import exposition, write_text
 
 SCHEMA = "minikafka.audit.report/1"
-_STATES = {"replica-lagging": "lagging", "replica-tail": "pending", "unreadable": "skipped", "replica-missing": "missing"}
+_STATES = {
+    "replica-lagging": "lagging", "replica-tail": "pending", "unreadable": "skipped", "not-compared": "skipped",
+    "replica-missing": "missing",
+}  # fmt: skip
 _LEVELS = ("error", "warning", "note")
 FENCE_RULE = (
     "per partition: from the largest log start to the smallest high watermark; "
@@ -94,13 +97,14 @@ def _partition(one: compare.PartitionResult) -> dict[str, Any]:
         "batches_equal_above": one.batches_equal_above,
         "bytes_compared": one.bytes_compared, "replicas": one.replicas, "replica_states": replica_states(one),
         "first_divergent_offset": min((found.offset for found in one.findings.kept if found.check == "replica-differs"), default=None),
-        "assigned": one.assigned,
+        "assigned": one.assigned, "accounts": {account.broker: account.as_dict() for account in one.accounts},
     }  # fmt: skip
 
 
 def replica_states(one: compare.PartitionResult) -> dict[str, str]:
     """{broker: match, lagging, pending, single, empty, skipped, missing, corrupt, divergent or lost}: what to think of each replica."""
-    usual = {compare.SINGLE: "single", compare.EMPTY: "empty", compare.SKIPPED: "skipped", compare.UNREADABLE: "skipped"}
+    usual = {compare.SINGLE: "single", compare.EMPTY: "empty", compare.SKIPPED: "skipped", compare.UNREADABLE: "skipped",
+             compare.INCOMPLETE: "skipped"}
     states = {row["broker"]: usual.get(one.verdict, "match") for row in one.replicas}
     order = ["lagging", "pending", "skipped", "missing", "divergent", "corrupt", "lost"]
     for found in one.findings.kept:
@@ -127,7 +131,7 @@ def one_line(report: dict[str, Any]) -> str:
         f"replicas={summary['replicas']} batches={summary['batches_compared']:,} "
         f"records={summary['records_compared']:,} bytes={size} compared "
         f"[fence {report['fence']['instant']}] lagging={summary['lagging']} divergent={summary['divergent']} corrupt={summary['corrupt']} "
-        f"skipped={summary['skipped'] + summary['unreadable']} in {report['run']['seconds']:.1f}s"
+        f"skipped={summary['skipped'] + summary['unreadable'] + summary['incomplete']} in {report['run']['seconds']:.1f}s"
     )
 
 
@@ -148,9 +152,13 @@ def why_incomplete(report: dict[str, Any]) -> str:
         )
     if summary["partitions"] == 0:
         return "no partition was found"
-    if summary["single"] and summary["replicas"] == summary["partitions"]:
+    if summary["partitions"] == summary["incomplete"] == summary["replicas"] or (summary["single"] == summary["replicas"]):
         return "only one replica of each partition was given, so nothing was compared (--self-check accepts each replica's own checks)"
-    return "nothing was compared: the partitions are empty or nothing in them is committed"
+    if summary["incomplete"]:
+        why = next((one["message"] for one in report["findings"] if one["check"] in compare.INCOMPLETE_CHECKS), "")
+        return f"of {summary['incomplete']} partitions not everything was compared; the first reason: {why}"
+    unread = next((one["message"] for one in report["findings"] if one["check"] in {"unreadable", "acked-unchecked"}), "")
+    return unread or "nothing was compared: the partitions are empty or nothing in them is committed"
 
 
 def where(finding: dict[str, Any]) -> str:
@@ -197,7 +205,7 @@ def junit(report: dict[str, Any]) -> str:
         if one["verdict"] in failing:
             body = f"<failure type={quoteattr(one['verdict'])} message={quoteattr(text.splitlines()[0] if text else one['verdict'])}>"
             body += f"{escape(text)}</failure>"
-        elif one["verdict"] in {"UNREADABLE", "SKIPPED"}:
+        elif one["verdict"] in {"UNREADABLE", "SKIPPED", "INCOMPLETE"}:
             body = f"<skipped message={quoteattr(one['verdict'])}/>"
         name = f"{one['topic']}-{one['partition']}"
         cases.append(f"<testcase classname={quoteattr('audit.' + one['topic'])} name={quoteattr(name)}>{body}</testcase>")
@@ -232,7 +240,7 @@ def prometheus(report: dict[str, Any]) -> str:
 _RESULTS = {
     "match": (compare.MATCH, compare.LAGGING, compare.TRUNCATION_PENDING, compare.EMPTY),
     "mismatch": (compare.DIVERGENT, compare.CORRUPT, compare.LOST, compare.MISSING),
-    "incomplete": (compare.UNREADABLE, compare.SKIPPED, compare.SINGLE),
+    "incomplete": (compare.UNREADABLE, compare.SKIPPED, compare.SINGLE, compare.INCOMPLETE),
 }
 
 

@@ -176,7 +176,7 @@ def _ribbon(partition: dict[str, Any], finding: dict[str, Any]) -> str:
     width, left = 760, 90
 
     def x(offset: int) -> float:
-        return left + width * (min(max(offset, low), high) - low) / span
+        return float(left + width * (min(max(offset, low), high) - low) / span)
 
     bars = []
     for line, row in enumerate(rows):

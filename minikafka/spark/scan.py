@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Iterable
@@ -15,14 +14,15 @@ from minikafka.spark import checks, logformat
 from minikafka.spark.access import open_log
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import Batches, FormatError, SegmentReader
-from minikafka.spark.producers import PRODUCERS_MAX, ProducerFacts, ProducerScan, is_of_group_coordinator
+from minikafka.spark.producers import ProducerFacts, ProducerScan, is_of_group_coordinator
 from minikafka.spark.records import check_records
-from minikafka.spark.sources import SegmentTask
+from minikafka.spark.sources import DELETE, SegmentTask
 
 Column = np.ndarray[Any, Any]
 INDEX_BYTES_MAX = 256 << 20
 RUNS_MAX = 4096
 ABORTS_MAX = 65_536
+DETAIL_BATCHES_MAX = 65_536
 HELD_CHECKS = {"offset-gap", "producer-sequence", "producer-epoch"}
 WINDOW_BYTES = 4 << 20
 RECORDS_WINDOW_BYTES = 16 << 20  # decoding in lockstep wants many batches at once
@@ -31,20 +31,28 @@ _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 @dataclass(slots=True)
 class Cell:
-    """Batches whose base offset lies in one stretch of offsets. Two replicas agree there if `digest` and `batches` are equal."""
+    """Batches whose base offset lies in one stretch of offsets. Two replicas agree there if `digest` and `batches` are equal.
+
+    `offsets`: how many they span together; `first` and `end`: between which they lie.
+    """
 
     digest: int
     batches: int
     records: int
     bytes: int
     position: int
+    offsets: int = 0
+    first: int = -1
+    end: int = -1
 
 
 @dataclass(slots=True)
 class SegmentSummary:
-    """`cells`: {(zone, offset >> cell_shift): Cell}. `runs`: (epoch, first offset, last offset). `stopped`: see SegmentReader.
+    """`cells`: {(zone, offset >> cell_shift): Cell}. `runs`: (epoch, first offset, last offset). `stopped`: see SegmentReader, and
+    "failed" where the scan itself broke.
 
-    `gaps` are missing offsets that a compacted partition explains: the caller, who sees all segments, decides.
+    `gaps` are missing offsets that a compacted partition explains: the caller, who sees all segments, decides. `sparse`: some batch lacks
+    records, as only a cleaner leaves them. `limits`: what there was more of than is kept, so that checks of it would be wrong.
     """
 
     task: SegmentTask
@@ -56,7 +64,9 @@ class SegmentSummary:
     bytes: int = 0
     stopped: str = ""
     vanished: bool = False
+    sparse: bool = False
     compacted: bool = False
+    limits: list[str] = field(default_factory=list)
     cells: dict[tuple[int, int], Cell] = field(default_factory=dict)
     runs: list[tuple[int, int, int]] = field(default_factory=list)
     findings: FindingList = field(default_factory=FindingList)
@@ -70,14 +80,24 @@ def scan_segments(tasks: list[SegmentTask]) -> list[SegmentSummary]:
     return [scan_segment(task) for task in tasks]
 
 
-def scan_segment(task: SegmentTask) -> SegmentSummary:
-    """Walk a segment once: every check of checks.py, and the digests for the comparison. Never raises for what the files hold."""
-    return _Scan(task).run()
+def scan_segment(task: SegmentTask, is_bounded: bool = True) -> SegmentSummary:
+    """Walk a segment once: every check of checks.py, and the digests for the comparison. Never raises: a scan that breaks says so in its
+    summary, and costs only what it was to prove.
+
+    `is_bounded`: keep no more of producers and transactions than a summary may hold; else all of it.
+    """
+    try:
+        return _Scan(task, is_bounded).run()
+    except Exception as error:
+        summary = SegmentSummary(task, end_offset=task.base_offset, stopped="failed")
+        text = f"the scan of segment {task.base_offset} failed: {type(error).__name__}: {error}"
+        summary.findings.add(Finding("not-compared", text, task.topic, task.partition, (task.broker,), task.base_offset, task.path))
+        return summary
 
 
 class _Scan:
-    def __init__(self, task: SegmentTask) -> None:
-        self.task = task
+    def __init__(self, task: SegmentTask, is_bounded: bool = True) -> None:
+        self.task, self.is_bounded = task, is_bounded
         self.summary = SegmentSummary(task)
         self.name = os.path.join(task.path, f"{task.base_offset:020d}")
         self.expected = -1 if task.gaps_allowed_below > task.base_offset else task.base_offset
@@ -86,8 +106,9 @@ class _Scan:
         self.time_index: checks.TimeIndexCheck | None = None
         names = [int(name[:20]) for name in task.snapshots]
         in_sequence = self.expected >= 0 and not is_of_group_coordinator(task.path)
-        self.producers = ProducerScan(sorted(offset for offset in names if offset > task.base_offset), in_sequence)
+        self.producers = ProducerScan(sorted(offset for offset in names if offset > task.base_offset), in_sequence, is_bounded)
         self.held_back: list[Finding] = []
+        self.limited = False
 
     def run(self) -> SegmentSummary:
         task, summary = self.task, self.summary
@@ -135,15 +156,19 @@ class _Scan:
             self.time_index = checks.TimeIndexCheck(entries, base, self.task.gaps_allowed_below > base)
         entries = self._entries("txnindex", logformat.parse_txn_index, logformat.TXN_ENTRY.itemsize)
         if entries is not None:
-            self.summary.aborts = entries[:ABORTS_MAX].copy()
-            self.summary.producers.limited |= len(entries) > ABORTS_MAX
+            kept = ABORTS_MAX if self.is_bounded else len(entries)
+            self.summary.aborts = entries[:kept].copy()
+            self.limited |= len(entries) > kept
 
     def _entries(self, extension: str, parse: Any, entry_bytes: int) -> Column | None:
         if extension not in self.task.extensions:
             return None
         try:
             with open(f"{self.name}.{extension}", "rb") as file:
-                return parse(logformat.read_index(file, entry_bytes, INDEX_BYTES_MAX))  # type: ignore[no-any-return]
+                data = logformat.read_index(file, entry_bytes, INDEX_BYTES_MAX + 1)
+                if len(data) > INDEX_BYTES_MAX:
+                    raise OSError(None, f"it is larger than {INDEX_BYTES_MAX} bytes", file.name)
+                return parse(data)  # type: ignore[no-any-return]
         except FormatError as error:
             self.add([Finding("index-format", str(error))], "." + extension)
         except FileNotFoundError:
@@ -156,9 +181,13 @@ class _Scan:
         task, summary = self.task, self.summary
         header = batches.header
         base, last = batches.base_offset, batches.last_offset
-        cleaned = checks.compacted(batches)
-        if cleaned.any():
-            summary.compacted = True
+        sparse = checks.compacted(batches)
+        if sparse.any():
+            summary.sparse = True
+            if task.policy == DELETE:
+                self.add(checks.sparse(batches, sparse), ".log")
+            else:
+                summary.compacted = True
         self.add(checks.batch_crc(batches), ".log")
         self.add(checks.batch_magic(batches), ".log")
         self.add(checks.batch_header(batches), ".log")
@@ -187,7 +216,7 @@ class _Scan:
         summary.records += int(np.maximum(header["count"].astype(np.int64), 0).sum())
         summary.bytes += int(batches.size.sum())
         self._runs(header["epoch"].astype(np.int64), base, last)
-        self._cells(batches, base, expected)
+        self._cells(batches, base, last, expected)
 
     def _held_findings(self, found: Iterable[Finding], held: set[str]) -> None:
         """Gaps are held back until the whole segment is seen: a batch that only a cleaner writes explains them."""
@@ -207,11 +236,12 @@ class _Scan:
                 runs[-1] = (runs[-1][0], runs[-1][1], int(last[end]))
             elif len(runs) < RUNS_MAX:
                 runs.append((int(epoch[start]), int(base[start]), int(last[end])))
+            elif "leader epochs" not in self.summary.limits:
+                self.summary.limits.append("leader epochs")
 
-    def _cells(self, batches: Batches, base: Column, expected: Column) -> None:
+    def _cells(self, batches: Batches, base: Column, last: Column, expected: Column) -> None:
         task = self.task
-        zone = np.searchsorted(np.array(task.cuts, np.int64), base, "right")
-        cell = base >> task.cell_shift
+        zone, cell = zones(task, base, last), base >> task.cell_shift
         change = np.flatnonzero((np.diff(zone) != 0) | (np.diff(cell) != 0)) + 1
         starts = np.concatenate(([0], change))
         each = batch_digests(batches, task.digest)
@@ -220,6 +250,8 @@ class _Scan:
         records = np.add.reduceat(np.maximum(batches.header["count"].astype(np.int64), 0), starts)
         sizes = np.add.reduceat(batches.size, starts)
         counts = np.diff(np.append(starts, len(base)))
+        spans = np.add.reduceat(np.maximum(last - base + 1, 0), starts)
+        firsts, ends = np.minimum.reduceat(base, starts), np.maximum.reduceat(last + 1, starts)
         for row, start in enumerate(starts.tolist()):
             key = int(zone[start]), int(cell[start])
             known = self.summary.cells.get(key)
@@ -229,6 +261,9 @@ class _Scan:
             known.batches += int(counts[row])
             known.records += int(records[row])
             known.bytes += int(sizes[row])
+            known.offsets += int(spans[row])
+            known.first = int(firsts[row]) if known.first < 0 else min(known.first, int(firsts[row]))
+            known.end = max(known.end, int(ends[row]))
 
     def _tail(self, descriptor: int, reader: SegmentReader) -> None:
         """What lies behind the last whole batch: nothing, a write cut by a crash, or rubbish."""
@@ -281,19 +316,21 @@ class _Scan:
         if self.time_index is not None and readable:
             self.time_index.compacted |= summary.compacted
             self.add(self.time_index.finish(summary.end_offset, growing), ".timeindex")
-        limited = summary.producers.limited
         if growing:
             self.producers.cuts = [cut for cut in self.producers.cuts if cut <= summary.end_offset]
         summary.producers = self.producers.finish(summary.end_offset)
-        summary.producers.limited |= limited
         self._snapshots()
+        summary.producers.limited |= self.limited
 
     def _snapshots(self) -> None:
         for name in self.task.snapshots:
             path = os.path.join(self.task.path, name)
             try:
                 with open(path, "rb") as file:
-                    states = logformat.parse_snapshot(file.read(INDEX_BYTES_MAX))
+                    data = file.read(INDEX_BYTES_MAX + 1)
+                    if len(data) > INDEX_BYTES_MAX:
+                        raise OSError(None, f"it is larger than {INDEX_BYTES_MAX} bytes", path)
+                    states = logformat.parse_snapshot(data)
                     self._keep_snapshot(int(name[:20]), states)
             except FormatError as error:
                 self.add([Finding("producer-snapshot", str(error), file=path, offset=int(name[:20]), level=ERROR)], "")
@@ -306,37 +343,51 @@ class _Scan:
 
 
     def _keep_snapshot(self, offset: int, states: Column) -> None:
-        if len(states) > PRODUCERS_MAX:
-            self.summary.producers.limited = True
+        if len(states) > self.producers.producers_max:
+            self.limited = True
         elif offset > self.task.base_offset and offset in {end for end, _ in self.summary.producers.pieces}:
             self.summary.snapshots.append((offset, states.copy()))
 
 
-def batch_digests(batches: Batches, kind: str = "crc") -> Column:
-    """One uint64 for the bytes of each batch; their sum is the digest of a set of batches.
+def batch_digests(batches: Batches, kind: str = "crc", chosen: Column | None = None) -> Column:
+    """One uint64 for the bytes of each (or of each `chosen`) batch; their sum is the digest of a set of batches.
 
     "crc": from the 21 bytes in front of the CRC's range and the CRC-32C computed over the rest, mixed. "blake2b": a keyless
     64-bit BLAKE2b of all bytes, for those who do not want to rest on 32 bits a batch.
     """
     if kind == "blake2b":
-        whole = (hashlib.blake2b(batches.whole(index), digest_size=8).digest() for index in range(len(batches)))
+        rows = range(len(batches)) if chosen is None else chosen.tolist()
+        whole = (hashlib.blake2b(batches.whole(index), digest_size=8).digest() for index in rows)
         return np.frombuffer(b"".join(whole), np.uint64).copy()
-    header = batches.header
+    header, crc = (batches.header, batches.crc) if chosen is None else (batches.header[chosen], batches.crc[chosen])
     mixed = _mix(header["base_offset"].astype(np.int64).view(np.uint64))
     mixed = _mix(mixed ^ ((header["length"].astype(np.uint64) << np.uint64(32)) | header["epoch"].astype(np.uint32).astype(np.uint64)))
-    return _mix(mixed ^ ((header["magic"].astype(np.uint8).astype(np.uint64) << np.uint64(32)) | batches.crc.astype(np.uint64)))
+    return _mix(mixed ^ ((header["magic"].astype(np.uint8).astype(np.uint64) << np.uint64(32)) | crc.astype(np.uint64)))
 
 
 def _mix(value: Column) -> Column:
     """The finisher of splitmix64: every input bit changes half of the output bits."""
     value = (value ^ (value >> np.uint64(30))) * _M1
     value = (value ^ (value >> np.uint64(27))) * _M2
-    return value ^ (value >> np.uint64(31))
+    mixed: Column = value ^ (value >> np.uint64(31))
+    return mixed
+
+
+def zones(task: SegmentTask, base: Column, last: Column) -> Column:
+    """The zone of each batch: how many cuts it lies behind. A batch belongs behind the start of a log in its midst (records below were
+    deleted, it is served), and below a high watermark in its midst."""
+    starts = np.array(task.starts, np.int64)
+    others = np.array([cut for cut in task.cuts if cut not in set(task.starts)], np.int64)
+    return np.searchsorted(starts, last, "right") + np.searchsorted(others, base, "right")
+
+
+Resume = tuple[int, int, int]
 
 
 @dataclass(slots=True)
 class Detail:
-    """The batches of one replica in a range of offsets, for the search of the first difference. `more` = there were more than kept."""
+    """Batches of one replica in one cell, for the search of the first difference. `resume`: where the next page begins (segment, byte,
+    offset), None at the cell's end. `failed`: why the rest could not be read; `moved`: the segment is gone."""
 
     broker: str
     header: Column
@@ -345,30 +396,49 @@ class Detail:
     crc: Column
     digest: Column
     segment: Column
-    more: bool = False
+    resume: Resume | None = None
+    failed: str = ""
+    moved: bool = False
 
 
-def detail(tasks: list[SegmentTask], positions: list[int], low: int, high: int, batches_max: int = 65536) -> Detail:
-    """Batches of one replica with base offsets in [low, high), read from the given start position of each segment, in order."""
+def detail(tasks: list[SegmentTask], positions: list[int], key: tuple[int, int], resume: Resume | None = None) -> Detail:
+    """A page of at most DETAIL_BATCHES_MAX batches of one replica in the cell `key` (zone, number), beginning at each segment's position,
+    or where the page before ended."""
     parts: list[tuple[Column, Column, Column, Column, Column, Column]] = []
-    kept = 0
-    for task, start in zip(tasks, positions, strict=True):
-        with contextlib.suppress(OSError), open_log(task, start, low) as reader:
-            for batches in reader:
-                chosen = np.flatnonzero((batches.base_offset >= low) & (batches.base_offset < high))
-                digests = batch_digests(batches, task.digest)
-                parts.append((
-                    batches.header[chosen], batches.position[chosen], batches.size[chosen], batches.crc[chosen], digests[chosen],
-                    np.full(len(chosen), task.base_offset, np.int64),
-                ))  # fmt: skip
-                kept += len(chosen)
-                if kept >= batches_max or int(batches.base_offset[-1]) >= high:
-                    break
-        if kept >= batches_max:
+    kept, following, failed, moved = 0, None, "", False
+    first, start, low = resume if resume is not None else (0, -1, -1)
+    for number in range(first, len(tasks)):
+        task, position = tasks[number], start if number == first and start >= 0 else positions[number]
+        low = low if number == first and low >= 0 else key[1] << task.cell_shift
+        try:
+            with open_log(task, position, low) as reader:
+                for batches in reader:
+                    chosen = _in_cell(task, batches, key)[: DETAIL_BATCHES_MAX + 1 - kept]
+                    kept += len(chosen)
+                    if kept > DETAIL_BATCHES_MAX:
+                        following = number, int(batches.position[chosen[-1]]), int(batches.base_offset[chosen[-1]])
+                        chosen = chosen[:-1]
+                    parts.append((
+                        batches.header[chosen], batches.position[chosen], batches.size[chosen], batches.crc[chosen],
+                        batch_digests(batches, task.digest, chosen), np.full(len(chosen), task.base_offset, np.int64),
+                    ))  # fmt: skip
+                    if following is not None or int(batches.base_offset[-1]) >= (key[1] + 1) << task.cell_shift:
+                        break
+        except OSError as error:
+            failed, moved = f"segment {task.base_offset} cannot be read again: {error.strerror}", isinstance(error, FileNotFoundError)
+        if following is not None or failed:
             break
     broker = tasks[0].broker if tasks else ""
     if not parts:
         empty = np.empty(0, np.int64)
-        return Detail(broker, np.empty(0, logformat.HEADER), empty, empty, empty.astype(np.uint32), empty.astype(np.uint64), empty)
-    columns = [np.concatenate([part[n] for part in parts])[:batches_max] for n in range(6)]
-    return Detail(broker, *columns, more=kept >= batches_max)
+        none = np.empty(0, logformat.HEADER), empty, empty, empty.astype(np.uint32), empty.astype(np.uint64), empty
+        return Detail(broker, *none, failed=failed, moved=moved)
+    columns = [np.concatenate([part[n] for part in parts]) for n in range(6)]
+    return Detail(
+        broker, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], resume=following, failed=failed, moved=moved
+    )
+
+
+def _in_cell(task: SegmentTask, batches: Batches, key: tuple[int, int]) -> Column:
+    base = batches.base_offset
+    return np.flatnonzero((zones(task, base, batches.last_offset) == key[0]) & (base >> task.cell_shift == key[1]))

@@ -56,6 +56,12 @@ class Security:
             client_context(dict(given))
         return cls(tls, mechanism, user, password, given)
 
+    def client_properties(self) -> dict[str, str]:
+        """The same as a client's properties."""
+        protocol = ("SASL_" if self.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
+        login = {"sasl.mechanism": self.mechanism, "sasl.username": self.user, "sasl.password": self.password} if self.mechanism else {}
+        return {**dict(self.properties), "security.protocol": protocol, **login}
+
     def connect(self, host: str, port: int, timeout_s: float) -> socket.socket:
         """An open connection, after the TLS handshake, not logged in yet. Raises OSError, and ValueError for files that cannot be used."""
         plain = socket.create_connection((host, port), timeout=timeout_s)

@@ -56,10 +56,10 @@ def write_batches(
             transaction.abort()
         raise
     finally:
-        if transaction is not None:
-            transaction.close()
         for producer in producers.values():
             producer.close()
+        if transaction is not None:
+            transaction.close()
 
 
 def _by_topic(table: pa.Table, topic: str) -> Iterator[tuple[str, pa.Table]]:
@@ -76,7 +76,7 @@ def _by_topic(table: pa.Table, topic: str) -> Iterator[tuple[str, pa.Table]]:
 
 
 def _send(table: pa.Table, producer: LoadProducer, include_headers: bool, compression: str, first_row: int) -> None:
-    from wire.compression import CompressionType, compress
+    from minikafka.wire.compression import CompressionType, compress
 
     if "value" not in table.column_names:
         raise TableError(f"the sink needs a column value (columns: {', '.join(table.column_names)})")

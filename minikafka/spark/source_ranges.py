@@ -1,229 +1,48 @@
-"""Offsets and ranges for the data source: what is in log directories or on brokers, and how a range of offsets is read as Arrow.
+"""Offsets and ranges for the data source: where a query begins and ends, what of it is gone, and the pieces of work.
 
 No Spark in here: everything is plain values, so that it can be tested and used without a session.
 """
 
 from __future__ import annotations
 
+import bisect
 import json
 import os
-import re
-import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
-import numpy as np
-import pyarrow as pa
+from minikafka.spark.fetch_client import Place
+from minikafka.spark.source_files import Held, cuts, segment_path
+from minikafka.spark.source_listing import Available, available
+from minikafka.spark.source_loss import Loss, LossPolicy
+from minikafka.spark.source_options import Key, OptionError, SourceOptions, Times
+from minikafka.spark.source_times import in_files, on_brokers
 
-from minikafka.spark.access import open_log
-from minikafka.spark.fetch_client import BrokerError, Connection, FetchReader, Place, Security, first_answer
-from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, TIMESTAMP_TYPE_BIT, Batches, SegmentReader
-from minikafka.spark.records import RecordColumns, decode_records
-from minikafka.spark.source_times import in_replica, on_brokers
-from minikafka.spark.source_transactions import aborted_in, hidden, last_stable_offset
-from minikafka.spark.sources import UNBOUNDED, Replica, SegmentTask, SourceError, make_plan
-
-Key = tuple[str, int]
 Offsets = dict[Key, int]
-#: Milliseconds for all partitions, or for each; None: offsets are not chosen by time.
-Times = int | tuple[tuple[Key, int], ...] | None
-Flags = np.ndarray[Any, Any]
 EARLIEST, LATEST = -2, -1
 SPLIT_BYTES = 256 << 20
-ROWS_A_BATCH = 1 << 16
-#: Tasks for log directories that only executors see.
-SHARES = 16
-
-
-def _times(everywhere: str | None, each: str | None) -> Times:
-    """startingTimestamp or, when it is not given, startingOffsetsByTimestamp. Raises ValueError, AttributeError, TypeError."""
-    if everywhere:
-        return int(everywhere)
-    if not each:
-        return None
-    return tuple(((topic, int(number)), int(time)) for topic, numbers in json.loads(each).items() for number, time in numbers.items())
-
-
-class OptionError(ValueError):
-    """A wrong or missing option; the text names it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOptions:
-    """Names as in Spark's Kafka source; keys come in lower case. `share`: (i, n), only every n-th partition, the i-th of them."""
-
-    bootstrap: str = ""
-    log_dirs: tuple[str, ...] = ()
-    topics: tuple[str, ...] = ()
-    pattern: str = ""
-    assigned: tuple[Key, ...] = ()
-    starting: str = ""
-    ending: str = "latest"
-    include_headers: bool = False
-    mode: str = "records"
-    fail_on_data_loss: bool = True
-    max_offsets_per_trigger: int = 0
-    min_partitions: int = 0
-    security: Security = field(default_factory=Security)
-    committed: bool = False
-    starting_times: Times = None
-    ending_times: Times = None
-    latest_without_match: bool = False
-    on_executors: bool = False
-    share: tuple[int, int] = (0, 1)
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Raises OptionError."""
-        get = {key.lower(): value for key, value in options.items()}.get
-        bootstrap, paths = get("kafka.bootstrap.servers", "") or "", get("logdirs") or get("path") or ""
-        if bool(bootstrap) == bool(paths):
-            raise OptionError("give either kafka.bootstrap.servers or logDirs (comma separated; also as load(path))")
-        chosen = [name for name in ("assign", "subscribe", "subscribepattern") if get(name)]
-        if len(chosen) > 1 or (bootstrap and not chosen):
-            raise OptionError("give one of assign, subscribe and subscribePattern")
-        isolation = (get("kafka.isolation.level") or "read_uncommitted").lower()
-        if isolation not in {"read_uncommitted", "read_committed"}:
-            raise OptionError(f"kafka.isolation.level {isolation}: expected read_uncommitted or read_committed")
-        where = (get("logdirson") or "driver").lower()
-        if where not in {"driver", "executors"} or (where == "executors" and not paths):
-            raise OptionError(f"logDirsOn {where}: expected driver, or with logDirs executors")
-        strategy = (get("startingoffsetsbytimestampstrategy") or "error").lower()
-        if strategy not in {"error", "latest"}:
-            raise OptionError(f"startingOffsetsByTimestampStrategy {strategy}: expected error or latest")
-        mode = (get("mode") or "records").lower()
-        if mode not in {"records", "batches"}:
-            raise OptionError(f"mode {mode}: expected records or batches")
-        kafka = {key.lower()[6:]: value for key, value in options.items() if key.lower().startswith("kafka.")}
-        try:
-            assigned = tuple((topic, int(number)) for topic, numbers in json.loads(get("assign") or "{}").items() for number in numbers)
-            limits = [int(get(name) or 0) for name in ("maxoffsetspertrigger", "minpartitions")]
-            security = Security.from_properties(kafka)
-            starting = _times(get("startingtimestamp"), get("startingoffsetsbytimestamp"))
-            ending = _times(get("endingtimestamp"), get("endingoffsetsbytimestamp"))
-        except (ValueError, AttributeError, TypeError) as error:
-            raise OptionError(f"an option cannot be read: {error}") from error
-        return cls(
-            bootstrap, tuple(part.strip() for part in paths.split(",") if part.strip()),
-            tuple(part.strip() for part in (get("subscribe") or "").split(",") if part.strip()), get("subscribepattern") or "", assigned,
-            get("startingoffsets") or "", get("endingoffsets") or "latest", (get("includeheaders") or "false").lower() == "true", mode,
-            (get("failondataloss") or "true").lower() == "true", *limits, security,
-            isolation == "read_committed", starting, ending, strategy == "latest", where == "executors",
-        )  # fmt: skip
-
-    def shares(self) -> list[SourceOptions]:
-        """The work for tasks that each find out what there is: `minPartitions` of them."""
-        count = self.min_partitions or SHARES
-        return [replace(self, share=(number, count), min_partitions=0) for number in range(count)]
-
-    def wants(self, key: Key) -> bool:
-        number, count = self.share
-        return zlib.crc32(f"{key[0]}-{key[1]}".encode()) % count == number and self._names(key)
-
-    def _names(self, key: Key) -> bool:
-        if self.assigned:
-            return key in self.assigned
-        if self.topics:
-            return key[0] in self.topics
-        if self.pattern:
-            return re.fullmatch(self.pattern, key[0]) is not None
-        return not key[0].startswith("__")
+#: The key of a stream's offsets under which a topic's id stands, beside its partitions' numbers.
+TOPIC_ID = "id"
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets [begin, end) of one partition, and the tasks that hold them. `committed`: without aborted transactions and markers;
-    `aborted` are those of a log directory (see source_transactions), brokers tell them with the records."""
+    """Offsets [begin, end) of one partition, and where a task reads them: in the directory `path`, or from `place`, the leader when this
+    was planned, of the cluster at `bootstrap`. `committed`: without aborted transactions and markers."""
 
     topic: str
     partition: int
     begin: int
     end: int
     broker: str
-    tasks: tuple[SegmentTask, ...]
+    path: str = ""
+    place: Place | None = None
+    bootstrap: str = ""
+    topic_id: str = ""
     committed: bool = False
-    aborted: tuple[tuple[int, int, int], ...] = ()
-
-
-@dataclass(slots=True)
-class Available:
-    """{partition: (log start, end)} and what is needed to read them."""
-
-    bounds: dict[Key, tuple[int, int]]
-    replicas: dict[Key, Replica] = field(default_factory=dict)
-    places: dict[Key, tuple[str, Place]] = field(default_factory=dict)
-
-
-def available(options: SourceOptions) -> Available:
-    """What can be read now. Raises BrokerError, SourceError."""
-    return _on_brokers(options) if options.bootstrap else _in_directories(options)
-
-
-def _on_brokers(options: SourceOptions) -> Available:
-    names = sorted(set(options.topics) | {topic for topic, _ in options.assigned})
-    state = first_answer(options.bootstrap, options.security, names)
-    missing = [name for name in names if name in state.unknown or not any(key[0] == name for key in state.partitions)]
-    if missing:
-        raise BrokerError(f"topic {missing[0]} does not exist")
-    found = Available({})
-    by_leader: dict[int, list[Key]] = {}
-    for key, partition in state.partitions.items():
-        if options.wants(key):
-            by_leader.setdefault(partition.leader, []).append(key)
-    for leader, keys in sorted(by_leader.items()):
-        if leader not in state.brokers:
-            raise BrokerError(f"{keys[0][0]}-{keys[0][1]} has no leader")
-        place = Place(*state.brokers[leader], options.security)
-        with Connection(place.host, place.port, place.security) as connection:
-            starts = {key: offset for key, (_, offset) in connection.earliest(keys).items() if offset >= 0}
-            for key, answer in connection.fetch(starts, 1, partition_bytes_max=1).items():
-                end = answer.last_stable if options.committed else answer.high_watermark
-                found.bounds[key] = max(starts[key], answer.log_start), max(end, starts[key])
-                found.places[key] = str(leader), place
-    return found
-
-
-def _in_directories(options: SourceOptions) -> Available:
-    try:
-        plan = make_plan(options.log_dirs, options.topics)
-    except SourceError as error:
-        unseen = not options.on_executors and not all(map(os.path.isdir, options.log_dirs))
-        raise SourceError(f"{error} (where only executors see it: logDirsOn=executors)" if unseen else str(error)) from error
-    found = Available({})
-    for key, copies in plan.replicas.items():
-        if not options.wants(key):
-            continue
-        ends = [(min(replica.high_watermark, _log_end(replica)), replica) for replica in copies]
-        end, best = max(ends, key=lambda pair: pair[0])
-        if options.committed:
-            end = last_stable_offset(best, segment_tasks(best), end)
-        found.bounds[key] = min(best.log_start, end), end
-        found.replicas[key] = best
-    return found
-
-
-def _log_end(replica: Replica) -> int:
-    last = replica.segments[-1]
-    task = _task(replica, len(replica.segments) - 1)
-    end = last.base_offset
-    with open_log(task) as reader:
-        for batches in reader:
-            end = int(batches.last_offset[-1]) + 1
-    return end
-
-
-def _task(replica: Replica, number: int) -> SegmentTask:
-    segment = replica.segments[number]
-    following = replica.segments[number + 1].base_offset if number + 1 < len(replica.segments) else -1
-    return SegmentTask(
-        replica.topic, replica.partition, replica.broker, replica.path, segment.base_offset, following, segment.size, (), (), replica.clean,
-        UNBOUNDED, 0, (), 20,
-    )  # fmt: skip
-
-
-def segment_tasks(replica: Replica) -> list[SegmentTask]:
-    return [_task(replica, number) for number in range(len(replica.segments))]
+    check_crcs: bool = True
+    fail_on_data_loss: bool = True
 
 
 def starting(options: SourceOptions, found: Available, default: str) -> Offsets:
@@ -246,7 +65,7 @@ def ending(options: SourceOptions, found: Available) -> Offsets:
     else:
         times = _at_times(options.ending_times, found)
         result = {key: found.bounds[key][1] if offset is None else offset for key, (_, offset) in times.items()}
-    return {key: min(result[key], last) for key, (_, last) in found.bounds.items()}
+    return result
 
 
 def _at_times(times: Times, found: Available) -> dict[Key, tuple[int, int | None]]:
@@ -257,8 +76,8 @@ def _at_times(times: Times, found: Available) -> dict[Key, tuple[int, int | None
             raise OptionError(f"the timestamps do not name {key[0]}-{key[1]}")
     asked = {key: wanted[key] for key in found.bounds}
     offsets = on_brokers(found.places, {key: time for key, time in asked.items() if key in found.places})
-    for key, replica in found.replicas.items():
-        offsets[key] = in_replica(replica, segment_tasks(replica), asked[key])
+    for key, held in found.files.items():
+        offsets[key] = in_files(held, asked[key])
     return {key: (asked[key], offsets[key] if 0 <= offsets[key] < found.bounds[key][1] else None) for key in found.bounds}
 
 
@@ -268,7 +87,7 @@ def resolve(text: str, bounds: dict[Key, tuple[int, int]], default: str) -> Offs
     if text in {"earliest", "latest"}:
         return {key: begin if text == "earliest" else end for key, (begin, end) in bounds.items()}
     try:
-        said = {(topic, int(number)): int(offset) for topic, numbers in json.loads(text).items() for number, offset in numbers.items()}
+        said = from_json(json.loads(text))
     except (ValueError, AttributeError) as error:
         raise OptionError(f"{text!r} is neither earliest, latest nor JSON of topics, partitions and offsets") from error
     for key in bounds:
@@ -278,155 +97,114 @@ def resolve(text: str, bounds: dict[Key, tuple[int, int]], default: str) -> Offs
 
 
 def batch_ranges(options: SourceOptions) -> list[Range]:
-    """The work of a batch query. Raises OptionError, BrokerError, SourceError."""
+    """The work of a batch query. Raises OptionError (also for one that begins behind its end), BrokerError, SourceError, DataLossError."""
     found = available(options)
-    return ranges(options, found, starting(options, found, "earliest"), ending(options, found))
+    begin, end = starting(options, found, "earliest"), ending(options, found)
+    for (topic, number), offset in begin.items():
+        if offset > end[topic, number]:
+            raise OptionError(f"{topic}-{number}: the query begins at offset {offset}, behind its end at {end[topic, number]}")
+    return ranges(options, found, begin, end)
 
 
 def ranges(options: SourceOptions, found: Available, begin: Offsets, end: Offsets) -> list[Range]:
-    """The work: per partition the stretches to read, cut by bytes (directories) or by `minPartitions` (brokers).
-
-    Raises OptionError when offsets that are asked for are gone and failOnDataLoss is true.
-    """
+    """The work: per partition the stretches to read, cut by bytes (directories) and by `minPartitions`. Raises DataLossError."""
+    policy = LossPolicy(options.fail_on_data_loss)
+    bounds = {key: there for key in sorted(end) if (there := _there(found, key, begin, end[key], policy)) is not None}
+    wanted = sum(high - low for low, high in bounds.values())
     result: list[Range] = []
-    wanted = sum(max(0, end[key] - begin.get(key, 0)) for key in end)
-    for key in sorted(end):
-        low, high = begin.get(key, found.bounds[key][0]), end[key]
-        if low < found.bounds[key][0]:
-            if options.fail_on_data_loss:
-                text = f"{key[0]}-{key[1]}: offsets {low} to {found.bounds[key][0] - 1} are gone (failOnDataLoss=false reads on)"
-                raise OptionError(text)
-            low = found.bounds[key][0]
-        if low >= high:
-            continue
-        pieces = 1
-        if options.min_partitions and wanted:
-            pieces = max(1, round(options.min_partitions * (high - low) / wanted))
+    for key, (low, high) in bounds.items():
+        pieces = max(1, round(options.min_partitions * (high - low) / wanted)) if options.min_partitions else 1
         step = -(-(high - low) // pieces)
         for start in range(low, high, step):
-            stop = min(start + step, high)
-            result += _on_wire(found, key, start, stop) if key in found.places else _on_disk(found.replicas[key], start, stop)
-    return [_committed(one, found) for one in result] if options.committed else result
-
-
-def _committed(wanted: Range, found: Available) -> Range:
-    replica = found.replicas.get((wanted.topic, wanted.partition))
-    aborted = aborted_in(replica) if replica is not None else ()
-    inside = tuple(one for one in aborted if one[1] < wanted.end and one[2] >= wanted.begin)
-    return replace(wanted, committed=True, aborted=inside)
-
-
-def _on_wire(found: Available, key: Key, begin: int, end: int) -> list[Range]:
-    broker, place = found.places[key]
-    task = SegmentTask(*key, broker, f"kafka://{place.host}:{place.port}", begin, -1, 0, (), (), False, end, 0, (), 20, place=place)
-    return [Range(*key, begin, end, broker, (task,))]
-
-
-def _on_disk(replica: Replica, begin: int, end: int) -> list[Range]:
-    result: list[Range] = []
-    held: list[SegmentTask] = []
-    for number, segment in enumerate(replica.segments):
-        task = _task(replica, number)
-        if segment.base_offset >= end or (0 <= task.next_base <= begin):
-            continue
-        if held and sum(one.size for one in held) + task.size > SPLIT_BYTES:
-            result.append(Range(replica.topic, replica.partition, begin, min(end, task.base_offset), replica.broker, tuple(held)))
-            begin, held = task.base_offset, []
-        held.append(task)
-    if held:
-        result.append(Range(replica.topic, replica.partition, begin, end, replica.broker, tuple(held)))
+            result += _pieces(options, found, key, start, min(start + step, high))
     return result
 
 
-# ---- reading a range -----------------------------------------------------------------------------------------------------------
+def _there(found: Available, key: Key, begin: Offsets, high: int, policy: LossPolicy) -> tuple[int, int] | None:
+    """What of [begin, high) can be read; None where nothing is to be read."""
+    place = place_of(found, key)
+    low = begin.get(key, 0)
+    if key not in found.bounds:
+        if low < high:
+            policy.report(Loss(*key, low, high, "the partition does not exist any more", place, "Begin anew with a new checkpoint"))
+        return None
+    first, last = found.bounds[key]
+    if low < first and low < high:
+        why = f"the log begins at {first}: retention or DeleteRecords removed what was before"
+        why = f"the partition is new to the query and its log begins at {first} already" if key not in begin else why
+        policy.report(Loss(*key, low, min(first, high), why, place, f"Begin at {first}"))
+        low = first
+    if high > last and low < high:
+        why = f"the log ends at {last}: the offsets are too large, or the topic was made again"
+        policy.report(Loss(*key, max(low, last), high, why, place, f"End at {last} or before"))
+        high = last
+    return (low, high) if low < high else None
 
 
-def read_range(wanted: Range, mode: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a range. Raises FormatError and OSError with the place; records that do not decode raise ValueError."""
-    for task in wanted.tasks:
-        with open_log(task, 0, wanted.begin, committed=wanted.committed) as reader:
-            for batches in reader:
-                if int(batches.base_offset[0]) >= wanted.end:
-                    return
-                shown = np.ones(len(batches), np.bool_)
-                if wanted.committed:
-                    told = ((*one, -1) for one in reader.aborted) if isinstance(reader, FetchReader) else wanted.aborted
-                    shown = ~hidden(batches, told)
-                if mode == "batches":
-                    yield from _batch_rows(batches, wanted, schema, shown)
-                else:
-                    yield from _record_rows(batches, wanted, schema, shown)
-        if isinstance(reader, SegmentReader) and reader.stopped == "length":
-            raise ValueError(f"{wanted.topic}-{wanted.partition}: {task.path}, byte {reader.position}: no batch can be read from here on")
+def place_of(found: Available, key: Key) -> str:
+    """Where a partition is, or was looked for, for a person."""
+    if key in found.files:
+        return found.files[key].path
+    if key in found.places:
+        broker, place = found.places[key]
+        return f"broker {broker} at {place.host}:{place.port}"
+    return found.where
 
 
-def _batch_rows(batches: Batches, wanted: Range, schema: pa.Schema, shown: Flags) -> Iterator[pa.RecordBatch]:
-    rows = np.flatnonzero(shown & (batches.base_offset >= wanted.begin) & (batches.base_offset < wanted.end))
-    if len(rows) == 0:
-        return
-    header = batches.header[rows]
-    stored = header["crc"].astype(np.int64)
-    codec = header["attributes"] & CODEC_MASK
-    columns: dict[str, Any] = {
-        "topic": [wanted.topic] * len(rows), "partition": np.full(len(rows), wanted.partition, np.int32),
-        "broker": [wanted.broker] * len(rows), "baseOffset": header["base_offset"].astype(np.int64),
-        "lastOffset": batches.last_offset[rows], "leaderEpoch": header["epoch"].astype(np.int32), "crc": stored,
-        "crcValid": stored == batches.crc[rows], "attributes": header["attributes"].astype(np.int32),
-        "compression": [CODECS[one] if one < len(CODECS) else str(one) for one in codec.tolist()],
-        "isControl": (header["attributes"] & CONTROL_BIT) != 0,
-        "baseTimestamp": header["base_timestamp"].astype(np.int64), "maxTimestamp": header["max_timestamp"].astype(np.int64),
-        "producerId": header["producer_id"].astype(np.int64), "producerEpoch": header["producer_epoch"].astype(np.int32),
-        "baseSequence": header["base_sequence"].astype(np.int32), "records": header["count"].astype(np.int32),
-        "sizeInBytes": batches.size[rows].astype(np.int32), "position": batches.position[rows],
-    }  # fmt: skip
-    yield pa.RecordBatch.from_arrays([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
+def _pieces(options: SourceOptions, found: Available, key: Key, begin: int, end: int) -> list[Range]:
+    whole = Range(
+        *key, begin, end, "", topic_id=found.topic_ids.get(key[0], ""), committed=options.committed, check_crcs=options.check_crcs,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )  # fmt: skip
+    if key in found.places:
+        broker, place = found.places[key]
+        return [replace(whole, broker=broker, place=place, bootstrap=options.bootstrap)]
+    held = found.files[key]
+    edges = [begin, *_cuts(held, begin, end), end]
+    return [replace(whole, begin=low, end=high, broker=held.broker, path=held.path) for low, high in pairwise(edges)]
 
 
-def _record_rows(batches: Batches, wanted: Range, schema: pa.Schema, shown: Flags) -> Iterator[pa.RecordBatch]:
-    control = (batches.header["attributes"] & CONTROL_BIT) != 0
-    chosen = np.flatnonzero(shown & ~control & (batches.last_offset >= wanted.begin) & (batches.base_offset < wanted.end))
-    if len(chosen) == 0:
-        return
-    records, wrong = decode_records(batches, chosen)
-    if wrong:
-        index, text = min(wrong.items())
-        raise ValueError(f"{wanted.topic}-{wanted.partition} at offset {int(batches.base_offset[index])}: {text}")
-    keys, values = key_and_value(records)
-    header = batches.header[records.batch]
-    appended = (header["attributes"] & TIMESTAMP_TYPE_BIT) != 0
-    time_ms = np.where(appended, header["max_timestamp"].astype(np.int64), records.timestamp)
-    inside = (records.offset >= wanted.begin) & (records.offset < wanted.end)
-    rows = np.flatnonzero(inside)
-    for start in range(0, len(rows), ROWS_A_BATCH):
-        part = rows[start : start + ROWS_A_BATCH]
-        whole = len(part) == len(records)
-        columns: dict[str, Any] = {
-            "key": keys if whole else keys.take(pa.array(part)), "value": values if whole else values.take(pa.array(part)),
-            "topic": pa.array([wanted.topic] * len(part), pa.string()),
-            "partition": pa.array(np.full(len(part), wanted.partition, np.int32)),
-            "offset": pa.array(records.offset[part]), "timestamp": pa.array(time_ms[part] * 1000).cast(pa.timestamp("us", "UTC")),
-            "timestampType": pa.array(appended[part].astype(np.int32)),
-        }  # fmt: skip
-        if "headers" in schema.names:
-            listed = [[{"key": name.decode("utf-8", "replace"), "value": value} for name, value in records.headers(index)] or None
-                     for index in part.tolist()]  # fmt: skip
-            columns["headers"] = pa.array(listed, schema.field("headers").type)
-        yield pa.RecordBatch.from_arrays([columns[one.name].cast(one.type) for one in schema], schema=schema)
+def _cuts(held: Held, begin: int, end: int) -> list[int]:
+    """Offsets inside [begin, end) at which work is cut, so that a piece is of about SPLIT_BYTES: between segments and inside large ones."""
+    chosen = [base for base in held.bases[max(0, bisect.bisect_right(held.bases, begin) - 1) :] if base < end]
+    found: list[int] = []
+    held_bytes = 0
+    for base in chosen:
+        try:
+            size = os.stat(segment_path(held.path, base)).st_size
+        except FileNotFoundError:
+            continue  # whoever reads the range says so
+        if held_bytes and held_bytes + size > SPLIT_BYTES:
+            found.append(base)
+            held_bytes = 0
+        inside = cuts(held.path, base, SPLIT_BYTES) if size > SPLIT_BYTES else []
+        found += inside
+        held_bytes += size - len(inside) * SPLIT_BYTES
+    return [offset for offset in found if begin < offset < end]
 
 
-def key_and_value(records: RecordColumns) -> tuple[pa.Array, pa.Array]:
-    """Keys and values as Arrow arrays without touching a byte in Python: one array whose elements are all stretches of the data,
-    of which every fourth is a key and every fourth a value."""
-    count = len(records)
-    edges = np.empty(4 * count + 1, np.int32)
-    for place, start, length in ((0, records.key_start, records.key_length), (2, records.value_start, records.value_length)):
-        edges[place:-1:4], edges[place + 1 : -1 : 4] = start, start + np.maximum(length, 0)
-    edges[-1] = edges[-2] if count else 0
-    stretches = pa.Array.from_buffers(pa.binary(), 4 * count, [None, pa.py_buffer(edges), pa.py_buffer(records.data)])
-    rows = np.arange(count, dtype=np.int64) * 4
-    return tuple(  # type: ignore[return-value]
-        stretches.take(pa.array(rows + place, mask=length < 0)) for place, length in ((0, records.key_length), (2, records.value_length))
-    )
+# ---- streams -------------------------------------------------------------------------------------------------------------------
+
+
+def went_on(found: Available, start: Offsets, end: Offsets, ids: Mapping[str, str], policy: LossPolicy) -> Offsets:
+    """Where a micro-batch begins: `start`, after a look at what happened to the topics since. `ids`: the topics' ids when the stream was
+    at `start`. Raises DataLossError for topics made again, partitions that vanished or were cut."""
+    begin = dict(start)
+    for key, offset in sorted(start.items()):
+        before, now = ids.get(key[0], ""), found.topic_ids.get(key[0], "")
+        place = place_of(found, key)
+        restart = "Begin anew with a new checkpoint"
+        if key not in end or key not in found.bounds:
+            policy.report(Loss(*key, offset, -1, "the partition does not exist any more", place, restart))
+            begin.pop(key)
+        elif before and now and before != now:
+            why = f"the topic was deleted and made again (topic id {now}, it was {before})"
+            policy.report(Loss(*key, offset, -1, why, place, restart))
+            begin[key] = found.bounds[key][0]
+        elif end[key] < offset:
+            why = f"the log's end went back from {offset} to {end[key]}: the topic was made again, or records were lost"
+            policy.report(Loss(*key, end[key], offset, why, place, restart))
+    return begin
 
 
 def capped(begin: Offsets, end: Offsets, most: int) -> Offsets:
@@ -439,17 +217,18 @@ def capped(begin: Offsets, end: Offsets, most: int) -> Offsets:
     return {key: min(end[key], begin.get(key, end[key]) + share) for key, share in shares.items()}
 
 
-def as_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    result: dict[str, dict[str, int]] = {}
+def as_json(offsets: Offsets, ids: Mapping[str, str]) -> dict[str, dict[str, int | str]]:
+    """{topic: {"id": topic id where it is known, partition: offset}}."""
+    result: dict[str, dict[str, int | str]] = {}
     for (topic, number), offset in sorted(offsets.items()):
-        result.setdefault(topic, {})[str(number)] = offset
+        known = {TOPIC_ID: ids[topic]} if ids.get(topic) else {}
+        result.setdefault(topic, {**known})[str(number)] = offset
     return result
 
 
-def from_json(said: Mapping[str, Mapping[str, int]]) -> Offsets:
-    return {(topic, int(number)): int(offset) for topic, numbers in said.items() for number, offset in numbers.items()}
+def from_json(said: Mapping[str, Mapping[str, int | str]]) -> Offsets:
+    return {(topic, int(number)): int(offset) for topic, each in said.items() for number, offset in each.items() if number != TOPIC_ID}
 
 
-def without_positions(wanted: Range) -> Range:
-    """A copy that is safe to compare in tests."""
-    return replace(wanted, tasks=())
+def ids_in(said: Mapping[str, Mapping[str, int | str]]) -> dict[str, str]:
+    return {topic: str(each[TOPIC_ID]) for topic, each in said.items() if TOPIC_ID in each}

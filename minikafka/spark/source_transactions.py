@@ -1,20 +1,20 @@
 """read_committed: which batches belong to aborted transactions, and where the first open one begins.
 
 Brokers say both in a Fetch answer. In a log directory the aborted ones are in the segments' `.txnindex` files, and the open ones come from
-the newest producer snapshot and the batches behind it (ProducerStateManager in Apache Kafka).
+the newest producer snapshot and the headers of the batches behind it (ProducerStateManager in Apache Kafka).
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from minikafka.spark.access import open_log
-from minikafka.spark.logformat import CONTROL_BIT, TRANSACTIONAL_BIT, Batches, FormatError, parse_snapshot, parse_txn_index
-from minikafka.spark.sources import Replica, SegmentTask
+from minikafka.spark.logformat import CONTROL_BIT, TRANSACTIONAL_BIT, Batches, FormatError, parse_segment_name, parse_snapshot
+from minikafka.spark.source_files import Headers, Held, headers, opened, position_of, segment_bases, segment_path
 
 Column = np.ndarray[Any, Any]
 #: Aborted transactions: (producer id, first offset, offset of the marker or -1: the producer's next marker).
@@ -26,7 +26,7 @@ def hidden(batches: Batches, aborted: Aborted) -> Column:
     header = batches.header
     control = (header["attributes"] & CONTROL_BIT) != 0
     transactional = (header["attributes"] & TRANSACTIONAL_BIT) != 0
-    result = control.copy()
+    result: Column = control.copy()
     if not transactional.any():
         return result
     producer, base = header["producer_id"], batches.base_offset
@@ -42,47 +42,41 @@ def hidden(batches: Batches, aborted: Aborted) -> Column:
     return result
 
 
-def aborted_in(replica: Replica) -> tuple[tuple[int, int, int], ...]:
-    """All that the transaction indexes of a replica list. Raises FormatError with the file."""
-    found: list[tuple[int, int, int]] = []
-    for segment in replica.segments:
-        path = os.path.join(replica.path, f"{segment.base_offset:020d}.txnindex")
-        try:
-            with open(path, "rb") as file:
-                entries = parse_txn_index(file.read())
-        except FileNotFoundError:
-            continue
-        except FormatError as error:
-            raise FormatError(f"{path}: {error}") from error
-        found += [(int(entry["producer_id"]), int(entry["first_offset"]), int(entry["last_offset"])) for entry in entries]
-    return tuple(found)
+@dataclass(slots=True)
+class _Followed:
+    """Headers were followed up to `offset`; first offsets of the transactions that were open there, by producer id."""
+
+    topic_id: str
+    offset: int
+    opened: dict[int, int]
 
 
-def last_stable_offset(replica: Replica, tasks: list[SegmentTask], end: int) -> int:
-    """The first offset below `end` (the high watermark) of a transaction whose marker is not below `end`; `end` without any.
+@dataclass(slots=True)
+class StableOffsets:
+    """Last stable offsets of partitions in log directories. What was followed once is not read again, for a stream asks all the time."""
 
-    `tasks`: the replica's segments in order.
-    """
-    begin, opened = _newest_snapshot(replica, end)
-    for task in tasks:
-        if 0 <= task.next_base <= begin:
-            continue
-        with open_log(task) as reader:
-            for batches in reader:
-                if int(batches.base_offset[0]) >= end:
-                    break
-                _follow(batches, begin, end, opened)
-    return min([end, *opened.values()])
+    known: dict[str, _Followed] = field(default_factory=dict)
+
+    def last_stable_offset(self, held: Held, end: int) -> int:
+        """The first offset below `end` (the high watermark) of a transaction whose marker is not below `end`; `end` without any."""
+        state = self.known.get(held.path)
+        if state is None or state.topic_id != held.topic_id or state.offset > end:
+            state = _Followed(held.topic_id, *_newest_snapshot(held.path, end))
+        bases = segment_bases(held.path)
+        for number, base in enumerate(bases):
+            if base >= end or (number + 1 < len(bases) and bases[number + 1] <= state.offset):
+                continue
+            _follow_segment(held.path, base, state, end)
+        self.known[held.path] = state
+        return min([end, *state.opened.values()])
 
 
-def _newest_snapshot(replica: Replica, end: int) -> tuple[int, dict[int, int]]:
+def _newest_snapshot(path: str, end: int) -> tuple[int, dict[int, int]]:
     """(offset, {producer id: first offset of its open transaction}) of the newest readable producer snapshot at or below `end`."""
-    offsets = sorted((int(name.partition(".")[0]) for name in replica.snapshots), reverse=True)
-    for offset in offsets:
-        if offset > end:
-            continue
+    parsed = (parse_segment_name(name) for name in os.listdir(path))
+    for offset in sorted((found[0] for found in parsed if found and found[1] == "snapshot" and found[0] <= end), reverse=True):
         try:
-            with open(os.path.join(replica.path, f"{offset:020d}.snapshot"), "rb") as file:
+            with open(segment_path(path, offset, "snapshot"), "rb") as file:
                 entries = parse_snapshot(file.read())
         except (FileNotFoundError, FormatError):
             continue  # gone meanwhile or damaged: an older one and more batches say the same
@@ -90,12 +84,25 @@ def _newest_snapshot(replica: Replica, end: int) -> tuple[int, dict[int, int]]:
     return 0, {}
 
 
-def _follow(batches: Batches, begin: int, end: int, opened: dict[int, int]) -> None:
-    header, base = batches.header, batches.base_offset
-    special = (header["attributes"] & TRANSACTIONAL_BIT) != 0
-    for row in np.flatnonzero(special & (base >= begin) & (base < end)).tolist():
-        producer = int(header["producer_id"][row])
-        if header["attributes"][row] & CONTROL_BIT:
-            opened.pop(producer, None)
+def _follow_segment(path: str, base: int, state: _Followed, end: int) -> None:
+    position = position_of(path, base, state.offset) if state.offset > base else 0
+    with opened(segment_path(path, base)) as (descriptor, size):
+        for found, _ in headers(descriptor, size, position):
+            if int(found["base_offset"][0]) >= end:
+                return
+            _follow(found, state, end)
+
+
+def _follow(found: Headers, state: _Followed, end: int) -> None:
+    base = found["base_offset"].astype(np.int64)
+    inside = (base >= state.offset) & (base < end)
+    special = (found["attributes"] & TRANSACTIONAL_BIT) != 0
+    for row in np.flatnonzero(special & inside).tolist():
+        producer = int(found["producer_id"][row])
+        if found["attributes"][row] & CONTROL_BIT:
+            state.opened.pop(producer, None)
         else:
-            opened.setdefault(producer, int(base[row]))
+            state.opened.setdefault(producer, int(base[row]))
+    behind = (base + found["last_delta"].astype(np.int64) + 1)[inside]
+    if len(behind):
+        state.offset = int(behind[-1])

@@ -14,40 +14,24 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from minikafka.spark import logformat
-from minikafka.spark.claims import missing_replicas, newest_image
+from minikafka.spark.claims import missing_replicas, newest_image, policy_of
+from minikafka.spark.directories import (
+    LogDirectory,
+    SourceError,
+    check_identities,
+    find_log_directories,
+    list_directory,
+    open_directories,
+    read_small,
+)
 from minikafka.spark.fetch_client import Place
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim
 
 UNBOUNDED = (1 << 63) - 1
-CHECKPOINTS = {
-    "high_watermark": "replication-offset-checkpoint",
-    "recovery_point": "recovery-point-offset-checkpoint",
-    "log_start": "log-start-offset-checkpoint",
-    "cleaned": "cleaner-offset-checkpoint",
-}
-SMALL_FILE_BYTES_MAX = 16 << 20
+COMPACT, DELETE, UNKNOWN = "compact", "delete", "unknown"
 CELLS_MAX = 1024
-
-
-class SourceError(Exception):
-    """A source that cannot be used at all; the text says what was expected."""
-
-
-@dataclass(slots=True)
-class LogDirectory:
-    """One entry of a broker's `log.dirs`. `clean` is whether it was shut down cleanly (None: the root files are not there)."""
-
-    path: str
-    broker: str
-    cluster_id: str = ""
-    directory_id: str = ""
-    clean: bool | None = None
-    high_watermark: dict[tuple[str, int], int] | None = None
-    recovery_point: dict[tuple[str, int], int] | None = None
-    log_start: dict[tuple[str, int], int] | None = None
-    cleaned: dict[tuple[str, int], int] | None = None
 
 
 @dataclass(slots=True)
@@ -57,11 +41,16 @@ class Segment:
     extensions: tuple[str, ...]
     inode: int = 0
     changed_ns: int = 0
+    device: int = 0
 
 
 @dataclass(slots=True)
 class Replica:
-    """One copy of one partition, as planned. Offsets: -1 or None = not known."""
+    """One copy of one partition, as planned. Offsets: -1 or None = not known.
+
+    `broker` names the copy in findings; `node` is the id of the broker that owns it. `policy`: whether a cleaner may have removed records
+    (COMPACT, DELETE, UNKNOWN). `mark_unread`: its high watermark could not be read, so only the others say what is committed.
+    """
 
     topic: str
     partition: int
@@ -81,6 +70,11 @@ class Replica:
     claim: PartitionClaim | None = None
     place: Place | None = None
     findings: FindingList = field(default_factory=FindingList)
+    node: str = ""
+    policy: str = UNKNOWN
+    mark_unread: bool = False
+    has_mark_line: bool = True
+    directory_id: str = ""
 
     @property
     def size(self) -> int:
@@ -89,7 +83,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """Everything that is needed to judge one segment. `cuts` are offsets where comparison zones begin; see compare.py."""
+    """Everything that is needed to judge one segment. `cuts` are offsets where comparison zones begin, `starts` those of them where a
+    replica's log begins; see compare.py."""
 
     topic: str
     partition: int
@@ -108,6 +103,8 @@ class SegmentTask:
     level: str = "batches"
     digest: str = "crc"
     place: Place | None = None
+    starts: tuple[int, ...] = ()
+    policy: str = UNKNOWN
 
 
 @dataclass(slots=True)
@@ -129,163 +126,156 @@ class Plan:
         return sum(replica.size for copies in self.replicas.values() for replica in copies)
 
 
-def find_log_directories(paths: Iterable[str]) -> list[str]:
-    """The log directories at or right below each path: a `log.dirs` entry, a partition's own directory's parent, or a folder of brokers.
-
-    Raises SourceError where nothing like a log directory is found.
-    """
-    found: list[str] = []
-    for path in paths:
-        if not os.path.isdir(path):
-            raise SourceError(f"{path}: {'not a directory' if os.path.exists(path) else 'no such directory'}")
-        try:
-            hits = [path] if _looks_like_log_directory(path) else _below(path)
-        except OSError as error:
-            raise SourceError(f"{path}: {error.strerror}") from error
-        if not hits:
-            raise SourceError(f"{path}: no log directory (expected meta.properties or directories named topic-0, topic-1 ...)")
-        found += [hit for hit in hits if os.path.realpath(hit) not in {os.path.realpath(known) for known in found}]
-    return found
-
-
-def _looks_like_log_directory(path: str) -> bool:
-    with os.scandir(path) as entries:
-        return any(entry.name == "meta.properties" or (entry.is_dir() and _is_partition(entry.path)) for entry in entries)
-
-
-def _is_partition(path: str) -> bool:
-    if logformat.parse_partition_name(os.path.basename(path)) is None:
-        return False
-    return any((name := logformat.parse_segment_name(file)) and name[1] == "log" for file in os.listdir(path))
-
-
-def _below(path: str, depth: int = 2) -> list[str]:
-    hits = []
-    for name in sorted(os.listdir(path)):
-        child = os.path.join(path, name)
-        if os.path.isdir(child):
-            if _looks_like_log_directory(child):
-                hits.append(child)
-            elif depth > 1:
-                hits += _below(child, depth - 1)
-    return hits
-
-
-def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory:
-    """Read the root files of a log directory. Bad ones become findings and count as unknown."""
-    properties = logformat.parse_properties(_read(os.path.join(path, "meta.properties")) or b"")
-    broker = properties.get("node.id") or properties.get("broker.id") or label
-    directory = LogDirectory(path, broker, properties.get("cluster.id", ""), properties.get("directory.id", ""))
-    if properties:
-        directory.clean = os.path.exists(os.path.join(path, ".kafka_cleanshutdown"))
-    for attribute, name in CHECKPOINTS.items():
-        data = _read(os.path.join(path, name))
-        if data is None:
-            continue
-        try:
-            setattr(directory, attribute, logformat.parse_offset_checkpoint(data))
-        except FormatError as error:
-            findings.add(Finding("checkpoint-format", f"{name}: {error}", brokers=(broker,), file=os.path.join(path, name)))
-    return directory
-
-
-def _read(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read(SMALL_FILE_BYTES_MAX)
-    except FileNotFoundError:
-        return None
-
-
 def make_plan(
     paths: Iterable[str], topics: Iterable[str] = (), each_max: int = 20, partitions: Iterable[tuple[str, int]] = (),
-    transaction_timeout_ms: int = 0,
+    transaction_timeout_ms: int = 0, tolerant: bool = False,
 ) -> Plan:  # fmt: skip
     """List the replicas of every partition under the log directories. `topics` and `partitions` limit to these (empty: all).
 
     The order makes claims safe while brokers run: first the high watermarks, then the controller's in-sync sets, then the sizes of
     the logs. An in-sync replica of the second instant holds by then what was committed at the first.
+
+    `tolerant`: what cannot be read of a directory's root becomes findings; else it raises SourceError.
     """
     findings = FindingList(each_max)
     instant_ms = time.time_ns() // 1_000_000
-    found = find_log_directories(list(paths))
-    labels = _labels(found)
-    directories = [open_directory(path, label, findings) for path, label in zip(found, labels, strict=True)]
-    _one_cluster(directories, findings)
+    directories = open_directories(find_log_directories(list(paths)), findings)
+    check_identities(directories, findings)
     plan = Plan({}, directories, findings, instant_ms)
     plan.image = newest_image(list(directories), findings)
     wanted, wanted_partitions = set(topics), set(partitions)
-    unreadable: set[tuple[str, int, str]] = set()
+    told: set[tuple[str, int, str]] = set()
     for directory in directories:
-        for name in sorted(os.listdir(directory.path)):
+        names = list_directory(directory)
+        if directory.unread and not tolerant:
+            raise SourceError(directory.unread[0].message)
+        if not directory.is_listed:
+            findings.extend(_listed(directory.unread, each_max))
+        for name in names:
             parsed = logformat.parse_partition_name(name)
-            path = os.path.join(directory.path, name)
-            if parsed is None or not os.path.isdir(path) or (wanted and parsed[0] not in wanted):
+            if parsed is None or (wanted and parsed[0] not in wanted) or (wanted_partitions and parsed not in wanted_partitions):
                 continue
-            if wanted_partitions and parsed not in wanted_partitions:
-                continue
-            try:
-                replica = _open_replica(directory, *parsed, path, each_max)
-            except OSError as error:
-                text = f"{path} cannot be read: {error.strerror}"
-                plan.missing.setdefault(parsed, []).append(Finding("unreadable", text, *parsed, brokers=(directory.broker,), file=path))
-                unreadable.add((*parsed, directory.broker))
-                continue
-            if replica is None:
-                plan.skipped += 1
-                if plan.image is None and _has_held_records(directory, parsed, path):
-                    text = f"{path} has no segment any more, but its checkpoints tell of records"
-                    plan.missing.setdefault(parsed, []).append(
-                        Finding("replica-missing", text, *parsed, brokers=(directory.broker,), file=path)
-                    )
-                continue
+            _add_replica(plan, directory, parsed, os.path.join(directory.path, name), each_max, told)
+    for copies in plan.replicas.values():
+        for replica in copies:
             replica.transaction_timeout_ms = transaction_timeout_ms
-            plan.replicas.setdefault(parsed, []).append(replica)
-    _claims(plan, wanted, wanted_partitions, unreadable)
+    _name_twins(plan)
+    _claims(plan, wanted, wanted_partitions, told)
+    _policies(plan)
     return plan
 
 
-def _claims(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], unreadable: set[tuple[str, int, str]]) -> None:
-    """Give each replica what the controller says of it, set strays aside and note the replicas that are not there."""
-    if plan.image is None:
+def _listed(found: list[Finding], each_max: int) -> FindingList:
+    result = FindingList(each_max)
+    for one in found:
+        result.add(one)
+    return result
+
+
+def _add_replica(
+    plan: Plan, directory: LogDirectory, key: tuple[str, int], path: str, each_max: int, told: set[tuple[str, int, str]]
+) -> None:
+    """The partition directory as a replica of the plan, or what is wrong with it."""
+    try:
+        if os.path.islink(path) and not os.path.exists(path):
+            raise OSError(errno.EIO, "it is a link that leads nowhere")
+        if not os.path.isdir(path):
+            return
+        replica = _open_replica(directory, *key, path, each_max)
+    except OSError as error:
+        text = f"{path} cannot be read: {error.strerror}"
+        plan.missing.setdefault(key, []).append(Finding("unreadable", text, *key, brokers=(directory.broker,), file=path))
+        told.add((*key, directory.broker))
         return
-    claims, topic_ids = plan.image.claims(), plan.image.topic_ids()
+    if replica is None:
+        plan.skipped += 1
+        if plan.image is None and _has_held_records(directory, key, path):
+            text = f"{path} has no segment any more, but its checkpoints tell of records"
+            plan.missing.setdefault(key, []).append(Finding("replica-missing", text, *key, brokers=(directory.broker,), file=path))
+            told.add((*key, directory.broker))
+        return
+    plan.replicas.setdefault(key, []).append(replica)
+
+
+def _name_twins(plan: Plan) -> None:
+    """Copies of one broker, or of one log directory, or one file in two places, prove nothing against each other."""
+    paths: dict[str, list[str]] = {}
+    for directory in (one for one in plan.directories if one.directory_id):
+        paths.setdefault(directory.directory_id, []).append(directory.path)
+    for copies in plan.replicas.values():
+        by_node: dict[str, Replica] = {}
+        by_directory: dict[str, Replica] = {}
+        by_file: dict[tuple[int, int], Replica] = {}
+        for replica in copies:
+            first = by_node.setdefault(replica.node, replica)
+            same = by_directory.setdefault(replica.directory_id, replica) if replica.directory_id else replica
+            files = [by_file.setdefault((one.device, one.inode), replica) for one in replica.segments if one.inode and one.size]
+            file = next((one for one in files if one is not replica), replica)
+            if first is not replica and replica.directory_id and first.directory_id not in {"", replica.directory_id}:
+                text = f"broker {replica.node} has it in {first.path} and in {replica.path}"
+                _add(replica, Finding("replica-twice", text, file=replica.path))
+            elif first is not replica or same is not replica:
+                other = first if first is not replica else same
+                text = f"{other.path} and {replica.path} are copies of one log directory of broker {other.node}: not two replicas"
+                _add(replica, Finding("not-compared", text, file=replica.path))
+            elif len(twins := paths.get(replica.directory_id, [])) > sum(one.directory_id == replica.directory_id for one in copies):
+                text = f"{' and '.join(twins)} are copies of one log directory, and not each has the partition"
+                _add(replica, Finding("not-compared", text, file=replica.path))
+            elif file is not replica:
+                text = f"{file.path} and {replica.path} share a segment file: it would be compared with itself"
+                _add(replica, Finding("not-compared", text, file=replica.path))
+            if first is not replica:
+                replica.broker = f"{replica.node} ({replica.path})"
+
+
+def _policies(plan: Plan) -> None:
+    """Whether a cleaner may have removed records: by the controller's record of the topic, else by the cleaners' own checkpoints.
+
+    A static log.cleanup.policy of the brokers is nowhere on disk; the cleaner writes a line for every partition that it cleaned.
+    """
+    for key, copies in plan.replicas.items():
+        policy = UNKNOWN if plan.image is None or key[0] == METADATA_TOPIC else policy_of(plan.image, key[0])
+        if key[0] == METADATA_TOPIC:
+            policy = DELETE
+        elif policy != COMPACT and any(key in (directory.cleaned or {}) for directory in plan.directories):
+            policy = COMPACT
+        for replica in copies:
+            replica.policy = policy
+            if policy == DELETE:
+                replica.cleaned = 0
+
+
+def _claims(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], told: set[tuple[str, int, str]]) -> None:
+    """Give each replica what the controller says of it, set strays aside and note the replicas that are not there."""
+    present = told | {(*key, replica.node) for key, copies in plan.replicas.items() for replica in copies}
+    for directory in plan.directories:
+        if not directory.is_listed:  # what lies in it is unknown
+            present |= {(*key, directory.broker) for key in (plan.image.claims() if plan.image is not None else ())}
+    if plan.image is not None:
+        _place_claims(plan, plan.image)
+    for key, finding in missing_replicas(plan.image, list(plan.directories), present):
+        if (not topics or key[0] in topics) and (not partitions or key in partitions):
+            plan.missing.setdefault(key, []).append(finding)
+
+
+def _place_claims(plan: Plan, image: ClusterImage) -> None:
+    claims, topic_ids = image.claims(), image.topic_ids()
     known = {directory.broker for directory in plan.directories if directory.cluster_id}
-    present = unreadable | {(*key, replica.broker) for key, copies in plan.replicas.items() for replica in copies}
     for key, copies in plan.replicas.items():
         if key[0] == METADATA_TOPIC:
             continue
         claim = claims.get(key)
         for replica in list(copies):
-            if replica.broker not in known:
+            if replica.node not in known:
                 continue
             replica.claim = claim
-            if claim is None or replica.broker not in claim.replicas:
-                why = "the topic does not exist any more" if key[0] not in topic_ids else f"broker {replica.broker} is no replica of it"
+            if claim is None or replica.node not in claim.replicas:
+                why = "the topic does not exist any more" if key[0] not in topic_ids else f"broker {replica.node} is no replica of it"
                 _add(replica, Finding("stray-replica", f"{key[0]}-{key[1]}: by the controller {why}", file=replica.path))
                 if claim is not None and len(copies) > 1:
                     copies.remove(replica)
                     copies[0].findings.extend(replica.findings)
                     plan.skipped += 1
-    for key, finding in missing_replicas(plan.image, list(plan.directories), present, topics):
-        if not partitions or key in partitions:
-            plan.missing.setdefault(key, []).append(finding)
-
-
-def _labels(paths: list[str]) -> list[str]:
-    """A short name for each directory: the last part of its path that differs from the others'."""
-    for depth in range(1, 6):
-        labels = ["/".join(os.path.abspath(path).split(os.sep)[-depth:]) for path in paths]
-        if len(set(labels)) == len(labels):
-            return labels
-    return [os.path.abspath(path) for path in paths]
-
-
-def _one_cluster(directories: list[LogDirectory], findings: FindingList) -> None:
-    clusters = sorted({directory.cluster_id for directory in directories if directory.cluster_id})
-    if len(clusters) > 1:
-        brokers = tuple(directory.broker for directory in directories)
-        findings.add(Finding("cluster-id", f"cluster ids {', '.join(clusters)}", brokers=brokers))
 
 
 def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str, each_max: int) -> Replica | None:
@@ -304,7 +294,7 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
                     status = _status(entry)
                     if status is None:
                         continue
-                    segments[base] = Segment(base, status.st_size, (), status.st_ino, status.st_ctime_ns)
+                    segments[base] = Segment(base, status.st_size, (), status.st_ino, status.st_ctime_ns, status.st_dev)
                 elif extension == "snapshot":
                     snapshots.append(entry.name)
                 else:
@@ -321,15 +311,19 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
         topic, partition, directory.broker, path, ordered, sorted(snapshots), directory.clean, high_watermark, known,
         max(ordered[0].base_offset, (directory.log_start or {}).get(key, 0)),
         None if directory.recovery_point is None else directory.recovery_point.get(key),
-        (directory.cleaned or {}).get(key, 0), findings=FindingList(each_max),
+        (directory.cleaned or {}).get(key, 0), findings=FindingList(each_max), node=directory.broker, directory_id=directory.directory_id,
     )  # fmt: skip
+    replica.has_mark_line = topic == METADATA_TOPIC or directory.high_watermark is None or key in directory.high_watermark
+    replica.mark_unread = any(one.file.endswith("replication-offset-checkpoint") for one in directory.unread)
+    for one in directory.unread:
+        _add(replica, one)
     _read_identity(replica)
     return replica
 
 
 def _has_held_records(directory: LogDirectory, key: tuple[str, int], path: str) -> bool:
     try:
-        epochs = len((_read(os.path.join(path, "leader-epoch-checkpoint")) or b"").splitlines()) > 2
+        epochs = len((read_small(os.path.join(path, "leader-epoch-checkpoint")) or b"").splitlines()) > 2
     except OSError:
         epochs = False
     return os.path.isdir(path) and (epochs or (directory.high_watermark or {}).get(key, 0) > 0)
@@ -387,19 +381,27 @@ def _high_watermark(directory: LogDirectory, key: tuple[str, int], segments: lis
 def _read_identity(replica: Replica) -> None:
     """leader-epoch-checkpoint and partition.metadata."""
     path = os.path.join(replica.path, "leader-epoch-checkpoint")
-    data = _read(path)
+    data = _read_beside(replica, path)
     try:
         replica.epochs = None if data is None else logformat.parse_epoch_checkpoint(data)
     except FormatError as error:
         _add(replica, Finding("epoch-checkpoint-format", str(error), file=path))
-    if data is None and replica.size:
+    if data is None and replica.size and not any(one.file == path for one in replica.findings.kept):
         _add(replica, Finding("epoch-checkpoint-format", "the file is missing", file=path))
     path = os.path.join(replica.path, "partition.metadata")
-    data = _read(path)
+    data = _read_beside(replica, path)
     try:
         replica.topic_id = "" if data is None else logformat.parse_partition_metadata(data)
     except FormatError as error:
         _add(replica, Finding("partition-metadata", str(error), file=path))
+
+
+def _read_beside(replica: Replica, path: str) -> bytes | None:
+    try:
+        return read_small(path)
+    except OSError as error:
+        _add(replica, Finding("unreadable", f"{path} cannot be read: {error.strerror}", file=path))
+        return None
 
 
 def _add(replica: Replica, finding: Finding) -> None:
@@ -409,7 +411,9 @@ def _add(replica: Replica, finding: Finding) -> None:
 def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[SegmentTask]:
     """The tasks of one partition. All replicas share the cuts and the cell size, else their digests could not be compared."""
     cleaned = max(replica.cleaned for replica in copies)
-    cuts = sorted({replica.log_start for replica in copies} | {replica.high_watermark for replica in copies} | {cleaned})
+    branches = unclean_branches(copies)
+    cuts = sorted({one.log_start for one in copies} | {one.high_watermark for one in copies} | {cleaned} | branches)
+    starts = tuple(sorted({replica.log_start for replica in copies}))
     shift = _cell_shift(copies)
     for replica in copies:
         for number, segment in enumerate(replica.segments):
@@ -421,8 +425,20 @@ def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[
                 replica.topic, replica.partition, replica.broker, replica.path, segment.base_offset,
                 -1 if last else replica.segments[number + 1].base_offset, segment.size, segment.extensions,
                 snapshots, replica.clean, replica.high_watermark, cleaned, tuple(cuts), shift, level, digest,
-                replica.place,
+                replica.place, starts, replica.policy,
             )  # fmt: skip
+
+
+def began_at(leader_epoch: int, copies: list[Replica]) -> int | None:
+    """Where the first records of this leader epoch or a later one stand, by the epochs that the replicas keep; None when none does."""
+    return min((start for one in copies for epoch, start in one.epochs or [] if epoch >= leader_epoch), default=None)
+
+
+def unclean_branches(copies: list[Replica]) -> set[int]:
+    """Where leaders of unclean elections began; older logs went on from there."""
+    claim = next((one.claim for one in copies if one.claim is not None), None)
+    found = {began_at(election.leader_epoch, copies) for election in (claim.elections if claim is not None else ())}
+    return {offset for offset in found if offset is not None}
 
 
 def _cell_shift(copies: list[Replica]) -> int:

@@ -257,7 +257,7 @@ def as_partitions(column: pa.ChunkedArray, partitions: int) -> np.ndarray[Any, A
     """A column of partition numbers as int64. Raises TableError for nulls, other types and numbers that the topic does not have."""
     if not pa.types.is_integer(column.type) or column.null_count:
         raise TableError(f"a partition column must hold integers without nulls, not {column.type} with {column.null_count} nulls")
-    found = column.cast(pa.int64()).to_numpy()
+    found: np.ndarray[Any, Any] = column.cast(pa.int64()).to_numpy()
     if len(found) and not (found.min() >= 0 and found.max() < partitions):
         raise TableError(f"the partition column goes from {found.min()} to {found.max()}, the topic has partitions 0 to {partitions - 1}")
     return found
@@ -272,4 +272,5 @@ def as_milliseconds(column: pa.ChunkedArray, now_ms: int) -> np.ndarray[Any, Any
         values = column.cast(pa.timestamp("ms", tz=getattr(kind, "tz", None)), safe=False).cast(pa.int64())
     else:
         raise TableError(f"a timestamp column must hold timestamps, dates or integer milliseconds, not {kind}")
-    return values.fill_null(now_ms).to_numpy()
+    filled: np.ndarray[Any, Any] = values.fill_null(now_ms).to_numpy()
+    return filled

@@ -25,7 +25,7 @@ from minikafka.spark.cluster_runs import EncodeFrame, EncodeOptions, EncodeTask,
 from minikafka.spark.cluster_segments import FilesFailed
 from minikafka.spark.cluster_staging import Staging
 from minikafka.spark.load import LoadOptions, _check_columns, _split_bytes
-from wire.batch import LOG_APPEND_TIME
+from minikafka.wire.batch import LOG_APPEND_TIME
 
 if TYPE_CHECKING:
     from minikafka.spark.audit import Engine

@@ -4,24 +4,41 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from minikafka.testing.errors import ClusterError
 from minikafka.testing.layout import NodeLayout
 from minikafka.testing.wait import wait_until
 
 if TYPE_CHECKING:
-    from minikafka.testing.embedded import EmbeddedCluster
+    from minikafka.testing.layout import ClusterLayout
 
 START_TIMEOUT_S = 30.0
 WAIT_TIMEOUT_S = 15.0
 ASK_TIMEOUT_S = 10.0
 
 
+class Cluster(Protocol):
+    """What a broker asks of its cluster (EmbeddedCluster)."""
+
+    @property
+    def layout(self) -> ClusterLayout:
+        """Directories, ports and properties of every node."""
+
+    def logs(self) -> str:
+        """The last log lines of every broker."""
+
+    def await_start(self, node_id: int, future: Any) -> None:
+        """Wait for a start that has begun."""
+
+    def wait_ready(self, timeout_s: float) -> None:
+        """Wait until every broker is in service."""
+
+
 class BrokerHandle:
     """One broker of an embedded cluster."""
 
-    def __init__(self, cluster: EmbeddedCluster, layout: NodeLayout, process: Any) -> None:
+    def __init__(self, cluster: Cluster, layout: NodeLayout, process: Any) -> None:
         self._cluster = cluster
         self._node = layout
         self.process = process
@@ -128,7 +145,7 @@ class Fault:
     @property
     def hits(self) -> int:
         """How often it has happened, on all brokers together."""
-        return self._final + sum(broker.ask("fault_hits", number=number) for broker, number in self._installed if broker.running)
+        return self._final + sum(int(broker.ask("fault_hits", number=number)) for broker, number in self._installed if broker.running)
 
     def wait(self, hits: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Until it has happened so often. Raises ClusterError."""

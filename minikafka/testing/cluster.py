@@ -25,8 +25,9 @@ from minikafka.testing.errors import ClusterError
 from minikafka.testing.ports import ReservedPorts
 from minikafka.testing.probe import led_epoch, metadata
 from minikafka.testing.proxy import FaultyNetwork
-from wire.errors import WireError
-from wire.messages.metadata import MetadataResponse
+from minikafka.testing.wait import wait_until
+from minikafka.wire.errors import WireError
+from minikafka.wire.messages.metadata import MetadataResponse
 
 __all__ = ["EMBEDDED_PROPERTIES", "ClusterError", "ClusterNode", "ProcessCluster", "free_ports"]
 
@@ -46,7 +47,6 @@ EMBEDDED_PROPERTIES: Mapping[str, str] = {
     "log.segment.delete.delay.ms": "500",
 }
 PR_SET_PDEATHSIG = 1
-POLL_S = 0.02
 STOP_TIMEOUT_S = 10.0
 
 
@@ -352,14 +352,7 @@ class ProcessCluster:
 
     def wait_for(self, condition: Callable[[], bool], what: str, *, timeout_s: float = 30.0) -> None:
         """Poll until `condition` holds; a refused connection counts as not yet."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            with contextlib.suppress(OSError, WireError):
-                if condition():
-                    return
-            if time.monotonic() > deadline:
-                raise ClusterError(f"waited {timeout_s:g} s for {what}\n{self.logs()}")
-            time.sleep(POLL_S)
+        wait_until(condition, what, timeout_s, self.logs)
 
     def logs(self, lines_max: int = 15) -> str:
         """The end of every node's output."""

@@ -9,16 +9,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.config import BrokerConfig
+from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.environment import Environment
 from minikafka.broker.node import Node
+from minikafka.net import descriptors
 from minikafka.net.clock import SystemClock
+from minikafka.net.loop_watch import LoopWatch
+from minikafka.storage.filesystem import OsFileSystem
 from minikafka.testing.faults import FaultRule, FaultTable
 from minikafka.testing.links import BreakableNetwork
-from storage.filesystem import OsFileSystem
 
 if TYPE_CHECKING:
-    from minikafka.broker.hosts.partition import Partition
+    from minikafka.broker.partitions.partition import Partition
 
 BLOCKING_THREADS = 2
 
@@ -35,8 +37,11 @@ class NodeRunner:
         async def run_blocking(function: Any, *arguments: Any) -> Any:
             return await loop.run_in_executor(self._executor, function, *arguments)
 
+        self._loop_watch = LoopWatch(loop)
+        descriptors.raise_limit()
         environment = Environment(
-            self.network, OsFileSystem(), SystemClock(), random.SystemRandom(), loop, run_blocking, time.monotonic
+            self.network, OsFileSystem(), SystemClock(), random.SystemRandom(), loop, run_blocking, time.monotonic, self._loop_watch,
+            descriptors.connections_max(),
         )
         self.node = Node(self.config, environment)
         self.faults = FaultTable(loop, self._dispatchers, self._topic_name)
@@ -44,8 +49,9 @@ class NodeRunner:
 
     async def start(self) -> None:
         """Until the node is in service. Raises what Node.start raises."""
+        self._loop_watch.start()
         if self.config.minikafka_http_port >= 0:
-            from minikafka.broker.http import HttpServer
+            from minikafka.broker.observe.http import HttpServer
 
             self._http = HttpServer(self.node)
             await self._http.start(self.config.minikafka_http_host, self.config.minikafka_http_port)
@@ -56,12 +62,14 @@ class NodeRunner:
     async def stop(self) -> None:
         """In order: leaderships move away, files are closed."""
         await self.node.stop()
+        self._loop_watch.stop()
         if self._http is not None:
             await self._http.stop()
         self._executor.shutdown(wait=False)
 
     def crash(self) -> None:
         """Drop every connection and file as a killed process does; nothing is flushed or said."""
+        self._loop_watch.stop()
         for listener in self.node.listeners.values():
             listener.close()
         self.network.drop_all()
@@ -73,7 +81,7 @@ class NodeRunner:
 
     def handle(self, command: str, arguments: dict[str, Any]) -> Any:
         """Carry out a command; what it returns can be told as JSON. Raises ValueError for one that makes no sense."""
-        work: Callable[..., Any] = {
+        commands: dict[str, Callable[..., Any]] = {
             "fault_add": self._fault_add,
             "fault_remove": self.faults.remove,
             "fault_clear": self.faults.clear,
@@ -85,8 +93,8 @@ class NodeRunner:
             "partition": self._partition,
             "quorum": self._quorum,
             "flush": self._flush,
-        }[command]
-        return work(**arguments)
+        }
+        return commands[command](**arguments)
 
     def _fault_add(self, rule: dict[str, Any]) -> int:
         return self.faults.add(FaultRule(**rule))
@@ -96,7 +104,7 @@ class NodeRunner:
             self.network.delay_ms[port] = delay_ms
 
     def _metrics(self) -> str:
-        from minikafka.broker.metrics.node import NodeMetrics
+        from minikafka.broker.observe.metrics.node import NodeMetrics
 
         return NodeMetrics(self.node).render().decode()
 
@@ -127,7 +135,7 @@ class NodeRunner:
         """Write the checkpoints now, so that readers of the directory see the high watermarks."""
         for directory in self.node.directories:
             if not directory.is_offline:
-                directory.checkpoint_all()
+                directory.write_checkpoints()
 
     def _dispatchers(self) -> list[Any]:
         found = [] if self.node.broker is None else [self.node.broker.dispatcher]

@@ -13,6 +13,7 @@ broker is a process; `kill` is kill -9. Both end with the test process, however 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import shutil
 import tempfile
@@ -31,7 +32,7 @@ from minikafka.testing.layout import ClusterLayout
 from minikafka.testing.logs import ThreadLogs, tail
 from minikafka.testing.processes import ProcessHost
 from minikafka.testing.security import SecuredCluster, Security
-from minikafka.testing.wait import wait_until
+from minikafka.testing.wait import Patience, wait_until
 
 if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 Mode = Literal["thread", "process"]
 CONTROLLERS_DEFAULT_MAX = 3
+#: How often somebody who waits for a start looks at the clock.
+START_POLL_S = 0.25
 _NUMBERS = itertools.count(1)
 
 __all__ = ["BrokerHandle", "ClusterError", "EmbeddedBroker", "EmbeddedCluster", "Fault", "Security"]
@@ -178,12 +181,16 @@ class EmbeddedCluster:
 
     def await_start(self, node_id: int, future: Any) -> None:
         """Wait for a start that has begun. Raises ClusterError."""
+        patience = Patience(self._start_timeout_s)
         try:
-            future.result(self._start_timeout_s)
+            while not future.done():
+                with contextlib.suppress(TimeoutError):
+                    future.result(START_POLL_S)
+                if patience.is_over and not future.done():
+                    raise ClusterError(f"{patience} for broker {node_id} to start\n{self.logs()}")
+            future.result()
         except ClusterError:
             raise
-        except TimeoutError:
-            raise ClusterError(f"broker {node_id} did not start within {self._start_timeout_s:g} s\n{self.logs()}") from None
         except Exception as error:
             raise ClusterError(f"broker {node_id} cannot start: {error or type(error).__name__}") from error
 
@@ -291,7 +298,7 @@ class EmbeddedCluster:
     def _create_first(self, name: str, spec: Mapping[str, Any]) -> None:
         """Create a topic of a cluster that has none: one that is there comes from a request that was answered too late and sent again."""
         from minikafka.client.errors import BrokerError
-        from wire.errors import ErrorCode
+        from minikafka.wire.errors import ErrorCode
 
         try:
             self.create_topic(name, **spec)
@@ -530,8 +537,8 @@ class EmbeddedCluster:
     def audit(self, *, raise_on_mismatch: bool = True, topics: Iterable[str] = ()) -> Any:
         """Compare the logs of all brokers, batch by batch with recomputed checksums; the result of minikafka.spark.audit.
 
-        Raises ClusterError when replicas differ or are corrupt. A cluster without records passes nothing and fails nothing:
-        `result.outcome` is then INCOMPLETE."""
+        Raises ClusterError when replicas differ or are corrupt, or when something could not be compared. A cluster without records
+        passes nothing and fails nothing: `result.outcome` is then INCOMPLETE."""
         for broker in self._brokers.values():
             if broker.running and not broker.paused:
                 broker.ask("flush")

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from minikafka.broker.handlers.failures import failure_response
+from minikafka.broker.front.error_responses import failure_response
 from minikafka.testing.mirror import mirrored_failure, partitions_of, patch_errors, without_partitions
-from wire.errors import ApiError, ErrorCode
-from wire.message import Response
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.message import Response
 
 ACTIONS = ("error", "none", "drop", "disconnect")
 ANY = -1
@@ -256,7 +256,7 @@ class _Outcome:
         if not all(isinstance(piece, bytes | bytearray | memoryview) for piece in pieces):
             self._table.later(self._rule.delay_ms, lambda: self._context.respond_pieces(pieces))
             return
-        from wire.header import decode_response_header
+        from minikafka.wire.header import decode_response_header
 
         frame = memoryview(b"".join(pieces))[4:]
         entry = self._context.entry

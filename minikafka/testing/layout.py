@@ -78,7 +78,7 @@ class ClusterLayout:
     ) -> None:
         """With `first_port` the brokers listen on that and the following ports; `first_http_port` likewise, 0 = any free ones, None = no
         HTTP. Raises OSError when a port is taken."""
-        from wire.uuid import uuid_to_text
+        from minikafka.wire.uuid import uuid_to_text
 
         self.directory = directory
         self._first_users = [] if secured is None else secured.first_users()
@@ -126,9 +126,9 @@ class ClusterLayout:
     def format(self, node: NodeLayout) -> None:
         """Format the node's storage unless it is formatted; writes its server.properties for whoever looks. Raises ConfigurationError,
         FormatError, OSError."""
-        from minikafka.broker.config import BrokerConfig
-        from minikafka.broker.format import format_storage
-        from storage.filesystem import OsFileSystem
+        from minikafka.broker.config.broker_config import BrokerConfig
+        from minikafka.broker.quorum.format import format_storage
+        from minikafka.storage.filesystem import OsFileSystem
 
         config = BrokerConfig.from_properties(node.properties)
         node.directory.mkdir(parents=True, exist_ok=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 from minikafka.net.network import Connection, ConnectionHandler
 from minikafka.net.server import SocketNetwork
-from minikafka.net.tls import ClientTls
-from wire.message import Piece
+from minikafka.net.tls_settings import ClientTls
+from minikafka.wire.message import Piece
 
 
 class BreakableNetwork(SocketNetwork):
@@ -27,7 +27,9 @@ class BreakableNetwork(SocketNetwork):
         self.delay_ms: dict[int, int] = {}
         self._links: set[_Link] = set()
 
-    def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Awaitable[Connection]:
+    def connect(  # type: ignore[override]
+        self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None
+    ) -> Awaitable[Connection]:
         """As SocketNetwork; to a cut port it hangs until the link heals or the caller gives up."""
         return _Connecting(self, host, port, handler, tls)
 
@@ -38,7 +40,7 @@ class BreakableNetwork(SocketNetwork):
         link = _Link(self, port, handler)
         link.connection = await super().connect(host, port, link, tls)
         self._links.add(link)
-        return link  # type: ignore[return-value]
+        return link
 
     def set_cut(self, ports: set[int]) -> None:
         """Cut the links to exactly these ports; links that are not cut any more are healed."""
@@ -111,9 +113,9 @@ class _Link:
         if self.is_cut:
             self.lost = True
         else:
-            self._handler.on_frame(self, frame)  # type: ignore[arg-type]
+            self._handler.on_frame(self, frame)
 
     def on_closed(self, connection: Connection, reason: str) -> None:
         """The end."""
         self._network.forget(self)
-        self._handler.on_closed(self, reason)  # type: ignore[arg-type]
+        self._handler.on_closed(self, reason)

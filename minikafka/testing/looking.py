@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.testing.errors import ClusterError
 from minikafka.testing.probe import exchange, metadata
-from wire.errors import WireError
-from wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.errors import WireError
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from minikafka.security.client import ClientSecurity
-    from minikafka.testing.embedded import EmbeddedCluster
+    from minikafka.testing.broker_handle import BrokerHandle
 
 PROBE_TIMEOUT_S = 2.0
 COORDINATOR_VERSION = 3
@@ -89,7 +91,26 @@ def parse_metrics(text: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in samples}
 
 
-def describe(cluster: EmbeddedCluster) -> str:
+class Cluster(Protocol):
+    """What is looked at (EmbeddedCluster)."""
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def brokers(self) -> Sequence[BrokerHandle]: ...
+
+    @property
+    def client_security(self) -> ClientSecurity | None: ...
+
+
+def describe(cluster: Cluster) -> str:
     """Brokers, partitions and replicas, one line each."""
     lines = [f"cluster {cluster.cluster_id} ({cluster.mode} mode), {cluster.directory}"]
     alive = []
@@ -130,21 +151,28 @@ class _InlineEngine:
     parallelism = 1
     is_elsewhere = False
 
+    def open(self) -> None:
+        """Nothing to start."""
+
     def map(self, function: Any, items: list[Any]) -> Any:
-        return map(function, items)
+        for item in items:
+            yield function(item)
 
     def close(self) -> None:
         """Nothing to close."""
 
 
-def audit(cluster: EmbeddedCluster, topics: list[str], *, raise_on_mismatch: bool) -> Any:
-    """Audit the log directories of every broker. Raises ClusterError when the outcome is FAIL."""
-    from minikafka.spark.audit import AuditOptions, run_audit
+def audit(cluster: Cluster, topics: list[str], *, raise_on_mismatch: bool) -> Any:
+    """Audit the log directories of every broker. Raises ClusterError when the outcome is FAIL, or INCOMPLETE although there are records."""
+    from minikafka.spark.audit import UNPROVEN, AuditOptions, run_audit
     from minikafka.spark.report import build, one_line
 
     options = AuditOptions(tuple(topics), self_check=len(cluster.brokers) == 1)
     result = run_audit([str(broker.log_dir) for broker in cluster.brokers], _InlineEngine(), options)
-    if raise_on_mismatch and result.outcome == "FAIL":
+    unproven = result.outcome == "INCOMPLETE" and (
+        result.findings.total("error") > 0 or any(one.verdict in UNPROVEN for one in result.partitions)
+    )
+    if raise_on_mismatch and (result.outcome == "FAIL" or unproven):
         report = build(result, [])
         shown = [f"{f['level']} {f['check']}: {f['message']}" for f in report["findings"][:FINDINGS_SHOWN_MAX]]
         raise ClusterError("\n".join([one_line(report), *shown, describe(cluster)]))

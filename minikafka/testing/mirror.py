@@ -10,9 +10,9 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from minikafka.broker.handlers.failures import BUILDERS
-from wire.errors import ErrorCode
-from wire.types import Array
+from minikafka.broker.front.error_responses import FAILURES
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.types import Array
 
 Key = tuple[str | bytes, int]
 Chosen = Callable[[Key], bool]
@@ -112,7 +112,7 @@ def _without(item: Any, chosen: Chosen) -> Any | None:
 
 def mirrored_failure(request: Any, response_class: type, version: int, code: ErrorCode, chosen: Chosen | None = None) -> Any:
     """The answer that says `code` of everything (or of what is chosen) that the request names."""
-    builder = BUILDERS.get(type(request))
+    builder = FAILURES.get(type(request))
     if builder is not None and (chosen is None or next(partitions_of(request), None) is None):
         return builder(request, version, code, code.text)
     response: Any = response_class()

@@ -138,11 +138,15 @@ class Nursery:
         except OSError as error:
             raise ConnectionError("it is not running") from error
 
-    def do_started(self, number: int, timeout_s: float) -> None:
-        """Wait until the node is in service. Raises what kept it from it."""
+    def do_started(self, number: int, timeout_s: float) -> bool:
+        """Wait until the node is in service; False when it is not after `timeout_s`. Raises what kept it from it."""
         child = self._children[number]
         child.channel.settimeout(timeout_s)
-        self._answer(child)
+        try:
+            self._answer(child)
+        except TimeoutError:
+            return False
+        return True
 
     def _answer(self, child: _Child) -> Any:
         while b"\n" not in child.received:
@@ -202,6 +206,7 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     try:
         runner = NodeRunner(properties, loop)
+        loop.set_exception_handler(runner.node.supervisor.on_loop_error)
         commands = _Commands(channel, runner, loop)
         await runner.start()
     except BaseException as error:
@@ -211,7 +216,8 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
     commands.say({"ok": None})
     gc.freeze()
     waiting = asyncio.ensure_future(stopping.wait())
-    await asyncio.wait([waiting, runner.node.failed], return_when=asyncio.FIRST_COMPLETED)
+    ends: list[asyncio.Future[Any]] = [waiting, runner.node.failed]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     failed = runner.node.failed.done()
     if failed:
         logging.getLogger("minikafka.node").error("the node cannot go on: %s", runner.node.failed.result())

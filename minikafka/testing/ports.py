@@ -16,7 +16,7 @@ class ReservedPorts:
     """`numbers` are the ports; `release` gives them back."""
 
     def __init__(self, count: int, wanted: tuple[int, ...] = ()) -> None:
-        """`wanted` are the first ones. Raises OSError when somebody has them."""
+        """`wanted` are the first ones. Raises OSError, which names the port, when somebody has one of them."""
         self._holders: list[socket.socket] = []
         self.numbers: list[int] = []
         try:
@@ -24,13 +24,20 @@ class ReservedPorts:
                 holder = socket.socket()
                 self._holders.append(holder)
                 holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                holder.bind((HOST, wanted[number] if number < len(wanted) else 0))
+                self._bind(holder, wanted[number] if number < len(wanted) else 0)
                 self.numbers.append(holder.getsockname()[1])
         except OSError:
             self.release()
             raise
         if sys.platform != "linux":
             self.release()
+
+    @staticmethod
+    def _bind(holder: socket.socket, port: int) -> None:
+        try:
+            holder.bind((HOST, port))
+        except OSError as error:
+            raise OSError(error.errno, f"port {port} of {HOST} is not free ({error.strerror})") from error
 
     def release(self) -> None:
         """Close the holders. Call it twice and nothing happens."""

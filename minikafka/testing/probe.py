@@ -6,14 +6,14 @@ import socket
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from minikafka.openssl import forget_failures
-from wire.frame import encode_request
-from wire.header import decode_response_header
-from wire.message import Request, Response
-from wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from wire.messages.metadata import MetadataRequest, MetadataResponse
-from wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from wire.messages.sasl_handshake import SaslHandshakeRequest
-from wire.registry import api
+from minikafka.wire.frame import encode_request
+from minikafka.wire.header import decode_response_header
+from minikafka.wire.message import Request, Response
+from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
+from minikafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from minikafka.wire.messages.sasl_handshake import SaslHandshakeRequest
+from minikafka.wire.registry import api
 
 if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
@@ -63,7 +63,7 @@ def _ask(connection: socket.socket, request: Request, version: int) -> Response:
     _, position = decode_response_header(frame, request.API_KEY, version, 0)
     entry = api(request.API_KEY)
     assert entry is not None
-    return cast(Response, entry.response.decode(version, frame, position))
+    return entry.response.decode(version, frame, position)
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

@@ -238,10 +238,12 @@ class _Started(Future[None]):
         self._host, self._number = host, number
 
     def result(self, timeout: float | None = None) -> None:
-        """Until the node is in service."""
+        """Until the node is in service. Raises TimeoutError."""
         if not self.done():
+            timeout_s = START_TIMEOUT_S if timeout is None else timeout
             try:
-                self._host.call("started", number=self._number, timeout_s=START_TIMEOUT_S if timeout is None else timeout)
+                if not self._host.call("started", number=self._number, timeout_s=timeout_s):
+                    raise TimeoutError(f"not in service after {timeout_s:g} s")
                 self.set_result(None)
             except ClusterError as error:
                 self.set_exception(error)

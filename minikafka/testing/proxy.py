@@ -16,6 +16,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from minikafka.testing.errors import ClusterError
+
 CLIENT = 0
 CHUNK_BYTES = 65536
 LOOPBACK = "0100007F"
@@ -26,6 +28,8 @@ Link = tuple[int, int]
 class _Connection:
     ends: Link
     writers: list[asyncio.StreamWriter] = field(default_factory=list)
+    #: Nothing passes any more, and neither end is told.
+    is_silent: bool = False
 
     def abort(self) -> None:
         for writer in self.writers:
@@ -35,7 +39,7 @@ class _Connection:
 class FaultyNetwork:
     """The proxies, in a thread of their own. Methods may be called from any thread.
 
-    Invariant: within one direction of one connection bytes keep their order, and none is lost unless the connection is reset.
+    Invariant: within one direction of one connection bytes keep their order, and none is lost unless the connection is reset or silenced.
     """
 
     def __init__(self, processes: Callable[[], Mapping[int, int]]) -> None:
@@ -126,6 +130,20 @@ class FaultyNetwork:
 
         self._change(change)
 
+    def silence(self, links: Iterable[Link]) -> int:
+        """The connections that are open now over these links, whichever end opened them, are dead from now on, and nobody is told: bytes
+        and ends are lost, as when a box on the way forgets a connection. New ones work. How many there were."""
+        wanted = set(links)
+        found: list[_Connection] = []
+
+        def change() -> None:
+            found.extend(one for one in self._connections if {one.ends, one.ends[::-1]} & wanted and not one.is_silent)
+            for connection in found:
+                connection.is_silent = True
+
+        self._change(change)
+        return len(found)
+
     def _change(self, change: Callable[[], object]) -> None:
         async def run() -> None:
             change()
@@ -150,7 +168,9 @@ class FaultyNetwork:
             await self._passable(source, node_id)
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port, limit=CHUNK_BYTES)
             connection.writers.append(far_writer)
-            await asyncio.gather(self._pump(reader, far_writer, (source, node_id)), self._pump(far_reader, writer, (node_id, source)))
+            there = self._pump(connection, reader, far_writer, (source, node_id))
+            back = self._pump(connection, far_reader, writer, (node_id, source))
+            await asyncio.gather(there, back)
         except OSError:
             pass
         finally:
@@ -161,21 +181,30 @@ class FaultyNetwork:
         while (source, destination) in self._cut:
             await self._changed.wait()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link) -> None:
-        while data := await reader.read(CHUNK_BYTES):
-            delay_s = self._delays.get(link)
-            if delay_s:
-                await asyncio.sleep(delay_s)
-            await self._passable(*link)
-            writer.write(data)
-            await writer.drain()
+    async def _pump(self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link) -> None:
+        try:
+            while data := await reader.read(CHUNK_BYTES):
+                delay_s = self._delays.get(link)
+                if delay_s:
+                    await asyncio.sleep(delay_s)
+                await self._passable(*link)
+                if not connection.is_silent:
+                    writer.write(data)
+                    await writer.drain()
+        except OSError:
+            if not connection.is_silent:
+                raise
         await self._passable(*link)
+        if connection.is_silent:
+            return
         with contextlib.suppress(OSError):
             writer.write_eof()
 
 
 def owner_of(port: int, remote_port: int, processes: Mapping[int, int]) -> int:
-    """The node whose process has the loopback connection from `port` to `remote_port`, else CLIENT."""
+    """The node whose process has the loopback connection from `port` to `remote_port`, else CLIENT; by psutil where there is no /proc."""
+    if not os.path.exists("/proc/net/tcp"):
+        return _owner_by_psutil(port, remote_port, processes)
     with open("/proc/net/tcp", encoding="ascii") as table:
         local, remote = f"{LOOPBACK}:{port:04X}", f"{LOOPBACK}:{remote_port:04X}"
         inode = next((columns[9] for columns in map(str.split, table) if columns[1] == local and columns[2] == remote), None)
@@ -185,4 +214,17 @@ def owner_of(port: int, remote_port: int, processes: Mapping[int, int]) -> int:
                 with contextlib.suppress(OSError):
                     if os.readlink(f"/proc/{process}/fd/{name}") == f"socket:[{inode}]":
                         return node_id
+    return CLIENT
+
+
+def _owner_by_psutil(port: int, remote_port: int, processes: Mapping[int, int]) -> int:
+    try:
+        import psutil  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ClusterError("network partitions between processes need psutil on this system: pip install psutil") from error
+    for process, node_id in processes.items():
+        with contextlib.suppress(psutil.Error):
+            for connection in psutil.Process(process).net_connections("tcp4"):
+                if connection.raddr and (connection.laddr.port, connection.raddr.port) == (port, remote_port):
+                    return node_id
     return CLIENT

@@ -54,7 +54,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
     """Attach the state of every cluster that a failed test held."""
     outcome: Any = yield
     report = outcome.get_result()
-    if report.when == "call" and report.failed:
+    if report.when in ("setup", "call") and report.failed:
         for name, cluster in _clusters(item):
             report.sections.append((f"Kafka cluster ({name})", _state(cluster)))
             report.sections.append((f"Kafka brokers' logs ({name})", cluster.logs(LOG_LINES_MAX)))
@@ -62,11 +62,21 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[Any]) -> 
 
 def _clusters(item: pytest.Item) -> list[tuple[str, Any]]:
     found: dict[int, tuple[str, Any]] = {}
-    for name, value in (getattr(item, "funcargs", None) or {}).items():
+    for name, value in {**_fixture_values(item), **(getattr(item, "funcargs", None) or {})}.items():
         cluster = getattr(value, "cluster", value)
         if hasattr(cluster, "transfer_leadership") and hasattr(cluster, "audit"):
             found.setdefault(id(cluster), (name, cluster))
     return list(found.values())
+
+
+def _fixture_values(item: pytest.Item) -> dict[str, Any]:
+    """Fixtures that stand, those too that only other fixtures asked for: pytest puts the test's own into `funcargs`."""
+    values = {}
+    for name, definitions in getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).items():
+        cached = getattr(definitions[-1], "cached_result", None) if definitions else None
+        if cached is not None and cached[2] is None:
+            values[name] = cached[0]
+    return values
 
 
 def _state(cluster: Any) -> str:

@@ -86,7 +86,8 @@ class ThreadNode:
             return
         started.set_result(None)
         waiting = asyncio.ensure_future(self._stopping.wait())
-        await asyncio.wait([waiting, runner.node.failed], return_when=asyncio.FIRST_COMPLETED)
+        ends: list[asyncio.Future[Any]] = [waiting, runner.node.failed]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if runner.node.failed.done():
             self.failure = runner.node.failed.result()
         await runner.stop()
@@ -112,8 +113,12 @@ class ThreadNode:
             logging.getLogger("asyncio").removeFilter(_drop_everything)
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if not self._crashed:
+        if self._crashed:
+            return
+        if self._runner is None:
             loop.default_exception_handler(context)
+        else:
+            self._runner.node.supervisor.on_loop_error(loop, context)
 
     # -- ends and pauses -------------------------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 import minikafka.broker.node
 import minikafka.net.server
 from minikafka.testing import nursery
-from wire import registry
-from wire.compiler import decoder_for, encoder_for
-from wire.message import Message
-from wire.records import client_records, metadata_records
+from minikafka.wire import registry
+from minikafka.wire.compiler import decoder_for, encoder_for
+from minikafka.wire.message import Message
+from minikafka.wire.records import client_records, metadata_records
 
 #: What nodes, and whoever waits for them, say until a topic has its first record: versions by API; () is the latest.
 SPOKEN: dict[str, tuple[int, ...]] = {

@@ -25,7 +25,7 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from minikafka.client.admin import Admin
 from minikafka.testing.cluster import ProcessCluster
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 #: Kafka's defaults in the place of what the embedded cluster sets for quick tests.
 DEFAULTS = {
@@ -49,7 +49,7 @@ def active_controller(cluster: ProcessCluster) -> int:
     async def ask() -> int:
         from minikafka.net.channel import Channel
         from minikafka.net.server import SocketNetwork
-        from wire.messages.describe_quorum import DescribeQuorumRequest
+        from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
 
         node = next(node for node in cluster.nodes.values() if node.running)
         channel = await Channel.open(SocketNetwork(asyncio.get_running_loop()), "127.0.0.1", node.port, client_id="bench")

@@ -18,10 +18,10 @@ from kio.schema.metadata.v9.response import MetadataResponse as KioMetadataRespo
 from kio.schema.produce.v9.request import ProduceRequest as KioProduceRequest
 from kio.serial import entity_reader, entity_writer
 
-from wire.grammar import grammar, to_container
-from wire.messages.fetch import FetchRequest, FetchResponse
-from wire.messages.metadata import MetadataResponse
-from wire.messages.produce import ProduceRequest
+from minikafka.wire.grammar import grammar, to_container
+from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
+from minikafka.wire.messages.metadata import MetadataResponse
+from minikafka.wire.messages.produce import ProduceRequest
 
 ROUNDS = 7
 

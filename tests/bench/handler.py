@@ -19,14 +19,14 @@ from typing import Any
 import uvloop
 from raw import fetch_frame, produce_frame
 
-from minikafka.broker.config import BrokerConfig
+from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.environment import Environment
 from minikafka.broker.node import Node
 from minikafka.client.admin import Admin
 from minikafka.net.clock import SystemClock
 from minikafka.net.server import SocketNetwork
-from storage.filesystem import OsFileSystem
-from storage.log_dir import MetaProperties, format_directory
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log_dir import MetaProperties, format_directory
 
 
 class NullConnection:

@@ -21,10 +21,10 @@ sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 from crc32c import crc32c
 from helpers.batches import T0, batch
 
-from storage.config import LogConfig
-from storage.filesystem import OsFileSystem
-from storage.log import Log
-from storage.recovery import load_log
+from minikafka.storage.config import LogConfig
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log import Log
+from minikafka.storage.recovery import load_log
 
 SIZES = {"100 B x 1": (100, 1), "1 KiB x 1": (1024, 1), "16 KiB x 16": (1024, 16), "64 KiB x 64": (1024, 64)}
 

@@ -29,10 +29,10 @@ from memory import warm_memory
 
 from minikafka.client.admin import Admin
 from minikafka.testing.cluster import ProcessCluster
-from wire.batch import build_batch
-from wire.frame import encode_request
-from wire.messages.fetch import FetchRequest
-from wire.messages.produce import ProduceRequest
+from minikafka.wire.batch import build_batch
+from minikafka.wire.frame import encode_request
+from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.messages.produce import ProduceRequest
 
 HERE = Path(__file__).parent
 PRODUCE = [(100, 8, 8, "100 B"), (1024, 6, 3, "1 KiB"), (16 << 10, 8, 5, "16 KiB"), (64 << 10, 8, 5, "64 KiB"), (1_000_000, 6, 3, "1 MB")]

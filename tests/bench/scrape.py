@@ -13,7 +13,7 @@ import random
 import time
 from typing import Any
 
-from minikafka.broker.metrics.request_times import SAMPLES_KEPT
+from minikafka.broker.measures.request_times import SAMPLES_KEPT
 from minikafka.testing import EmbeddedBroker
 
 
@@ -28,7 +28,7 @@ def fill(dispatcher: Any) -> None:
 
 def measure(partitions: int = 1000, dialects: str = "s", rounds: int = 9, profile: bool = False) -> tuple[float, float, int]:
     """(seconds of processor time for a scrape, for its longest step, bytes): the best of some rounds."""
-    from minikafka.broker.metrics.node import NodeMetrics
+    from minikafka.broker.observe.metrics.node import NodeMetrics
 
     async def scrape() -> tuple[float, float, int]:
         total, longest, size = 0.0, 0.0, 0

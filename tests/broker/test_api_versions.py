@@ -8,8 +8,8 @@ import pytest
 from helpers.lanes import Side
 from helpers.live_node import live_node
 
-from wire.frame import encode_request, encode_response
-from wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from minikafka.wire.frame import encode_request, encode_response
+from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 
 @pytest.mark.parametrize("version", range(5))

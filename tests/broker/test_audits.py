@@ -10,9 +10,9 @@ import confluent_kafka
 import psutil
 import pytest
 
-from minikafka.broker.config import BrokerConfig
-from minikafka.broker.last_audit import LastAudit
-from minikafka.broker.properties import ConfigurationError
+from minikafka.broker.config.broker_config import BrokerConfig
+from minikafka.broker.config.properties import ConfigurationError
+from minikafka.broker.observe.last_audit import LastAudit
 from minikafka.testing import EmbeddedCluster
 
 pytestmark = pytest.mark.timeout(150)

@@ -13,36 +13,36 @@ import pytest
 from helpers.acl_node import USERS, acl_node, allow, channel_of, error_codes, on_cluster, set_acls
 from helpers.live_node import controller_port, live_node
 
-from minikafka.broker.authorization.table import on_controllers
-from minikafka.broker.forwarding import address_bytes, principal_bytes
+from minikafka.broker.front.forwarding import address_bytes, principal_bytes
 from minikafka.broker.node import Node
+from minikafka.broker.security.authorization.table import on_controllers
 from minikafka.client.acls import AclAdmin
 from minikafka.client.errors import BrokerError
 from minikafka.core.authorizer.acl import OPERATIONS, Acl, AclFilter, Operation, PatternType, Permission, ResourceType, operation_bits
 from minikafka.net.channel import Channel, ConnectionLost
 from minikafka.net.server import SocketNetwork
 from minikafka.security.client import ClientSecurity
-from wire.batch import build_batch
-from wire.errors import ErrorCode
-from wire.frame import encode_request
-from wire.messages.alter_configs import AlterConfigsRequest
-from wire.messages.create_acls import CreateAclsRequest
-from wire.messages.create_topics import CreateTopicsRequest
-from wire.messages.delete_acls import DeleteAclsRequest
-from wire.messages.delete_topics import DeleteTopicsRequest
-from wire.messages.describe_cluster import DescribeClusterRequest
-from wire.messages.describe_groups import DescribeGroupsRequest
-from wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
-from wire.messages.elect_leaders import ElectLeadersRequest
-from wire.messages.envelope import EnvelopeRequest
-from wire.messages.fetch import FetchRequest
-from wire.messages.init_producer_id import InitProducerIdRequest
-from wire.messages.list_groups import ListGroupsRequest
-from wire.messages.list_transactions import ListTransactionsRequest
-from wire.messages.metadata import MetadataRequest
-from wire.messages.offset_commit import OffsetCommitRequest
-from wire.messages.offset_fetch import OffsetFetchRequest
-from wire.messages.produce import ProduceRequest
+from minikafka.wire.batch import build_batch
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.frame import encode_request
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest
+from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_acls import DeleteAclsRequest
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
+from minikafka.wire.messages.describe_cluster import DescribeClusterRequest
+from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
+from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.envelope import EnvelopeRequest
+from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.messages.init_producer_id import InitProducerIdRequest
+from minikafka.wire.messages.list_groups import ListGroupsRequest
+from minikafka.wire.messages.list_transactions import ListTransactionsRequest
+from minikafka.wire.messages.metadata import MetadataRequest
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
+from minikafka.wire.messages.produce import ProduceRequest
 
 Op, R = Operation, ResourceType
 TOPIC_DENIED, CLUSTER_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -109,6 +109,15 @@ async def test_topics_that_may_not_be_described_look_as_if_they_did_not_exist(tm
         nobody: Any = await (await channel_of(node, "bob")).request(MetadataRequest(topics=[]), 0)
         assert not nobody.topics and nobody.brokers
         assert {t.name for t in (await admin.request(MetadataRequest(topics=None))).topics} == set(TOPICS)  # type: ignore[attr-defined]
+
+
+async def test_an_allowed_name_beside_an_id_opens_nothing(tmp_path: Path) -> None:
+    async with node_with_topics(tmp_path) as (node, _, alice):
+        set_acls(node, [topic(Op.DESCRIBE)])
+        for name in ("open", "", None):
+            asked = [MetadataRequest.MetadataRequestTopic(name=name, topic_id=id_of(node, "secret"))]
+            response: Any = await alice.request(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+            assert [(t.error_code, t.name, t.partitions) for t in response.topics] == [(TOPIC_DENIED, None, [])]
 
 
 async def test_pages_of_topics_do_not_end_at_one_that_may_not_be_seen(tmp_path: Path) -> None:
@@ -231,8 +240,8 @@ async def test_the_short_way_of_produce_ends_when_an_acl_changes(tmp_path: Path,
     async with node_with_topics(tmp_path) as (node, _, alice):
         assert node.broker is not None
         ordinary = []
-        serve = node.broker.produce._append
-        monkeypatch.setattr(node.broker.produce, "_append", lambda *given: ordinary.append(1) or serve(*given))
+        serve = node.broker.produce._begin
+        monkeypatch.setattr(node.broker.produce, "_begin", lambda *given: ordinary.append(1) or serve(*given))
         request = produce("open", id_of(node, "open"))
 
         async def codes(times: int) -> list[int]:
@@ -345,7 +354,7 @@ async def test_a_controller_serves_nodes_and_administrators_only(tmp_path: Path)
     async with on_controller(tmp_path) as (node, channels):
         guards = on_controllers(lambda: node.metadata.image)
         open_to_all = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
-        by_resource = {"CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs"}
+        by_resource = {"CreateTopics", "DeleteTopics", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DescribeConfigs"}
         by_element = {"CreateAcls", "DeleteAcls", "AlterUserScramCredentials", "AlterClientQuotas"}
         answered = {}
         for request_class in guards:

@@ -8,9 +8,9 @@ import pytest
 from helpers.acl_node import acl_node, channel_of, error_codes, set_acls
 from helpers.acl_rows import CLUSTER_DENIED, GROUP_DENIED, TOPIC_DENIED, TXN_DENIED, Row, prepare, rows
 
-from minikafka.broker.authorization.table import ON_BROKERS
+from minikafka.broker.security.authorization.table import ON_BROKERS
 from minikafka.core.authorizer.acl import Acl
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 #: Told apart elsewhere: open to all, answers that leave out what may not be seen (test_authorization.py), or always refused.
 NOT_HERE = {

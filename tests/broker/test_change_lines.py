@@ -6,11 +6,11 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
-from minikafka.broker.hosts.change_lines import change_lines, reason_of
+from minikafka.broker.quorum.change_lines import change_lines, reason_of
 from minikafka.core.metadata.image import RECOVERING, PartitionRegistration
-from wire.messages.alter_partition import AlterPartitionRequest
-from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.alter_partition import AlterPartitionRequest
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
 
 TOPIC_ID = bytes(16)
 

@@ -14,10 +14,10 @@ from minikafka.broker.node import Node
 from minikafka.client.admin import Admin
 from minikafka.client.consumer import Consumer
 from minikafka.client.producer import Producer
-from storage.config import LogConfig
-from storage.filesystem import FileSystem
-from storage.log import Log
-from storage.recovery import load_log
+from minikafka.storage.config import LogConfig
+from minikafka.storage.filesystem import FileSystem
+from minikafka.storage.log import Log
+from minikafka.storage.recovery import load_log
 
 KEYS = 10
 ROUNDS = 30
@@ -99,7 +99,7 @@ async def test_logs_are_opened_with_the_configuration_of_their_topic(tmp_path: P
         opened.append(config)
         return load_log(filesystem, path, topic, partition, config, **options)
 
-    monkeypatch.setattr("storage.log_dir.load_log", load)
+    monkeypatch.setattr("minikafka.storage.log_dir.load_log", load)
     async with live_node(tmp_path, PROPERTIES):
         pass
     assert [(config.cleanup_policy, config.retention_ms) for config in opened] == [(frozenset({"compact", "delete"}), 1234567)]

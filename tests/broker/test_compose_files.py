@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from minikafka.broker.config import BrokerConfig, Endpoint
-from minikafka.broker.image_environment import properties_from_environment
+from minikafka.broker.config.broker_config import BrokerConfig, Endpoint
+from minikafka.broker.config.image_environment import properties_from_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -40,7 +40,9 @@ def config_of(environment: dict[str, Any]) -> BrokerConfig:
 
 def published(service: dict[str, Any]) -> dict[int, int]:
     """Port in the container -> port of the host."""
-    return {int(inside): int(outside) for outside, inside in (entry.split(":") for entry in service["ports"])}
+    entries = [entry.split(":") for entry in service["ports"]]
+    assert all(address == "127.0.0.1" for address, _, _ in entries), "published for other machines"
+    return {int(inside): int(outside) for _, outside, inside in entries}
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -92,7 +94,7 @@ def test_what_is_beside_the_cluster_knows_it() -> None:
 
 def test_the_image_is_built_once_and_asked_of_no_registry() -> None:
     """Compose 2 makes one image a `build`, all of one name, and at the next `up` replaces containers of the others."""
-    own = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "minikafka:latest"}
+    own = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "minikafka:0.1.0"}
     assert set(own) == {*SERVICES, "audit"}
     assert [name for name, service in own.items() if "build" in service] == ["broker-1"]
     assert {service["pull_policy"] for service in own.values()} == {"never"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.broker.config import BrokerConfig, ConfigurationError, Endpoint, load_properties
-from minikafka.broker.topic_config import log_config, topic_problems
+from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError, Endpoint, load_properties
+from minikafka.broker.config.topic_config import log_config, topic_problems
 
 GOOD = {
     "process.roles": "broker,controller",

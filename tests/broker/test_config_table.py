@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.broker.config import BrokerConfig, ConfigurationError
-from minikafka.broker.config_reference import reference_page
-from minikafka.broker.config_rules import fault_of
-from minikafka.broker.config_table import BROKER_PROPERTIES
-from minikafka.broker.topic_config import TOPIC_PROPERTIES
+from minikafka.broker.config import attributes
+from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError
+from minikafka.broker.config.reference import attributes_module, reference_page
+from minikafka.broker.config.rules import fault_of
+from minikafka.broker.config.table import BROKER_PROPERTIES
+from minikafka.broker.config.topic_config import TOPIC_PROPERTIES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "broker_properties-4.3.tsv"
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -91,3 +92,11 @@ def test_a_choice_that_is_none_is_refused_in_kafkas_words(name: str, allowed: st
 def test_the_page_is_up_to_date() -> None:
     """`minikafka configs --reference > docs/configuration.md` makes it anew."""
     assert PAGE.read_text() == reference_page()
+
+
+def test_the_typed_attributes_are_those_of_the_table() -> None:
+    """To make them: python -c "from minikafka.broker.config.reference import attributes_module; print(attributes_module(), end='')"."""
+    assert Path(attributes.__file__).read_text() == attributes_module()
+    config = BrokerConfig.from_properties(NODE)
+    missing = [name for name in attributes.BrokerProperties.__annotations__ if not hasattr(config, name)]
+    assert not missing

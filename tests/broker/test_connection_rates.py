@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from minikafka.broker.hosts.connection_rates import ConnectionRates
-from minikafka.broker.properties import ConfigurationError
+from minikafka.broker.config.properties import ConfigurationError
+from minikafka.broker.front.connection_rates import ConnectionRates
 from minikafka.core.metadata.image import RESOURCE_BROKER
 from minikafka.testing import EmbeddedBroker, EmbeddedCluster, looking
 

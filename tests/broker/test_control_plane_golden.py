@@ -8,8 +8,8 @@ import pytest
 from helpers import metadata_logs
 from helpers.control_plane import ControlPlane, Exchange, ask, exchanges
 
-from wire.messages.create_topics import CreateTopicsRequest
-from wire.records.metadata_records import NoOpRecord
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.records.metadata_records import NoOpRecord
 
 #: Offsets of the golden log: before the hand-made client created topics, before it deleted them, and before it set quotas.
 BEFORE_CREATION, BEFORE_DELETION, AFTER_DELETION = 50, 97, 103

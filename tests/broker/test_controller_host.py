@@ -9,22 +9,23 @@ import pytest
 from helpers import metadata_logs
 from helpers.control_plane import CLUSTER_ID, ControlPlane, FakeConnection, ask, codes
 
-from minikafka.broker.forwarding import principal_bytes
-from minikafka.broker.handlers.metadata import FENCED_NAMED_MS
+from minikafka.broker.admin.metadata import FENCED_NAMED_MS
+from minikafka.broker.front.forwarding import principal_bytes
 from minikafka.core.controller.config import SUPPORTED_FEATURES
 from minikafka.core.metadata.versions import NEWEST, versioned
-from wire.errors import ApiError, ErrorCode
-from wire.frame import encode_request
-from wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from wire.messages.broker_registration import BrokerRegistrationRequest
-from wire.messages.create_topics import CreateTopicsRequest
-from wire.messages.describe_cluster import DescribeClusterRequest
-from wire.messages.describe_configs import DescribeConfigsRequest
-from wire.messages.envelope import EnvelopeRequest
-from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from wire.messages.metadata import MetadataRequest
-from wire.records.frame import encode_metadata_record
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.frame import encode_request
+from minikafka.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from minikafka.wire.messages.api_versions import ApiVersionsRequest
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.describe_cluster import DescribeClusterRequest
+from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
+from minikafka.wire.messages.envelope import EnvelopeRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.messages.metadata import MetadataRequest
+from minikafka.wire.records.frame import encode_metadata_record
 
 DIRECTORY = b"d" * 16
 
@@ -57,12 +58,13 @@ def creation(*names: str, **options: Any) -> CreateTopicsRequest:
 
 
 async def test_the_first_records_are_kafkas() -> None:
-    """Offsets 3 to 11 of the golden log."""
+    """Offsets 3 to 11 of the golden log, but for the features that are not served here."""
     plane = ControlPlane()
     ours = [encode_metadata_record(*versioned(record, NEWEST)) for record in plane.raft.records]
     path = metadata_logs.directory("kraft-standalone/stopped") / "00000000000000000000.log"
     kafkas = [value for offset, value, _, _ in metadata_logs.records(path) if offset <= 11]
-    assert ours == kafkas
+    unserved = [name.encode() for name in ("group.version", "share.version", "streams.version")]
+    assert ours == [value for value in kafkas if not any(name in value for name in unserved)]
     assert plane.metadata.image.features["metadata.version"] == 30
 
 
@@ -176,6 +178,21 @@ async def test_topics_are_created_when_a_client_asks_for_them() -> None:
     assert first.controller_id == 1
 
 
+async def test_an_id_counts_more_than_a_name_beside_it() -> None:
+    """Kafka's Admin asks for topics by id with empty names (KafkaApis.handleTopicMetadataRequest)."""
+    plane = ControlPlane()
+    await join(plane)
+    one = MetadataRequest.MetadataRequestTopic
+    [created] = (await plane.request(MetadataRequest(topics=[one(name="t")]))).topics
+    for name in ("", None, "other"):
+        asked = MetadataRequest(topics=[one(name=name, topic_id=created.topic_id), one(name="other")])
+        [found] = (await plane.request(asked)).topics
+        assert (found.error_code, found.name, found.topic_id) == (0, "t", created.topic_id)
+    [missing] = (await plane.request(MetadataRequest(topics=[one(name="", topic_id=b"?" * 16)]))).topics
+    assert (missing.error_code, missing.name, missing.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, b"?" * 16)
+    assert "other" not in plane.metadata.image.topics_by_name
+
+
 async def test_topics_are_not_created_when_client_or_configuration_forbid_it() -> None:
     plane = ControlPlane()
     await join(plane)
@@ -284,3 +301,30 @@ async def test_an_unreachable_controller_is_an_error_in_the_answer() -> None:
     plane.channel.request = lost  # type: ignore[method-assign]
     response = await plane.request(creation("t", timeout_ms=10))
     assert codes(response) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+@pytest.mark.parametrize(("software", "connect_ms"), [("minikafka", 250), ("apache-kafka-java", None), (None, None)])
+async def test_what_the_connection_of_heartbeats_says_of_its_broker(software: str | None, connect_ms: int | None) -> None:
+    """Who comes back at once says so by its name; how long that takes is seen."""
+    plane = ControlPlane()
+    epoch = await join(plane)
+    seen: list[int | None] = []
+    core = plane.controller.core
+    assert core is not None
+    core.broker_disconnected = lambda broker_id, epoch, now_ms, connect_ms=0: seen.append(connect_ms)  # type: ignore[method-assign]
+    heartbeat = BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=epoch)
+    frames = [b"".join(map(bytes, encode_request(heartbeat, 1, 7, "test")))[4:]]
+    if software is not None:
+        names = ApiVersionsRequest(client_software_name=software, client_software_version="1.0")
+        frames.insert(0, b"".join(map(bytes, encode_request(names, 4, 6, "test")))[4:])
+    for _ in range(2):
+        connection = FakeConnection()
+        for frame in frames:
+            plane.controller_dispatcher.dispatch(connection, "CONTROLLER", memoryview(frame))  # type: ignore[arg-type]
+            plane.clock.now += 250
+        connection.close("the network")
+        plane.controller.connection_closed(connection)
+        plane.clock.now += 250
+    # The first was there for 250 ms before its heartbeat, if it had named itself; the second came 250 ms after the end of the first, and
+    # took as long again.
+    assert seen == [connect_ms, None if connect_ms is None else 2 * connect_ms]

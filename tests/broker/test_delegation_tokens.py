@@ -12,11 +12,11 @@ from helpers.live_node import broker_port, live_node
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
-from wire.errors import ErrorCode
-from wire.messages.create_delegation_token import CreateDelegationTokenRequest
-from wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
-from wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from minikafka.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from minikafka.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from minikafka.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 
 DISABLED, NOT_ALLOWED = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
@@ -58,3 +58,12 @@ async def test_who_is_anonymous_may_not_even_ask(tmp_path: Path) -> None:
         assert [(await channel.request(request)).error_code for request in (creation(), *others())] == [NOT_ALLOWED] * 4
         channel.close()
 
+
+
+async def test_every_version_is_answered(tmp_path: Path) -> None:
+    async with acl_node(tmp_path) as node:
+        alice = await channel_of(node, "alice")
+        for version in (1, 2, 3):
+            answer = await alice.request(CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1), version=version)
+            assert answer.error_code == DISABLED
+            assert answer.token_requester_principal_name == ("alice" if version >= 3 else "")

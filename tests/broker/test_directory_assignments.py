@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from minikafka.broker.hosts import directory_assignments
-from minikafka.broker.hosts.directory_assignments import DirectoryAssignments
-from wire.errors import ErrorCode
-from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from minikafka.broker.partitions import directory_assignments
+from minikafka.broker.partitions.directory_assignments import DirectoryAssignments
+from minikafka.broker.supervise import Supervisor
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
 OLD, NEW, OTHER = b"o" * 16, b"n" * 16, b"x" * 16
 TOPIC = b"t" * 16
@@ -51,7 +52,7 @@ async def settled(assignments: DirectoryAssignments) -> None:
 
 async def test_what_the_metadata_know_is_not_told() -> None:
     controller = FakeController()
-    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), NEW, NEW)
     await settled(assignments)
     assert controller.requests == []
@@ -59,7 +60,7 @@ async def test_what_the_metadata_know_is_not_told() -> None:
 
 async def test_replicas_go_together_by_directory() -> None:
     controller = FakeController()
-    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
     for index in range(4):
         assignments.observe((TOPIC, index), OLD, NEW if index % 2 else OTHER)
     await settled(assignments)
@@ -70,7 +71,7 @@ async def test_replicas_go_together_by_directory() -> None:
 async def test_it_is_told_until_it_is_taken(monkeypatch: Any) -> None:
     monkeypatch.setattr(directory_assignments, "RETRY_DELAY_S", 0)
     controller = FakeController(ConnectionError("gone"), ErrorCode.STALE_BROKER_EPOCH, TimeoutError())
-    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)
     await settled(assignments)
     assert [controller.told(number) for number in range(4)] == [{NEW: [0]}] * 4 and len(controller.requests) == 4
@@ -78,7 +79,7 @@ async def test_it_is_told_until_it_is_taken(monkeypatch: Any) -> None:
 
 async def test_a_move_while_the_request_is_under_way_is_told_too() -> None:
     controller = FakeController()
-    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)
     await asyncio.sleep(0)
     assignments.observe((TOPIC, 0), NEW, OTHER)
@@ -89,7 +90,7 @@ async def test_a_move_while_the_request_is_under_way_is_told_too() -> None:
 async def test_metadata_that_agree_end_it(monkeypatch: Any) -> None:
     monkeypatch.setattr(directory_assignments, "RETRY_DELAY_S", 0)
     controller = FakeController(*[ErrorCode.STALE_BROKER_EPOCH] * 1000)
-    assignments = DirectoryAssignments(1, lambda: 9, controller)  # type: ignore[arg-type]
+    assignments = DirectoryAssignments(1, lambda: 9, controller, Supervisor(asyncio.get_running_loop()))  # type: ignore[arg-type]
     assignments.observe((TOPIC, 0), OLD, NEW)
     assignments.observe((TOPIC, 1), OLD, NEW)
     await asyncio.sleep(0)

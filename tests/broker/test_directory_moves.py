@@ -15,10 +15,10 @@ from minikafka.client.consumer import Consumer
 from minikafka.client.producer import Producer
 from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
-from storage.log_dir import LogDirectory
-from wire.errors import ErrorCode
-from wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
-from wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from minikafka.storage.log_dir import LogDirectory
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 
 SLOW = {"replica.alter.log.dirs.io.max.bytes.per.second": "1000"}
 

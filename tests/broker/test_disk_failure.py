@@ -15,7 +15,7 @@ from minikafka.client.admin import Admin
 from minikafka.client.consumer import Consumer
 from minikafka.client.errors import DeliveryFailed
 from minikafka.client.producer import Producer
-from storage.filesystem import OsFileSystem
+from minikafka.storage.filesystem import OsFileSystem
 
 
 class FaultyFile:
@@ -38,7 +38,7 @@ class FaultyFile:
 
     def _check(self) -> None:
         number = self._fails()
-        if number:
+        if number and number != errno.EMFILE:
             raise OSError(number, os.strerror(number), self._file.path)
 
 
@@ -55,6 +55,8 @@ class FaultyFileSystem(OsFileSystem):
         return super().read(path)
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> Any:
+        if self._failure(path) == errno.EMFILE:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
         return FaultyFile(super().open(path, create=create, read_only=read_only), lambda: self._failure(path))
 
     def _failure(self, path: str) -> int:
@@ -110,6 +112,27 @@ async def test_one_directory_of_two_fails_and_the_other_goes_on(tmp_path: Path, 
         bootstrap = f"127.0.0.1:{broker_port(node)}"
         found = await consume(bootstrap, hit, 20)
         assert found[:20] == [b"%d" % n for n in range(20)], "what was acknowledged is there"
+
+
+async def test_too_few_descriptors_are_not_a_dead_disk(tmp_path: Path) -> None:
+    """A topic that is created meanwhile is made when there are some again, and no directory goes offline."""
+    disk = FaultyFileSystem()
+    async with live_node(tmp_path, filesystem=disk) as node:
+        bootstrap = f"127.0.0.1:{broker_port(node)}"
+        async with Admin(bootstrap) as admin:
+            await admin.create_topic("a", partitions=1, replication_factor=1)
+            await produce(bootstrap, "a", [b"1"])
+            place = node.directories[0].path
+            disk.failures[f"{place}/a-0"] = disk.failures[f"{place}/b-0"] = errno.EMFILE
+            await admin.create_topic("b", partitions=1, replication_factor=1)
+            assert node.broker is not None
+            await produce(bootstrap, "a", [b"2"])
+            assert node.broker.replicas.partition("b", 0) is None
+            disk.failures.clear()
+            await produce(bootstrap, "b", [b"3"])
+        assert not node.failed.done() and not node.directories[0].is_offline
+        assert await consume(bootstrap, "a", 2) == [b"1", b"2"]
+        assert await consume(bootstrap, "b", 1) == [b"3"]
 
 
 async def test_a_node_whose_only_directory_fails_says_that_it_cannot_go_on(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 from helpers.lanes import Side
 from helpers.live_node import broker_port, live_node
 
-from minikafka.broker.handlers.lane import MISSES_MAX
 from minikafka.broker.node import Node
+from minikafka.broker.partitions.lane import MISSES_MAX
 from minikafka.client.admin import Admin
-from storage.slice import SharedFile
-from wire.batch import build_batch
-from wire.frame import encode_request
-from wire.messages.fetch import FetchRequest
+from minikafka.storage.slice import SharedFile
+from minikafka.wire.batch import build_batch
+from minikafka.wire.frame import encode_request
+from minikafka.wire.messages.fetch import FetchRequest
 
 VERSIONS = range(11, 19)
 FETCH = 1
@@ -76,12 +76,12 @@ async def test_answers_are_those_of_the_ordinary_way(tmp_path: Path, version: in
             for repeat in range(3):
                 frame = fetch(version, topic_id, wanted, correlation_id=number * 3 + repeat, **options)
                 assert short.ask(frame) == ordinary.ask(frame), (number, repeat, wanted, options)
-        assert short.lane(FETCH)._shapes
+        assert short.lane(FETCH)._templates
         served = next(entry.count for entry in node.broker.dispatcher.entries if entry.api_key == FETCH)
         assert served == 2 * 3 * len(cases)
 
 
-async def test_a_shape_is_served_the_second_time_at_any_offset(tmp_path: Path) -> None:
+async def test_a_template_is_served_the_second_time_at_any_offset(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         topic_id = await prepare(node)
         assert node.broker is not None
@@ -111,10 +111,10 @@ async def test_what_goes_the_ordinary_way(tmp_path: Path, options: dict[str, Any
             assert not side.lane(FETCH).serve(side.connection, memoryview(frame))
         log = node.broker.replicas.partitions[("t", 2)].log
         shared: list[SharedFile | None] = [segment._shared for segment in log.segments]
-        assert [file.pins for file in shared if file is not None] == [0] * len([file for file in shared if file is not None])
+        assert not any(file.is_pinned for file in shared if file is not None)
 
 
-async def test_no_shape_for_a_reader_of_another_rack(tmp_path: Path) -> None:
+async def test_no_template_for_a_reader_of_another_rack(tmp_path: Path) -> None:
     properties = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector", "broker.rack": "a"}
     async with live_node(tmp_path, properties) as node:
         topic_id = await prepare(node)
@@ -132,7 +132,7 @@ async def test_a_connection_that_never_repeats_itself_stops_learning(tmp_path: P
         for _ in range(MISSES_MAX + 5):
             assert side.ask(fetch(12, topic_id, one(2, 0), session_epoch=0)) is not None
         assert side.ask(fetch(12, topic_id, one(2, 0))) is not None
-        assert not side.lane(FETCH)._shapes
+        assert not side.lane(FETCH)._templates
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
@@ -165,3 +165,22 @@ async def test_a_parked_fetch_of_a_replica_that_leaves_this_broker_is_answered(t
         assert side.ask(fetch(version, topic_id, one(0, 0), max_wait_ms=60_000)) is None
         replicas._remove(replicas.partitions[("t", 0)], 1_700_000_000_000, "it was reassigned to other brokers")
         assert len(side.connection.frames) == 1
+
+
+async def test_a_fetch_that_waits_is_counted_once(tmp_path: Path) -> None:
+    """What the short way has looked at, and leaves to the ordinary way, has not been counted."""
+    async with live_node(tmp_path) as node:
+        topic_id = await prepare(node)
+        assert node.broker is not None
+        partition = node.broker.replicas.partitions[("t", 1)]
+        side, counts = Side(node.broker.dispatcher, short=True), []
+        for _ in range(3):
+            # More than is there: it is answered when its time is over.
+            frame = fetch(12, topic_id, one(1, 2), max_wait_ms=30, min_bytes=1_000_000)
+            side.connection.arrived.clear()
+            before = partition.fetches, partition.bytes_out
+            if side.ask(frame) is None:
+                await side.connection.arrived.wait()
+            counts.append((partition.fetches - before[0], partition.bytes_out - before[1]))
+        assert side.lane(FETCH)._templates
+        assert counts[0] == counts[1] == counts[2] and counts[0][1] > 0

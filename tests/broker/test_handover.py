@@ -7,9 +7,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from minikafka.broker.hosts.handover import HELD_BYTES_MAX, HINT_MS_MAX, RETRY_MS, Handover, is_handed_on
-from wire.errors import ErrorCode
-from wire.messages.produce import ProduceRequest, ProduceResponse
+from minikafka.broker.partitions.handover import HELD_BYTES_MAX, RETRY_MS, Handover, is_handed_on
+from minikafka.broker.supervise import Supervisor
+from minikafka.core.partition.handover import HINT_MS_MAX
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 TOPIC, TOPIC_ID = "t", bytes([7]) * 16
 KEY = (TOPIC_ID, 0)
@@ -97,6 +99,9 @@ class Part:
     def fail(self, code: ErrorCode) -> None:
         self.world.told.append((self.name, code, True))
 
+    def serve(self) -> None:
+        self.world.served.append(self.name)
+
 
 class World:
     """Broker 1 with one partition of which it is, or was, the leader; brokers 2 and 3 listen on ports 2 and 3."""
@@ -123,7 +128,8 @@ class World:
         self.waited: list[tuple[int, Callable[..., None]]] = []
         self.replicas = SimpleNamespace(
             broker_id=1, partitions={(TOPIC, 0): partition}, partition_by_id=lambda *key: partition if key == KEY else None,
-            when_replicated=lambda p, end, timeout_ms, done: self.waited.append((end, done)), on_leadership_lost=None,
+            when_replicated=lambda p, end, timeout_ms, done: self.waited.append((end, done)),
+            subscribe_losses=lambda callback: setattr(self, "lost", callback),
         )  # fmt: skip
         registration = SimpleNamespace(leader=1, leader_epoch=4)
         self.registration = registration
@@ -132,10 +138,10 @@ class World:
         self.image = SimpleNamespace(topics_by_name={TOPIC: topic}, topics_by_id={TOPIC_ID: topic}, brokers=brokers)
         self.metadata = SimpleNamespace(image=self.image, subscribe=lambda callback: setattr(self, "publish", callback))
         self.publish: Callable[..., None]
-        environment: Any = SimpleNamespace(clock=self.timers, loop=self.timers, network=None)
+        self.lost: Callable[..., None]
+        environment: Any = SimpleNamespace(clock=self.timers, loop=self.timers, network=None, supervisor=Supervisor(self.timers))  # type: ignore[arg-type]
         config: Any = SimpleNamespace(node_id=1, inter_broker_listener="INTERNAL", minikafka_handover_ms=window_ms)
         self.handover = Handover(config, environment, self.replicas, self.metadata)  # type: ignore[arg-type]
-        self.handover.serve = lambda part: self.served.append(part.name)  # type: ignore[attr-defined]
         self.peers = Peers()
         self.handover._peers = self.peers  # type: ignore[assignment]
 
@@ -149,7 +155,7 @@ class World:
         elif partition.leader is not None:
             partition.leader = partition.appending = None
             partition.is_held = False
-            self.replicas.on_leadership_lost(partition)
+            self.lost(partition)
         self.publish(SimpleNamespace(changed_brokers={}), self.image)
 
     def produce(self, *names: bytes, source: str = "client") -> bool:

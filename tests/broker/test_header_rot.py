@@ -11,14 +11,14 @@ import pytest
 from helpers.memory_filesystem import MemoryFileSystem
 from helpers.raft_nodes import config_of, format_node, host_of
 
-from minikafka.broker.hosts.raft_log import CorruptMetadata, MetadataLog
-from minikafka.broker.hosts.raft_promises import lost_promises, note_lost
-from minikafka.broker.hosts.raft_rot import end_offset_max, find_rot, valid_batches
+from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog
+from minikafka.broker.quorum.raft_promises import lost_promises, note_lost
+from minikafka.broker.quorum.raft_rot import end_offset_max, find_rot, valid_batches
 from minikafka.core.raft.voters import VoterSet
-from storage.filesystem import OsFileSystem
-from storage.log_dir import LogDirectory
-from wire.batch import RecordBatch, iterate_batches
-from wire.records.metadata_records import FeatureLevelRecord
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log_dir import LogDirectory
+from minikafka.wire.batch import RecordBatch, iterate_batches
+from minikafka.wire.records.metadata_records import FeatureLevelRecord
 
 EPOCHS = 2
 BATCHES_AN_EPOCH = 3

@@ -12,7 +12,8 @@ import pytest
 from helpers.live_node import broker_port, live_node
 from prometheus_client.parser import text_string_to_metric_families
 
-from minikafka.broker.http import HEAD_BYTES_MAX, METRICS_TYPE, HttpServer
+from minikafka.broker.observe import http as http_module
+from minikafka.broker.observe.http import HEAD_BYTES_MAX, METRICS_TYPE, HttpServer
 from minikafka.client.admin import Admin
 from minikafka.client.consumer import Consumer
 from minikafka.client.producer import Producer
@@ -113,6 +114,10 @@ async def test_the_node_says_how_it_is(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.setattr(node.broker.lifecycle, "fenced", True)
         assert await state("/readyz") == (503, {"ready": False, "reason": "fenced by the controller"})
         monkeypatch.undo()
+        monkeypatch.setattr(node.broker.lifecycle, "_answered_ms", node.environment.clock.now_ms() - 10_000)
+        status, answer = await state("/readyz")
+        assert status == 503 and answer["reason"].startswith("no controller has answered a heartbeat for 10")
+        monkeypatch.undo()
         node.ready.clear()
         assert await state("/readyz") == (503, {"ready": False, "reason": "starting"})
         assert (await scrape(server.port)).keys() >= {("process_resident_memory_bytes", ())}, "a scrape at any time of a node's life"
@@ -141,4 +146,59 @@ async def test_other_requests_are_answered_or_dropped(tmp_path: Path) -> None:
             await asyncio.wait_for(reader.read(), 5)
             writer.close()
         assert (await get(server.port, "/healthz"))[0] == 200, "the server goes on"
+        await server.stop()
+
+
+async def asked(port: int, *lines: str) -> str:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write("\r\n".join(("GET /readyz HTTP/1.1", *lines, "", "")).encode())
+    answer = await reader.read()
+    writer.close()
+    return answer.decode().partition("\r\n")[0]
+
+
+async def test_it_answers_under_its_own_names_only(tmp_path: Path) -> None:
+    async with live_node(tmp_path, {"minikafka.http.names": "kafka.example.org"}) as node:
+        assert node.config.minikafka_http_host == "127.0.0.1"
+        server = HttpServer(node)
+        await server.start(node.config.minikafka_http_host, 0)
+        own = ("127.0.0.1", "127.0.0.1:80", "[::1]:9404", "localhost:9404", "broker-1:9404", "KAFKA.example.org", "10.1.2.3")
+        for name in own:
+            assert await asked(server.port, f"Host: {name}") == "HTTP/1.1 200 OK", name
+        assert await asked(server.port) == "HTTP/1.1 200 OK"
+        for name in ("evil.example.org", "127.0.0.1.evil.org:9404", "kafka.example.org.evil.org"):
+            assert await asked(server.port, f"hOST:  {name}") == "HTTP/1.1 421 Misdirected Request", name
+        await server.stop()
+
+
+async def test_connections_are_few_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_module, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(http_module, "READ_TIMEOUT_S", 0.5)
+    async with live_node(tmp_path) as node:
+        server = HttpServer(node)
+        await server.start("127.0.0.1", 0)
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
+        async with asyncio.timeout(10):
+            assert [await reader.read() for reader, _ in silent] == [b""] * 5
+        assert server.refused_total == 2
+        assert await asked(server.port, "Host: localhost") == "HTTP/1.1 200 OK"
+        for _, writer in silent:
+            writer.close()
+        await server.stop()
+
+
+async def test_who_does_not_read_the_answer_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_module, "WRITE_TIMEOUT_S", 0.3)
+    async with live_node(tmp_path) as node:
+        server = HttpServer(node)
+        await server.start("127.0.0.1", 0)
+        monkeypatch.setattr(server._metrics, "steps", lambda: iter([bytes(1 << 20)] * 40))
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1000)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(10):
+            while not server._open:
+                await asyncio.sleep(0.01)
+            while server._open:
+                await asyncio.sleep(0.01)
+        writer.close()
         await server.stop()

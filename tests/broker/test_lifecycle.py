@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import struct
 from typing import Any
 
 import pytest
 from helpers.control_plane import CLUSTER_ID, ControlPlane
 
-from minikafka.broker.controller_channel import ControllerChannel
 from minikafka.broker.environment import Environment
-from minikafka.broker.hosts.lifecycle import BrokerLifecycle, RegistrationFailed
+from minikafka.broker.front.controller_channel import ControllerChannel
+from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycle, RegistrationFailed
+from minikafka.broker.quorum.raft_peers import RaftPeers
+from minikafka.net.channel import ConnectionLost, RequestTimeout, UnreadableResponse, UnsupportedVersion
 from minikafka.net.clock import SystemClock
 from minikafka.net.network import ConnectionLimits
 from minikafka.net.server import SocketNetwork
-from wire.errors import ErrorCode
-from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from wire.messages.create_topics import CreateTopicsRequest
-from wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.frame import encode_response
+from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.vote import VoteRequest
 
 DIRECTORY = b"D" * 16
 
@@ -95,6 +102,72 @@ async def test_a_second_broker_with_the_same_id_waits_outside() -> None:
     assert plane.metadata.image.brokers[1].incarnation_id == first.incarnation_id
     await second.stop()
     await first.stop()
+
+
+class Faulty:
+    """A channel whose requests fail in their turn: `failures` by the number of the request."""
+
+    def __init__(self, plane: ControlPlane, failures: dict[int, Exception]) -> None:
+        self._inner = plane.channel
+        self._failures = failures
+        self.requests = 0
+
+    async def request(self, request: Any, timeout_ms: int = 30_000) -> Any:
+        self.requests += 1
+        if self.requests in self._failures:
+            raise self._failures[self.requests]
+        return await self._inner.request(request, timeout_ms)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        WireError("a heartbeat that cannot be encoded"),
+        UnreadableResponse("a response that cannot be read"),
+        UnsupportedVersion("the new controller does not serve BrokerHeartbeat"),
+        ConnectionLost("the connection is closed"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
+async def test_heartbeats_go_on_after_whatever_keeps_the_controller_from_answering(failure: Exception) -> None:
+    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"})
+    channel = Faulty(plane, {3: failure, 5: failure})
+    lifecycle = BrokerLifecycle(
+        plane.config, plane.environment, plane.metadata, channel, cluster_id=CLUSTER_ID,
+        listeners={"PLAINTEXT": ("127.0.0.1", 21521, 0)}, log_dirs=lambda: [DIRECTORY], offline_log_dirs=list,
+    )  # type: ignore[arg-type]  # fmt: skip
+    await lifecycle.start()
+    async with asyncio.timeout(5):
+        while channel.requests < 9:
+            await asyncio.sleep(0.001)
+    assert lifecycle.unanswered == 2 and lifecycle.trouble is None
+    assert not plane.environment.supervisor.failed.done()
+    await lifecycle.stop()
+
+
+async def test_an_error_of_ours_in_the_heartbeats_ends_the_node() -> None:
+    """A broker that has stopped to heartbeat is fenced for ever: it must not look alive."""
+    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"})
+    lifecycle = lifecycle_on(plane, cordoned_log_dirs=lambda: dict[str, list[bytes]]()["lost"])
+    plane.metadata.image.features["metadata.version"] = 30
+    await lifecycle.start()
+    reason = await asyncio.wait_for(asyncio.shield(plane.environment.supervisor.failed), 5)
+    assert "heartbeats to the controller failed inside: KeyError" in str(reason)
+    await lifecycle.stop()
+
+
+async def test_a_broker_that_may_not_register_again_does_not_look_alive() -> None:
+    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"})
+    lifecycle = lifecycle_on(plane)
+    await lifecycle.start()
+    await asyncio.wait_for(lifecycle.ready.wait(), 5)
+    lifecycle._cluster_id = "another"
+    await plane.to_controller(UnregisterBrokerRequest(broker_id=1))
+    reason = await asyncio.wait_for(asyncio.shield(plane.environment.supervisor.failed), 5)
+    assert isinstance(reason, RegistrationFailed)
+    with pytest.raises(RegistrationFailed):
+        await lifecycle.failed
+    await lifecycle.stop()
 
 
 # -- the channel ---------------------------------------------------------------------------------------------------
@@ -176,3 +249,77 @@ async def test_the_channel_gives_up_at_its_timeout_and_when_closed() -> None:
     await channel.close()
     with pytest.raises(ConnectionError):
         await asyncio.wait_for(asked, 5)
+
+
+class Silent:
+    """A peer that says which APIs it serves and answers nothing else, as one behind a dead connection does."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.asked: list[int] = []
+
+    async def open(self) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                key, version, correlation_id = struct.unpack_from(">hhi", frame)
+                self.asked.append(key)
+                if key == ApiVersionsRequest.API_KEY:
+                    keys = [ApiVersionsResponse.ApiVersion(api_key=k, min_version=0, max_version=v) for k, v in ((18, 4), (52, 2), (63, 1))]
+                    writer.write(b"".join(map(bytes, encode_response(ApiVersionsResponse(api_keys=keys), version, correlation_id))))
+        writer.close()
+
+
+async def test_a_request_without_an_answer_makes_the_channel_connect_anew() -> None:
+    loop = asyncio.get_running_loop()
+    silent = Silent()
+    server = await silent.open()
+    quorum = Quorum()
+    environment = Environment(SocketNetwork(loop), None, SystemClock(), random.Random(1), loop, None)  # type: ignore[arg-type]
+    channel = ControllerChannel(quorum, environment, "test", request_timeout_ms=50)
+    quorum.lead(server.sockets[0].getsockname()[:2])
+    with pytest.raises(TimeoutError):
+        await channel.request(BrokerHeartbeatRequest(), 400)
+    assert silent.connections >= 3, "each half-open connection was given up after 50 ms"
+    await channel.close()
+    server.close()
+
+
+async def test_the_patience_of_one_who_asks_says_nothing_about_the_connection() -> None:
+    """A client's CreateTopics with a timeout of 1 ms is forwarded: its end must not end what others wait for."""
+    loop = asyncio.get_running_loop()
+    silent = Silent()
+    server = await silent.open()
+    quorum = Quorum()
+    environment = Environment(SocketNetwork(loop), None, SystemClock(), random.Random(1), loop, None)  # type: ignore[arg-type]
+    channel = ControllerChannel(quorum, environment, "test", request_timeout_ms=60_000)
+    quorum.lead(server.sockets[0].getsockname()[:2])
+    patient = asyncio.ensure_future(channel.request(BrokerHeartbeatRequest(), 60_000))
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            await channel.request(BrokerHeartbeatRequest(), 20)
+    assert silent.connections == 1 and not patient.done()
+    await channel.close()
+    with pytest.raises(ConnectionError):
+        await patient
+    server.close()
+
+
+async def test_a_vote_without_an_answer_makes_the_peers_connect_anew() -> None:
+    loop = asyncio.get_running_loop()
+    silent = Silent()
+    server = await silent.open()
+    environment = Environment(SocketNetwork(loop), None, SystemClock(), random.Random(1), loop, None)  # type: ignore[arg-type]
+    peers = RaftPeers(environment, "raft", 50)
+    host, port = server.sockets[0].getsockname()[:2]
+    for _ in range(3):
+        told: asyncio.Future[Any] = loop.create_future()
+        peers.send(host, port, VoteRequest(), lambda _, error, told=told: told.set_result(error))  # type: ignore[misc]
+        assert isinstance(await asyncio.wait_for(told, 5), RequestTimeout)
+    assert silent.connections == 3
+    peers.close()
+    server.close()

@@ -15,9 +15,9 @@ from helpers.live_node import broker_port, controller_port, live_node
 
 from minikafka.client.admin import Admin
 from minikafka.client.group import TRANSACTION, find_coordinator
-from wire.errors import WireError
-from wire.header import decode_response_header
-from wire.registry import api
+from minikafka.wire.errors import WireError
+from minikafka.wire.header import decode_response_header
+from minikafka.wire.registry import api
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "wire" / "malformed.jsonl.gz"
 #: APIs of KIP-848 groups and share groups are not served: their connections are closed, as Kafka does with an unknown API.

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from helpers.live_node import broker_port, live_node
 
-from minikafka.broker.metrics.durations import Durations, Window
-from minikafka.broker.metrics.readings import Readings
-from minikafka.broker.metrics.request_times import PHASES, SAMPLES_A_SECOND, RequestTimes, Sample, quantiles_of
+from minikafka.broker.measures.durations import Durations, Window
+from minikafka.broker.measures.readings import Readings
+from minikafka.broker.measures.request_times import PHASES, SAMPLES_A_SECOND, RequestTimes, Sample, quantiles_of
 from minikafka.client.admin import Admin
 from minikafka.client.producer import Producer
 

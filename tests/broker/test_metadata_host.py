@@ -7,10 +7,10 @@ from typing import Any
 
 from helpers.control_plane import FakeClock, FakeRaft
 
-from minikafka.broker.hosts.metadata import MetadataHost
+from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage, empty_image
-from wire.records.metadata_records import (
+from minikafka.wire.records.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,

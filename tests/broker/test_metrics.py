@@ -17,13 +17,13 @@ import pytest
 from bench.scrape import measure
 from prometheus_client.parser import text_string_to_metric_families
 
-from minikafka.broker.metrics import traffic
-from minikafka.broker.metrics.exposition import Page, labels
-from minikafka.broker.metrics.node import NodeMetrics
-from minikafka.broker.metrics.readings import Readings
-from minikafka.broker.metrics.reference import reference_page
-from minikafka.broker.metrics.table import METRICS
-from minikafka.broker.timeline import Timeline
+from minikafka.broker.measures.readings import Readings
+from minikafka.broker.observe.metrics import traffic
+from minikafka.broker.observe.metrics.exposition import Page, labels
+from minikafka.broker.observe.metrics.node import NodeMetrics
+from minikafka.broker.observe.metrics.reference import reference_page
+from minikafka.broker.observe.metrics.table import METRICS
+from minikafka.broker.observe.timeline import Timeline
 from minikafka.cli.log_format import JsonFormatter
 from minikafka.core.metadata.image import RECOVERING, PartitionRegistration
 from minikafka.testing import EmbeddedCluster

@@ -12,14 +12,14 @@ import pytest
 from helpers.lanes import Side
 from helpers.live_node import broker_port, live_node
 
-from minikafka.broker.handlers.lane import MISSES_MAX
 from minikafka.broker.node import Node
+from minikafka.broker.partitions.lane import MISSES_MAX
 from minikafka.client.admin import Admin
 from minikafka.core.metadata.image import PartitionRegistration
-from wire.batch import build_batch
-from wire.errors import ErrorCode
-from wire.frame import encode_request
-from wire.messages.produce import ProduceRequest, ProduceResponse
+from minikafka.wire.batch import build_batch
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.frame import encode_request
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 TOPICS = ("shortway", "ordinary")
 VERSIONS = [9, 10, 11, 12, 13]
@@ -95,7 +95,7 @@ async def test_answers_and_logs_are_those_of_the_ordinary_way(tmp_path: Path, ve
             assert short.replace(b"shortway", b"ordinary").replace(ids["shortway"], ids["ordinary"]) == ordinary, f"payload {number}"
         assert log_bytes(node, "shortway") == log_bytes(node, "ordinary")
         assert log_bytes(node, "shortway", 1) == log_bytes(node, "ordinary", 1)
-        assert len(sides["shortway"].lane(0)._shapes) == 3
+        assert len(sides["shortway"].lane(0)._templates) == 3
         served = [entry.count for entry in node.broker.dispatcher.entries if entry.api_key == 0]
         assert served == [2 * len(payloads)]
 
@@ -108,7 +108,7 @@ def decoded(frame: bytes, version: int) -> Any:
     return correlation_id, response
 
 
-async def test_a_shape_is_served_the_second_time(tmp_path: Path) -> None:
+async def test_a_template_is_served_the_second_time(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
@@ -121,7 +121,7 @@ async def test_a_shape_is_served_the_second_time(tmp_path: Path) -> None:
         assert not side.lane(0).serve(side.connection, memoryview(bytearray(frame[:5])))
 
 
-async def test_a_shape_outlives_neither_its_topic_nor_its_leader(tmp_path: Path) -> None:
+async def test_a_template_outlives_neither_its_topic_nor_its_leader(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
@@ -193,7 +193,7 @@ async def test_what_comes_behind_batches_that_a_deposed_leader_refused_is_neithe
         leader = partition.leader
         partition.log.high_watermark = 0
         partition.leader = partition.appending = None
-        replicas._tell(partition, False)
+        replicas._publish_role(partition, False)
         assert code(frames[2]) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition.log.truncate_to(0, 0)
         partition.leader = partition.appending = leader
@@ -276,4 +276,22 @@ async def test_a_connection_that_never_repeats_itself_stops_learning(tmp_path: P
         for _ in range(MISSES_MAX + 5):
             assert side.ask(frame) is not None
         assert side.ask(produce("shortway", ids["shortway"], 9, batch(b"one"))) is not None
-        assert not side.lane(0)._shapes
+        assert not side.lane(0)._templates
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_frames_that_are_cut_anywhere_end_the_connection_as_the_ordinary_way_does(tmp_path: Path, version: int) -> None:
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        sides = [Side(node.broker.dispatcher, short=is_short) for is_short in (True, False)]
+        frame = produce(TOPICS[0], ids[TOPICS[0]], version, batch(b"v" * 300))
+        for side in sides:
+            assert side.ask(frame) is not None and side.ask(frame) is not None
+        for end in range(8, len(frame)):
+            reasons = []
+            for side in sides:
+                side.connection.reason = None
+                assert side.ask(frame[:end]) is None
+                reasons.append(side.connection.reason)
+            assert reasons[0] is not None and reasons[0] == reasons[1] and "inside" not in reasons[0], (end, reasons)

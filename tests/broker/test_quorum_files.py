@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from helpers.raft_nodes import Listener, close, config_of, host_of
 
-from minikafka.broker import quorum_state
+from minikafka.broker.quorum import quorum_state
 from minikafka.core.raft.types import ElectionState, ReplicaKey
-from storage.errors import CorruptFile
-from storage.filesystem import OsFileSystem
-from storage.log_dir import MetaProperties, format_directory
-from wire.batch import iterate_batches
-from wire.uuid import uuid_from_text
+from minikafka.storage.errors import CorruptFile
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log_dir import MetaProperties, format_directory
+from minikafka.wire.batch import iterate_batches
+from minikafka.wire.uuid import uuid_from_text
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 STATES = {

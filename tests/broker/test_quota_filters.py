@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from helpers.control_plane import ControlPlane
 
-from wire.errors import ErrorCode
-from wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 
 COMBINATION = "Invalid entity filter component combination. IP filter component should not be used with user or clientId filter component."
 TWICE = "Entity type user cannot appear more than once in the filter."

@@ -8,9 +8,9 @@ import time
 import pytest
 from helpers.raft_nodes import Listener, close, config_of, format_node, host_of
 
-from minikafka.broker.hosts.raft import NotLeader, SnapshotId
-from wire.batch import iterate_batches
-from wire.records.metadata_records import FeatureLevelRecord
+from minikafka.broker.quorum.raft_host import NotLeader, SnapshotId
+from minikafka.wire.batch import iterate_batches
+from minikafka.wire.records.metadata_records import FeatureLevelRecord
 
 
 async def test_a_lone_voter_leads_on_return(tmp_path) -> None:

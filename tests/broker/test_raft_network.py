@@ -9,21 +9,22 @@ import time
 import pytest
 from helpers.raft_nodes import CLUSTER, Clock, Listener, config_of, environment_of, format_node
 
-from minikafka.broker.dispatch import Dispatcher
-from minikafka.broker.handlers.raft import RaftHandlers
-from minikafka.broker.hosts.raft import RaftHost, SnapshotId
+from minikafka.broker.front.dispatch import Dispatcher
+from minikafka.broker.quorum.raft_host import RaftHost, SnapshotId
+from minikafka.broker.quorum.raft_requests import RaftHandlers
+from minikafka.broker.supervise import Supervisor
 from minikafka.core.raft.roles import Election
 from minikafka.net.channel import Channel
 from minikafka.net.network import ConnectionLimits
 from minikafka.net.server import SocketNetwork
-from storage.filesystem import OsFileSystem
-from storage.log_dir import LogDirectory
-from wire.batch import iterate_batches
-from wire.messages.describe_quorum import DescribeQuorumRequest
-from wire.messages.fetch import FetchRequest
-from wire.messages.vote import VoteRequest
-from wire.records.metadata_records import FeatureLevelRecord
-from wire.uuid import METADATA_TOPIC_ID
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log_dir import LogDirectory
+from minikafka.wire.batch import iterate_batches
+from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
+from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.messages.vote import VoteRequest
+from minikafka.wire.records.metadata_records import FeatureLevelRecord
+from minikafka.wire.uuid import METADATA_TOPIC_ID
 
 
 class Node:
@@ -38,7 +39,8 @@ class Node:
 
     async def bind(self) -> None:
         self.network = SocketNetwork(asyncio.get_running_loop())
-        self.dispatcher = Dispatcher("controller", Clock(), lambda: ([("kraft.version", 0, 1)], [], 0))
+        supervisor = Supervisor(asyncio.get_running_loop())
+        self.dispatcher = Dispatcher("controller", Clock(), supervisor, lambda: ([("kraft.version", 0, 1)], [], 0))
         self.socket = await self.network.listen(
             "127.0.0.1", self.port, lambda connection: self.dispatcher.session("CONTROLLER"), ConnectionLimits()
         )
@@ -245,8 +247,8 @@ async def test_voters_are_added_and_removed(tmp_path, join_first) -> None:
     await first.start()
     await second.start(bootstrap_controllers=[("127.0.0.1", first.port)])
     await second.listener.until(lambda: second.raft.leader_id == 1)
-    from wire.messages.add_raft_voter import AddRaftVoterRequest
-    from wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+    from minikafka.wire.messages.add_raft_voter import AddRaftVoterRequest
+    from minikafka.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 
     channel = await Channel.open(first.network, "127.0.0.1", first.port, client_id="test")
     directory_id = second.directory.meta.directory_id

@@ -6,8 +6,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from minikafka.broker.hosts.raft_peers import RaftPeers
-from wire.messages.api_versions import ApiVersionsRequest
+from minikafka.broker.quorum.raft_peers import RaftPeers
+from minikafka.broker.supervise import Supervisor
+from minikafka.wire.messages.api_versions import ApiVersionsRequest
 
 
 class Network:
@@ -21,6 +22,11 @@ class Network:
         return self.attempts[-1]
 
 
+def environment_of(network: Any) -> Any:
+    loop = asyncio.get_running_loop()
+    return SimpleNamespace(network=network, loop=loop, supervisor=Supervisor(loop))
+
+
 def registered(epoch: int) -> Any:
     return SimpleNamespace(epoch=epoch, listeners={"INTERNAL": ("host2", 9092)})
 
@@ -32,7 +38,7 @@ def delta(before: Any, now: Any) -> Any:
 async def test_what_waits_for_a_machine_that_lost_power_is_asked_of_its_next_life() -> None:
     """It waited for the request's timeout, 30 s, though the broker had registered anew (found by the simulator, seed 10513112)."""
     network = Network()
-    environment: Any = SimpleNamespace(network=network, loop=asyncio.get_running_loop())
+    environment: Any = environment_of(network)
     peers = RaftPeers(environment, "test", 30_000)
     told: list[Exception | None] = []
     peers.send("host2", 9092, ApiVersionsRequest(), lambda _, error: told.append(error))
@@ -53,7 +59,7 @@ async def test_what_waits_for_a_machine_that_lost_power_is_asked_of_its_next_lif
 
 
 async def test_what_was_asked_of_the_former_life_is_told_so() -> None:
-    environment: Any = SimpleNamespace(network=Network(), loop=asyncio.get_running_loop())
+    environment: Any = environment_of(Network())
     peers = RaftPeers(environment, "test", 30_000)
     reasons: list[str] = []
     peer = peers._peer("host2", 9092)

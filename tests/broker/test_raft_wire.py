@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.broker.hosts import raft_wire
+from minikafka.broker.quorum import raft_wire
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.types import Endpoint, OffsetAndEpoch, ReplicaKey
-from wire.errors import ErrorCode
-from wire.header import decode_request_header, decode_response_header
-from wire.registry import api
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.header import decode_request_header, decode_response_header
+from minikafka.wire.registry import api
 
 FRAMES = [json.loads(line) for line in (Path(__file__).parents[1] / "golden" / "kraft-frames.jsonl").read_text().splitlines()]
 
@@ -64,7 +64,7 @@ def test_there_and_back(request_, version) -> None:
 
 
 def test_an_answer_without_the_partition_is_an_error() -> None:
-    from wire.messages.vote import VoteResponse
+    from minikafka.wire.messages.vote import VoteResponse
 
     request = m.VoteRequest(1, ReplicaKey(2), None, OffsetAndEpoch(0, 0))
     assert raft_wire.reply_from_wire(request, VoteResponse()).error is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from helpers.memory_filesystem import MemoryFileSystem
+from helpers.coordinator_world import CoordinatorWorld, append_records, coordinator_log
 from helpers.raft_nodes import Listener, close, config_of, format_node, host_of
 
-from minikafka.broker.config import BrokerConfig
-from minikafka.broker.handlers.raft import RaftHandlers
-from minikafka.broker.hosts.group import OFFSETS_TOPIC, GroupHost
-from minikafka.broker.hosts.raft_log import CorruptMetadata, MetadataLog
-from minikafka.broker.hosts.transaction import TRANSACTIONS_TOPIC, TransactionHost
+from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from minikafka.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
+from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog
+from minikafka.broker.quorum.raft_requests import RaftHandlers
 from minikafka.core.raft.voters import VoterSet
-from storage import checkpoint
-from storage.config import LogConfig
-from storage.errors import StorageError
-from storage.filesystem import OsFileSystem
-from storage.log import Log
-from storage.log_dir import LogDirectory
-from storage.recovery import load_log
-from wire.batch import OVERHEAD, build_batch, iterate_batches
-from wire.errors import ApiError, ErrorCode
-from wire.messages.fetch import FetchRequest
-from wire.record import Record
-from wire.records.frame import encode_coordinator_key, encode_coordinator_value
-from wire.records.group_records import OffsetCommitKey, OffsetCommitValue
-from wire.records.metadata_records import FeatureLevelRecord
-from wire.records.transaction_records import TransactionLogKey, TransactionLogValue
-from wire.uuid import METADATA_TOPIC_ID
+from minikafka.storage import checkpoint
+from minikafka.storage.errors import StorageError
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log import Log
+from minikafka.storage.log_dir import LogDirectory
+from minikafka.wire.batch import OVERHEAD, iterate_batches
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.records.group_records import OffsetCommitKey, OffsetCommitValue
+from minikafka.wire.records.metadata_records import FeatureLevelRecord
+from minikafka.wire.records.transaction_records import TransactionLogKey, TransactionLogValue
+from minikafka.wire.uuid import METADATA_TOPIC_ID
 
 METADATA_FILE = "__cluster_metadata-0/00000000000000000000.log"
 CONFIG = {"process.roles": "broker", "node.id": "1", "controller.quorum.voters": "2@localhost:1", "log.dirs": "/data"}
@@ -133,7 +127,7 @@ async def test_a_disk_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     segment = tmp_path / "d" / METADATA_FILE
     segment.unlink()
     segment.mkdir()
-    with pytest.raises(StorageError, match=r"cannot check the metadata log in .*__cluster_metadata-0: .*No such device"):
+    with pytest.raises(StorageError, match=r"cannot check the metadata log in .*__cluster_metadata-0: .*Is a directory"):
         MetadataLog(directory, config, lambda: 1).load(VoterSet([]))
     directory.close()
 
@@ -201,50 +195,31 @@ async def test_what_a_leader_sends_corrupt_is_refused_and_asked_for_again_after_
 # -- coordinators
 
 
-def coordinator_log(topic: str, pairs: list[tuple[Any, Any, int]]) -> Log:
-    """One batch a pair (key, value, version)."""
-    log = load_log(MemoryFileSystem(), f"/data/{topic}-0", topic, 0, LogConfig(), wall_ms=1)
-    for key, value, version in pairs:
-        record = Record(offset=0, timestamp=1, key=encode_coordinator_key(key), value=encode_coordinator_value(value, version), headers=())
-        log.append_as_leader(memoryview(build_batch([record], base_sequence=0)), 0, 1, origin="coordinator")
-    return log
-
-
 def offsets(count: int) -> Log:
     value = OffsetCommitValue(offset=7, leader_epoch=-1, metadata="a note", commit_timestamp=1)
-    return coordinator_log(OFFSETS_TOPIC, [(OffsetCommitKey(group="g", topic="t", partition=n), value, 3) for n in range(count)])
+    log = coordinator_log(OFFSETS_TOPIC)
+    for number in range(count):
+        append_records(log, [(OffsetCommitKey(group="g", topic="t", partition=number), value, 3)])
+    return log
 
 
 def transactions(count: int) -> Log:
     value = TransactionLogValue(
         producer_id=7, producer_epoch=0, transaction_timeout_ms=1000, transaction_status=0, transaction_partitions=None
     )
-    return coordinator_log(TRANSACTIONS_TOPIC, [(TransactionLogKey(transactional_id=f"id-{n}"), value, 1) for n in range(count)])
+    log = coordinator_log(TRANSACTIONS_TOPIC)
+    for number in range(count):
+        append_records(log, [(TransactionLogKey(transactional_id=f"id-{number}"), value, 1)])
+    return log
 
 
 def rot(log: Log, byte: int) -> None:
     """In the last batch, `byte` bytes from its end."""
     segment = log.segments[-1]
-    data = bytearray(segment.file.pread(segment.size, 0))
+    data = bytearray(segment.slice(0, segment.size).read())
     assert len(data) > OVERHEAD + byte
     data[-byte] ^= 1
     segment.file.pwrite(bytes(data), 0)
-
-
-def hosts(log: Log) -> tuple[dict[str, Any], GroupHost, TransactionHost]:
-    config = BrokerConfig.from_properties({**CONFIG, "listeners": "PLAINTEXT://:1", "controller.listener.names": "C"})
-    clock = SimpleNamespace(now_ms=lambda: 0, wall_ms=lambda: 1)
-    environment: Any = SimpleNamespace(clock=clock, loop=asyncio.get_running_loop(), random=random.Random(1))
-    partition, leads = SimpleNamespace(log=log), {}
-    replicas: Any = SimpleNamespace(
-        partition=lambda topic, index: partition, subscribe_leadership=leads.__setitem__,
-        when_replicated=lambda partition, end, timeout_ms, done: done(ErrorCode.NONE, 0),
-    )  # fmt: skip
-    names = dict.fromkeys((OFFSETS_TOPIC, TRANSACTIONS_TOPIC), SimpleNamespace(partitions={0: None}))
-    metadata: Any = SimpleNamespace(image=SimpleNamespace(topics_by_name=names, features={}), subscribe=lambda callback: None)
-    nobody: Any = None
-    groups = GroupHost(config, environment, replicas, metadata, nobody)
-    return leads, groups, TransactionHost(config, environment, replicas, metadata, nobody, nobody, nobody)
 
 
 # Where the bit flips, the record may still be one: another offset, another timeout.
@@ -252,17 +227,15 @@ def hosts(log: Log) -> tuple[dict[str, Any], GroupHost, TransactionHost]:
 @pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
 async def test_a_coordinator_takes_up_nothing_from_a_corrupt_log(topic: str, byte: int, caplog: pytest.LogCaptureFixture) -> None:
     log = offsets(3) if topic == OFFSETS_TOPIC else transactions(3)
-    leads, groups, coordinator = hosts(log)
-    host: Any = groups if topic == OFFSETS_TOPIC else coordinator
-    leads[topic](0, 1, True)
-    host.shard("g")
-    leads[topic](0, 2, False)
+    log.update_high_watermark(log.log_end_offset)
+    world = CoordinatorWorld(log, log)
+    world.lead(topic)
+    assert world.refusal(topic) is None
+    world.lead(topic, leader=False)
     rot(log, byte)
-    leads[topic](0, 3, True)
-    with pytest.raises(ApiError) as refused:
-        host.shard("g")
-    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    world.lead(topic)
+    assert world.refusal(topic) is ErrorCode.NOT_COORDINATOR
     assert f"{topic}-0 cannot be loaded: a batch at offset 2 fails its checksum" in caplog.text
+    host = world.groups if topic == OFFSETS_TOPIC else world.transactions
     assert host.shards() == []
-    await groups.stop()
-    await coordinator.stop()
+    await world.stop()

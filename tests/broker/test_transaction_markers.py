@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from minikafka.broker.hosts.transaction_markers import Marker, MarkerWriter
-from wire.errors import ErrorCode
-from wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from minikafka.broker.coordinators.transaction_markers import Marker, MarkerWriter
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 KEY = ("t", 0)
 PRODUCER_ID = 7
@@ -34,14 +34,14 @@ class Replicas:
         done(ErrorCode.NONE, -1)
 
 
-def write(replicas: Replicas, epoch: int, version: int) -> ErrorCode:
+def write(replicas: Replicas, epoch: int, version: int, producer_id: int = PRODUCER_ID) -> ErrorCode:
     environment: Any = SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: 0))
     marker = Marker(
-        producer_id=PRODUCER_ID, producer_epoch=epoch, transaction_result=True, coordinator_epoch=1, transaction_version=version,
+        producer_id=producer_id, producer_epoch=epoch, transaction_result=True, coordinator_epoch=1, transaction_version=version,
         topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=KEY[0], partition_indexes=[KEY[1]])],
     )  # fmt: skip
     results: list[dict[Any, ErrorCode]] = []
-    MarkerWriter(replicas, SimpleNamespace(), environment, 1000).write(marker, results.append)  # type: ignore[arg-type]
+    MarkerWriter(replicas, environment, 1000).write(marker, results.append)  # type: ignore[arg-type]
     return results[0][KEY]
 
 
@@ -67,3 +67,11 @@ def test_before_version_2_the_epoch_of_a_marker_is_its_transactions_own() -> Non
     replicas = Replicas(epoch=5, txn_first_offset=25)
     assert write(replicas, epoch=5, version=1) is ErrorCode.NONE
     assert replicas.calls == ["append"]
+
+
+def test_a_marker_of_nobody_is_not_written() -> None:
+    """Such a batch is corrupt to whoever reads the log."""
+    for epoch, producer_id in ((5, -1), (5, -(1 << 63)), (-1, PRODUCER_ID)):
+        replicas = Replicas(epoch=5, txn_first_offset=25)
+        assert write(replicas, epoch, 1, producer_id) is ErrorCode.INVALID_REQUEST
+        assert replicas.calls == []

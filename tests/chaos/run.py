@@ -24,7 +24,7 @@ from minikafka.spark import report as reporting  # noqa: E402
 from minikafka.spark.audit import AuditOptions, run_audit  # noqa: E402
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
 from minikafka.testing.cluster import ClusterError, ProcessCluster  # noqa: E402
-from wire.batch import iterate_batches  # noqa: E402
+from minikafka.wire.batch import iterate_batches  # noqa: E402
 
 TOPIC = "chaos"
 PARTITIONS = 6

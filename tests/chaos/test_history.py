@@ -8,7 +8,7 @@ import pytest
 from chaos.run import TOPIC, writer_of
 from helpers.history import History, Outcome, anomalies, realtime_lag_s, twice
 
-from wire.batch import build_batch
+from minikafka.wire.batch import build_batch
 
 
 def sent(history: History, value: str, offset: int, *, process: str = "w", partition: int = 0, outcome: Outcome = Outcome.OK) -> None:

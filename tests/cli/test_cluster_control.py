@@ -71,3 +71,11 @@ def test_wrong_requests(cluster: EmbeddedCluster) -> None:
     elsewhere = CliRunner().invoke(cli, ["cluster", "status", "-b", "localhost:1"])
     assert elsewhere.exit_code == 3 and "minikafka cluster up" in elsewhere.output
     assert socket_path(cluster.brokers[0].port).parent.stat().st_mode & 0o077 == 0
+
+
+def test_up_says_which_port_is_taken_and_by_whom(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    port = cluster.brokers[0].port
+    again = CliRunner().invoke(cli, ["cluster", "up", "-n", "1", "--port", str(port), "--http-port", "0", "--directory", str(tmp_path)])
+    assert again.exit_code == 1
+    assert f"port {port} of 127.0.0.1 is not free" in again.output
+    assert f"minikafka cluster status -b localhost:{port}" in again.output and str(tmp_path) in again.output

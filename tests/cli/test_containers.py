@@ -9,9 +9,9 @@ import pytest
 from helpers.published_environments import CLUSTER_ID, FILES, OneMachine, Service
 from helpers.shell import minikafka
 
-from minikafka.broker.config import BrokerConfig, ConfigurationError, Endpoint
-from minikafka.broker.image_environment import DEFAULT_CLUSTER_ID, data_directory, mounted_config, own_quorum, read_environment
-from minikafka.broker.login_file import login_sections, properties_of_login_file
+from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError, Endpoint
+from minikafka.broker.config.image_environment import DEFAULT_CLUSTER_ID, data_directory, mounted_config, own_quorum, read_environment
+from minikafka.broker.config.login_file import login_sections, properties_of_login_file
 from minikafka.cli.listeners import Listener, problems, table
 from minikafka.cli.start import read_configuration
 from minikafka.security.jaas import parse_jaas

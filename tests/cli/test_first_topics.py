@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from minikafka.broker.properties import ConfigurationError
+from minikafka.broker.config.properties import ConfigurationError
 from minikafka.cli.first_topics import FirstTopic, create_topics, parse_topics, wanted_topics
 from minikafka.testing import EmbeddedBroker
 

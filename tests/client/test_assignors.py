@@ -19,7 +19,7 @@ from minikafka.client.assignors import (
     encode_assignment,
     encode_subscription,
 )
-from wire.errors import WireError
+from minikafka.wire.errors import WireError
 
 TOPICS = ["a", "b", "c"]
 subscriptions = st.dictionaries(

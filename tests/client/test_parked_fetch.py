@@ -24,7 +24,7 @@ async def test_commits_and_look_ups_do_not_wait_for_a_parked_fetch(tmp_path: Pat
             records = []
             while not records:
                 records = await consumer.poll(1000)
-            fetches = node.broker.replicas.fetches
+            fetches = node.broker.replicas.waiting.fetches
             # The next fetch has nothing to bring and waits for a minute.
             while not len(fetches):
                 await asyncio.sleep(0.01)

@@ -11,7 +11,7 @@ from helpers.live_node import broker_port, live_node
 from minikafka.client.admin import Admin
 from minikafka.client.errors import DeliveryFailed
 from minikafka.client.producer import Producer
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 TWO_HOURS_MS = 2 * 3600 * 1000
 

@@ -13,19 +13,22 @@ from confluent_kafka import Consumer, TopicPartition
 from minikafka.client import consumer as ours
 from minikafka.client.admin import Admin
 from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed, ProducerFenced, TransactionFailed
+from minikafka.client.maintenance import Maintenance
 from minikafka.client.producer import Producer
 from minikafka.client.transactional import TransactionalProducer
 from minikafka.testing import EmbeddedCluster
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 pytestmark = pytest.mark.timeout(60)
 WAIT_S = 20
 
 
+CONFIG = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    config = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
-    with EmbeddedCluster(brokers=1, mode="process", config=config) as started:
+    with EmbeddedCluster(brokers=1, mode="process", config=CONFIG) as started:
         yield started
 
 
@@ -202,3 +205,38 @@ async def test_what_cannot_work_is_said(cluster: EmbeddedCluster, topic: str) ->
         early.begin()
         with pytest.raises(ClientError, match="open"):
             early.begin()
+
+
+async def test_a_cluster_of_before_transaction_version_2() -> None:
+    """Partitions and groups are told to the coordinator first; an epoch, and its numbers, go on from one transaction to the next."""
+    with EmbeddedCluster(brokers=1, mode="process", config=CONFIG, topics={"t": 2}) as cluster:
+        async with Maintenance(cluster.bootstrap_servers) as maintenance:
+            outcome = await maintenance.update_features({"transaction.version": 1}, upgrade_type=2)
+            assert outcome["transaction.version"].is_good, outcome
+        async with await producer(cluster, "orders") as orders:
+            expected = []
+            for number, is_committed in enumerate((True, True, False, True, True)):
+                orders.begin()
+                futures = [await orders.send("t", b"%d-%d" % (number, index), partition=index) for index in (0, 1)]
+                if is_committed:
+                    await orders.send_offsets_to_transaction({("t", 0): number + 1}, "group")
+                    await orders.commit()
+                    expected += [b"%d-0" % number, b"%d-1" % number]
+                else:
+                    await asyncio.gather(*futures)
+                    await orders.abort()
+            orders.begin()
+            await orders.send("t", b"never")
+            await orders.abort()
+            async with orders.transaction():
+                pass
+            newer = await producer(cluster, "orders")
+            with pytest.raises(TransactionFailed):
+                async with orders.transaction():
+                    await orders.send("t", b"fenced", partition=0)
+            async with newer.transaction():
+                await newer.send_offsets_to_transaction({("t", 1): 9}, "group")
+            await newer.close()
+        assert read(cluster, "t") == expected
+        async with ours.Consumer(cluster.bootstrap_servers, group_id="group") as consumer:
+            assert await consumer.committed([("t", 0), ("t", 1)]) == {("t", 0): 5, ("t", 1): 9}

@@ -11,9 +11,9 @@ from minikafka.client.admin import Admin
 from minikafka.client.consumer import ConsumedRecord, Consumer
 from minikafka.client.errors import ClientError
 from minikafka.client.producer import Producer
-from storage.config import LogConfig
-from storage.filesystem import OsFileSystem
-from storage.recovery import load_log
+from minikafka.storage.config import LogConfig
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.recovery import load_log
 
 
 async def produce(bootstrap: str, first: int, count: int) -> None:

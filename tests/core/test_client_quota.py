@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.core.client_quota import FETCH, MUTATION, PRODUCE, REQUEST, ClientQuotas, MutationBudget
-from wire.errors import ApiError, ErrorCode
+from minikafka.wire.errors import ApiError, ErrorCode
 
 ALICE, ANY_USER = ("user", "alice"), ("user", None)
 LOADER, ANY_CLIENT = ("client-id", "loader"), ("client-id", None)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from minikafka.core.fetch_session import EVICTION_MS, FetchSessionCache
-from wire.errors import ApiError, ErrorCode
-from wire.messages.fetch import FetchRequest
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.fetch import FetchRequest
 
 T1, T2 = b"1" * 16, b"2" * 16
 NAMES = {T1: "one", T2: "two"}

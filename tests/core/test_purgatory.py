@@ -6,6 +6,10 @@ from minikafka.core.purgatory import Purgatory
 from minikafka.core.timers import TimerQueue
 
 
+def unexpected(operation: object, error: Exception) -> None:
+    raise error
+
+
 class Operation:
     def __init__(self, story: list[str], name: str, needs: int = 1) -> None:
         self.story, self.name, self.needs = story, name, needs
@@ -25,7 +29,7 @@ class Operation:
 
 def test_operations_are_woken_in_the_order_in_which_they_were_parked() -> None:
     story: list[str] = []
-    purgatory = Purgatory()
+    purgatory = Purgatory(unexpected)
     for name, needs in (("a", 1), ("b", 2), ("c", 1)):
         purgatory.park(Operation(story, name, needs), ["p"], 100)
     assert purgatory.wake("p") == 2
@@ -36,7 +40,7 @@ def test_operations_are_woken_in_the_order_in_which_they_were_parked() -> None:
 
 def test_an_operation_waits_for_several_keys_and_completes_once() -> None:
     story: list[str] = []
-    purgatory = Purgatory()
+    purgatory = Purgatory(unexpected)
     purgatory.park(Operation(story, "x"), ["p", "q"], 100)
     assert purgatory.wake("q") == 1
     assert purgatory.wake("p") == 0
@@ -47,7 +51,7 @@ def test_an_operation_waits_for_several_keys_and_completes_once() -> None:
 
 def test_what_is_not_woken_expires_at_its_deadline() -> None:
     story: list[str] = []
-    purgatory = Purgatory()
+    purgatory = Purgatory(unexpected)
     purgatory.park(Operation(story, "late", 9), ["p"], 50)
     purgatory.park(Operation(story, "soon", 9), ["p"], 20)
     assert purgatory.next_deadline() == 20
@@ -59,7 +63,7 @@ def test_what_is_not_woken_expires_at_its_deadline() -> None:
 
 
 def test_an_operation_that_is_parked_while_waking_is_kept() -> None:
-    purgatory = Purgatory()
+    purgatory = Purgatory(unexpected)
     story: list[str] = []
     second = Operation(story, "second")
 
@@ -76,7 +80,7 @@ def test_an_operation_that_is_parked_while_waking_is_kept() -> None:
 
 
 def test_done_operations_do_not_pile_up() -> None:
-    purgatory = Purgatory()
+    purgatory = Purgatory(unexpected)
     story: list[str] = []
     for number in range(20_000):
         purgatory.park(Operation(story, str(number)), ["p"], 30_000)
@@ -86,7 +90,7 @@ def test_done_operations_do_not_pile_up() -> None:
 
 def test_stopping_completes_everything() -> None:
     story: list[str] = []
-    purgatory = Purgatory()
+    purgatory = Purgatory(unexpected)
     purgatory.park(Operation(story, "a", 9), ["p"], 100)
     purgatory.expire_all()
     assert story == ["a expired"]
@@ -105,3 +109,31 @@ def test_timers_come_out_by_deadline_then_by_order_and_can_be_moved() -> None:
     for _ in range(10_000):
         timers.schedule("x", 7)
     assert len(timers._heap) < 200, "a deadline that is moved for ever takes no more room"
+
+
+class Broken(Operation):
+    """Raises when it is its turn."""
+
+    def try_complete(self) -> bool:
+        raise KeyError(self.name)
+
+    def expire(self) -> None:
+        raise KeyError(self.name)
+
+
+def test_one_that_raises_drops_no_other() -> None:
+    story: list[str] = []
+    failures: list[str] = []
+    purgatory = Purgatory(lambda operation, error: failures.append(repr(error)))
+    for name, needs in (("a", 1), ("b", 2), ("c", 1)):
+        purgatory.park(Operation(story, name, needs), ["p"], 100)
+        purgatory.park(Broken(story, f"broken {name}"), ["p"], 100)
+    assert purgatory.wake("p") == 2 and story == ["a done", "c done"]
+    assert failures == ["KeyError('broken a')", "KeyError('broken b')", "KeyError('broken c')"]
+    assert purgatory.wake("p") == 1 and len(failures) == 3, "what is done is not called again"
+    for deadline_ms in (1, 2):
+        purgatory.park(Broken(story, f"late {deadline_ms}"), ["q"], deadline_ms)
+        purgatory.park(Operation(story, f"due {deadline_ms}", 9), ["q"], deadline_ms)
+    purgatory.on_deadline(1)
+    purgatory.expire_all()
+    assert story[-2:] == ["due 1 expired", "due 2 expired"] and len(failures) == 5 and len(purgatory) == 0

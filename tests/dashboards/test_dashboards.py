@@ -16,7 +16,7 @@ from dashboards import relabel
 from dashboards.cluster import busy_cluster
 from dashboards.stock import Ask, asks
 
-from minikafka.broker.metrics.table import WITHOUT_DATA
+from minikafka.broker.observe.metrics.table import WITHOUT_DATA
 
 pytestmark = pytest.mark.timeout(60)
 HERE = Path(__file__).parent

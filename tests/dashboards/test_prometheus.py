@@ -22,7 +22,7 @@ from dashboards.stock import fill_in, panels, substitute
 from dashboards.test_dashboards import ASKED, DOCKER, is_without_data
 from helpers.prometheus import Prometheus, prometheus
 
-from minikafka.broker.metrics.table import WITHOUT_DATA
+from minikafka.broker.observe.metrics.table import WITHOUT_DATA
 from minikafka.testing.ports import ReservedPorts
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(180)]

@@ -133,7 +133,7 @@ def served() -> dict[int, tuple[int, int]]:
 
 def compatibility_page() -> str:
     """docs/compatibility.md; starts a broker."""
-    from wire.registry import apis
+    from minikafka.wire.registry import apis
 
     found = data()
     lines = ["# Compatibility", ""]

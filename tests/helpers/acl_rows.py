@@ -14,10 +14,10 @@ from helpers.acl_node import allow, error_codes, on_cluster
 
 from minikafka.core.authorizer.acl import Acl, Operation, ResourceType
 from minikafka.net.channel import Channel
-from wire.batch import build_batch
-from wire.errors import ErrorCode
-from wire.message import Request
-from wire.messages import (
+from minikafka.wire.batch import build_batch
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.message import Request
+from minikafka.wire.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     add_raft_voter,
@@ -228,7 +228,7 @@ def rows() -> dict[str, Row]:
         "ListPartitionReassignments": (list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None), Op.DESCRIBE),
         "UpdateFeatures": (update_features.UpdateFeaturesRequest(feature_updates=[], validate_only=True), Op.ALTER),
         "UnregisterBroker": (unregister_broker.UnregisterBrokerRequest(broker_id=99), Op.ALTER),
-        "AddRaftVoter": (add_raft_voter.AddRaftVoterRequest(cluster_id="other", timeout_ms=1, voter_id=9, listeners=[]), Op.ALTER),
+        "AddRaftVoter": (add_raft_voter.AddRaftVoterRequest(cluster_id="other", timeout_ms=30_000, voter_id=9, listeners=[]), Op.ALTER),
         "RemoveRaftVoter": (remove_raft_voter.RemoveRaftVoterRequest(cluster_id="other", voter_id=9), Op.ALTER),
         "DescribeQuorum": (
             describe_quorum.DescribeQuorumRequest(

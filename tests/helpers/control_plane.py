@@ -11,23 +11,24 @@ from typing import Any
 
 from helpers.golden_logs import ROOT
 
-from minikafka.broker.config import BrokerConfig
-from minikafka.broker.dispatch import Dispatcher
+from minikafka.broker.admin.cluster import ClusterHandlers
+from minikafka.broker.admin.config_descriptions import ConfigDescriptions
+from minikafka.broker.admin.configs import ConfigHandlers
+from minikafka.broker.admin.metadata import MetadataHandlers
+from minikafka.broker.admin.topics import TopicHandlers
+from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.environment import Environment
-from minikafka.broker.forwarding import Forwarder
-from minikafka.broker.handlers.cluster import ClusterHandlers
-from minikafka.broker.handlers.configs import ConfigHandlers
-from minikafka.broker.handlers.controller import ControllerHandlers
-from minikafka.broker.handlers.metadata import MetadataHandlers
-from minikafka.broker.handlers.topics import TopicHandlers
-from minikafka.broker.hosts.controller import ControllerHost
-from minikafka.broker.hosts.metadata import MetadataHost
-from wire.errors import ErrorCode
-from wire.frame import encode_request
-from wire.header import decode_response_header
-from wire.message import Response
-from wire.records.frame import decode_metadata_record
-from wire.registry import api
+from minikafka.broker.front.dispatch import Dispatcher
+from minikafka.broker.front.forwarding import Forwarder
+from minikafka.broker.quorum.controller_host import ControllerHost
+from minikafka.broker.quorum.controller_requests import ControllerHandlers
+from minikafka.broker.quorum.metadata_log import MetadataHost
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.frame import encode_request
+from minikafka.wire.header import decode_response_header
+from minikafka.wire.message import Response
+from minikafka.wire.records.frame import decode_metadata_record
+from minikafka.wire.registry import api
 
 GOLDEN = ROOT.parent / "control"
 CLUSTER_ID = "golden-standaloneCCCC"
@@ -183,15 +184,15 @@ class ControlPlane:
         self.controller = ControllerHost(
             self.config, self.environment, self.raft, self.metadata, cluster_id=CLUSTER_ID  # type: ignore[arg-type]
         )
-        self.controller_dispatcher = Dispatcher("controller", self.clock)
+        self.controller_dispatcher = Dispatcher("controller", self.clock, self.environment.supervisor)
         ControllerHandlers(self.controller).register(self.controller_dispatcher)
         self.channel = LocalControllerChannel(self.controller_dispatcher)
         self.forwarder = Forwarder(self.channel, self.metadata)  # type: ignore[arg-type]
-        self.dispatcher = Dispatcher("broker", self.clock)
+        self.dispatcher = Dispatcher("broker", self.clock, self.environment.supervisor)
         for handlers in (
-            MetadataHandlers(self.config, self.metadata, self.forwarder, CLUSTER_ID, self.clock),
+            MetadataHandlers(self.config, self.metadata, self.forwarder, CLUSTER_ID, self.clock, self.environment.supervisor),
             TopicHandlers(self.forwarder),
-            ConfigHandlers(self.config, self.metadata, self.forwarder),
+            ConfigHandlers(self.config, ConfigDescriptions(self.config, self.metadata), self.forwarder),
             ClusterHandlers(self.config, self.metadata, self.forwarder, CLUSTER_ID),
         ):
             handlers.register(self.dispatcher)

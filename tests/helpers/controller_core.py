@@ -10,12 +10,12 @@ from minikafka.core.controller.config import SUPPORTED_FEATURES, ControllerConfi
 from minikafka.core.controller.controller import Controller
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage, PartitionRegistration, empty_image
-from wire.errors import ErrorCode
-from wire.messages.alter_partition import AlterPartitionRequest
-from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from wire.messages.broker_registration import BrokerRegistrationRequest
-from wire.messages.create_topics import CreateTopicsRequest
-from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_partition import AlterPartitionRequest
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 
 CLUSTER_ID = "test-cluster-id-000000"
 

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from typing import Any
 
-from minikafka.broker.dispatch import Dispatcher, Session
+from minikafka.broker.front.dispatch import Dispatcher, Session
 
 
 class Answers:

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from minikafka.broker.config import BrokerConfig
+from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.environment import Environment
 from minikafka.broker.node import Node
 from minikafka.net.clock import SystemClock
 from minikafka.net.server import SocketNetwork
-from storage.filesystem import FileSystem, OsFileSystem
-from storage.log_dir import MetaProperties, format_directory
-from wire.uuid import uuid_to_text
+from minikafka.storage.filesystem import FileSystem, OsFileSystem
+from minikafka.storage.log_dir import MetaProperties, format_directory
+from minikafka.wire.uuid import uuid_to_text
 
 #: Every start is another incarnation.
 _SEEDS = itertools.count(7)

@@ -128,9 +128,24 @@ def many_topics(target: Path, partitions: tuple[str, ...] = ()) -> Cluster:
         for folder in (ROOT / "single-stopped").iterdir():
             if folder.is_dir() and (not partitions or folder.name in {"root", *partitions}):
                 copy_tree(folder, path if folder.name == "root" else path / folder.name)
-        properties = (path / "meta.properties").read_text().splitlines()
-        (path / "meta.properties").write_text("\n".join(f"node.id={broker}" if "node.id" in line else line for line in properties) + "\n")
+        lines = (path / "meta.properties").read_text().splitlines()
+        own = {"node.id": str(broker), "directory.id": f"AAAAAAAAAAAAAAAAAAAA{broker}A"}
+        (path / "meta.properties").write_text("".join(f"{own_line(line, own)}\n" for line in lines))
+        keep_lines(path)
     return Cluster(directories, "plain-0", middle=60)
+
+
+def own_line(line: str, own: dict[str, str]) -> str:
+    """A line of meta.properties with the value that is this broker's own."""
+    name = line.partition("=")[0]
+    return f"{name}={own[name]}" if name in own else line
+
+
+def keep_lines(directory: Path) -> None:
+    """Leave those lines in the checkpoints whose partitions were copied."""
+    for path in directory.glob("*-checkpoint"):
+        kept = [line for line in path.read_text().splitlines()[2:] if (directory / "-".join(line.split()[:2])).is_dir()]
+        path.write_text("\n".join(["0", str(len(kept)), *kept]) + "\n")
 
 
 def few_topics(target: Path) -> Cluster:

@@ -2,7 +2,7 @@
 
 Every inode has durable bytes (as of the last fsync) and current ones; every name is durable after fsync_dir. `crash()`
 returns the disk as it is after a power cut: of each file the synced bytes, then - chosen by the generator - none, some
-or all of the unsynced ones, perhaps torn; unsynced names are kept or lost.
+or all of the unsynced ones, in any order of their sectors; unsynced names are kept or lost.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import posixpath
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+
+from minikafka.sim.disk import mixed_sectors
+from minikafka.storage.filesystem import SyncFailed
 
 
 class Inode:
@@ -26,15 +27,14 @@ class MemoryFile:
         self.path = path
         self.inode = inode
         self.is_closed = False
-        self.pwrite: Callable[[bytes | bytearray | memoryview, int], int] = self._pwrite
-        self.pread: Callable[[int, int], bytes] = self._pread
+        filesystem.opened += 1
 
     def _check(self, operation: str) -> None:
         if self.is_closed:
             raise OSError(errno.EBADF, "the file is closed", self.path)
         self._filesystem.check(operation, self.path)
 
-    def _pwrite(self, data: bytes | bytearray | memoryview, position: int) -> int:
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int, /) -> int:
         self._check("write")
         data = bytes(data)[: self._filesystem.room(len(data), self.path)]
         content = self.inode.data
@@ -43,11 +43,22 @@ class MemoryFile:
         content[position : position + len(data)] = data
         return len(data)
 
-    def _pread(self, count: int, position: int) -> bytes:
+    def pread(self, count: int, position: int, /) -> bytes:
+        """Every other read gives half of what is asked for."""
         self._check("read")
+        filesystem = self._filesystem
+        filesystem.reads += 1
+        if filesystem.reads % 2:
+            count = min(count, max(count // 2, 1))
         return bytes(self.inode.data[position : position + count])
 
+    def pread_into(self, buffer: memoryview, position: int, /) -> int:
+        data = self.pread(len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
     def size(self) -> int:
+        self._check("stat")
         return len(self.inode.data)
 
     def truncate(self, size: int) -> None:
@@ -63,19 +74,20 @@ class MemoryFile:
             self.truncate(size)
 
     def fsync(self) -> None:
-        self._check("fsync")
+        try:
+            self._check("fsync")
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror, self.path) from error
+        self._filesystem.syncs.append(self.path)
         self.inode.durable = bytes(self.inode.data)
 
     def fileno(self) -> int:
         raise OSError(errno.ENOTSUP, "a file in memory has no descriptor", self.path)
 
-    @contextmanager
-    def map(self) -> Iterator[memoryview]:
-        self._check("read")
-        yield memoryview(bytes(self.inode.data))
-
     def close(self) -> None:
-        self.is_closed = True
+        if not self.is_closed:
+            self.is_closed = True
+            self._filesystem.opened -= 1
 
 
 class MemoryLock:
@@ -88,7 +100,8 @@ class MemoryLock:
 
 class MemoryFileSystem:
     """`fail(operation, error, path_contains, after)` makes the operation fail: write, read, truncate, fsync, rename,
-    unlink, open, mkdir, fsync_dir. `space_left` bounds the bytes that can still be written."""
+    unlink, open, mkdir, rmdir, list, stat, fsync_dir. `space_left` bounds the bytes that can still be written, `descriptors_max` the
+    files that are open at once. `opened`: how many are; `syncs`: the paths of what was synced, in order."""
 
     def __init__(self) -> None:
         self.names: dict[str, Inode] = {}
@@ -97,6 +110,11 @@ class MemoryFileSystem:
         self.space_left: int | None = None
         self.now_ms = 0
         self.locks: set[str] = set()
+        self.descriptors_max: int | None = None
+        self.opened = 0
+        self.opened_max = 0
+        self.reads = 0
+        self.syncs: list[str] = []
         self._failures: list[list[object]] = []
 
     def fail(self, operation: str, error: int = errno.EIO, path_contains: str = "", after: int = 0) -> None:
@@ -104,7 +122,7 @@ class MemoryFileSystem:
 
     def heal(self) -> None:
         self._failures.clear()
-        self.space_left = None
+        self.space_left = self.descriptors_max = None
 
     def check(self, operation: str, path: str) -> None:
         for failure in self._failures:
@@ -125,6 +143,7 @@ class MemoryFileSystem:
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MemoryFile:
         self.check("open", path)
+        self.take_descriptor(path)
         if path not in self.names:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
@@ -133,8 +152,14 @@ class MemoryFileSystem:
             self.names[path] = Inode()
         return MemoryFile(self, path, self.names[path])
 
+    def take_descriptor(self, path: str) -> None:
+        if self.descriptors_max is not None and self.opened >= self.descriptors_max:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        self.opened_max = max(self.opened_max, self.opened + 1)
+
     def read(self, path: str) -> bytes:
         self.check("read", path)
+        self.take_descriptor(path)
         return bytes(self._inode(path).data)
 
     def write(self, path: str, data: bytes) -> None:
@@ -148,6 +173,8 @@ class MemoryFileSystem:
             self._rename_directory(source, target)
             return
         inode = self._inode(source)
+        if posixpath.dirname(target) not in self.directories:
+            raise FileNotFoundError(errno.ENOENT, "No such directory", target)
         del self.names[source]
         self.names[target] = inode
 
@@ -164,6 +191,11 @@ class MemoryFileSystem:
         del self.names[path]
 
     def rmdir(self, path: str) -> None:
+        self.check("rmdir", path)
+        if path not in self.directories:
+            raise FileNotFoundError(errno.ENOENT, "No such directory", path)
+        if self.list(path):
+            raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
         self.directories.discard(path)
 
     def mkdir(self, path: str) -> None:
@@ -173,6 +205,9 @@ class MemoryFileSystem:
             path = posixpath.dirname(path)
 
     def list(self, path: str) -> list[str]:
+        self.check("list", path)
+        if path not in self.directories:
+            raise FileNotFoundError(errno.ENOENT, "No such directory", path)
         prefix = path.rstrip("/") + "/"
         everything = [*self.names, *self.directories]
         return sorted({name[len(prefix) :].split("/")[0] for name in everything if name.startswith(prefix)} - {""})
@@ -184,14 +219,22 @@ class MemoryFileSystem:
         return path in self.directories
 
     def size(self, path: str) -> int:
+        self.check("stat", path)
         return len(self._inode(path).data)
 
     def modified_ms(self, path: str) -> int:
+        self.check("stat", path)
         self._inode(path)
         return self.now_ms
 
     def fsync_dir(self, path: str) -> None:
-        self.check("fsync_dir", path)
+        if path not in self.directories:
+            raise FileNotFoundError(errno.ENOENT, "No such directory", path)
+        try:
+            self.check("fsync_dir", path)
+        except OSError as error:
+            raise SyncFailed(error.errno, error.strerror, path) from error
+        self.syncs.append(path)
         prefix = path.rstrip("/") + "/"
         for names, others in ((self.names, self.durable_names), (self.durable_names, self.names)):
             for name in [name for name in names if name.startswith(prefix) and "/" not in name[len(prefix) :]]:
@@ -239,11 +282,13 @@ class MemoryFileSystem:
     @staticmethod
     def _after_power_cut(inode: Inode, generator: random.Random) -> bytes:
         current, durable = bytes(inode.data), inode.durable
-        kind = generator.randrange(4)
+        kind = generator.randrange(5)
         if current == durable or kind == 0:
             return durable
         if kind == 1:
             return current
+        if kind == 4:
+            return mixed_sectors(durable, current, generator)
         common = 0
         while common < min(len(current), len(durable)) and current[common] == durable[common]:
             common += 1

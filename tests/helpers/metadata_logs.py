@@ -8,8 +8,8 @@ from typing import Any
 
 from helpers.golden_logs import ROOT
 
-from wire.batch import iterate_batches
-from wire.records.frame import decode_metadata_record_versioned
+from minikafka.wire.batch import iterate_batches
+from minikafka.wire.records.frame import decode_metadata_record_versioned
 
 QUORUMS = ("kraft-standalone/stopped", "kraft-static/stopped", "kraft-static/killed", "kraft-dynamic/voter-1", "kraft-dynamic/voter-2")
 

@@ -25,8 +25,8 @@ from helpers.apache_kafka import free_ports, run_tool, wait_until
 
 from minikafka.security.client import ClientSecurity
 from minikafka.testing.probe import exchange, metadata
-from wire.errors import WireError
-from wire.messages.describe_quorum import DescribeQuorumRequest
+from minikafka.wire.errors import WireError
+from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
 
 KAFKA, MINI = "kafka", "minikafka"
 BROKER, CONTROLLER, BOTH = "broker", "controller", "broker,controller"

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from minikafka.broker.environment import Environment
-from minikafka.broker.format import format_storage
-from minikafka.broker.hosts.raft import RaftHost, SnapshotId
-from storage.filesystem import OsFileSystem
-from storage.log_dir import LogDirectory
+from minikafka.broker.quorum.format import format_storage
+from minikafka.broker.quorum.raft_host import RaftHost, SnapshotId
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log_dir import LogDirectory
 
 CLUSTER = "golden-standaloneCCCC"
 
@@ -76,6 +76,7 @@ def config_of(directory: Path, **changes):
         "controller_quorum_fetch_max_bytes": 1 << 20,
         "controller_quorum_fetch_snapshot_max_bytes": 1 << 20,
         "controller_listener_names": ["CONTROLLER"],
+        "controller_listener": "CONTROLLER",
         "bootstrap_controllers": [],
         "voters": {},
         "node_id": 1,

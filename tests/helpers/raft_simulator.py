@@ -18,7 +18,7 @@ from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.roles import Leader
 from minikafka.core.raft.types import ElectionState, Endpoint, OffsetAndEpoch, QuorumConfig, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterHistory, VoterSet
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 CHUNK = 2
 

@@ -19,6 +19,7 @@ A scenario is a text of steps, one a line or separated by semicolons (`#` begins
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -26,19 +27,21 @@ from typing import Any
 from helpers.batches import batch
 from helpers.memory_filesystem import MemoryFileSystem
 
-from minikafka.broker.handlers.fetch_read import FetchWants, PartitionRead, PartitionReader
-from minikafka.broker.hosts.fetcher import LATEST_TIMESTAMP, Fetcher, FetchState
-from minikafka.broker.hosts.partition import Partition
+from minikafka.broker.partitions.fetch_read import FetchParams, PartitionRead, PartitionReader
+from minikafka.broker.partitions.fetcher import LATEST_TIMESTAMP, Fetcher
+from minikafka.broker.partitions.partition import LeaderRules, Partition
 from minikafka.core.fetch_session import FetchPartition
 from minikafka.core.metadata.image import PartitionRegistration
+from minikafka.core.partition.follower import FetchPlan
 from minikafka.core.partition.isr import AlterOutcome, IsrProposal
 from minikafka.core.purgatory import Purgatory
-from storage.config import LogConfig
-from storage.log import Log
-from storage.recovery import load_log
-from wire.batch import iterate_batches
-from wire.errors import ApiError, ErrorCode
-from wire.messages.fetch import FetchResponse
+from minikafka.core.replication_quota import ReplicationQuota
+from minikafka.storage.config import LogConfig
+from minikafka.storage.log import Log
+from minikafka.storage.recovery import load_log
+from minikafka.wire.batch import iterate_batches
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.fetch import FetchResponse
 
 TOPIC, TOPIC_ID = "p", bytes(15) + b"\x01"
 DIRECTORY = "/data/p-0"
@@ -52,14 +55,31 @@ Entry = tuple[int, int, str]
 class Timer:
     """A timer that never goes off: time passes only by `wait`."""
 
-    def when(self) -> float:
-        return 0.0
-
-    def cancelled(self) -> bool:
-        return False
-
     def cancel(self) -> None:
         pass
+
+
+class Finished:
+    """A task that has ended."""
+
+    def add_done_callback(self, callback: Any) -> None:
+        pass
+
+
+async def at_once(function: Callable[..., Any], *arguments: Any) -> Any:
+    """In the place of an executor."""
+    return function(*arguments)
+
+
+class AtOnce:
+    """In the place of a supervisor: work is done before `start` returns."""
+
+    def start(self, work: Coroutine[Any, Any, None], name: str) -> Finished:
+        asyncio.run(work)
+        return Finished()
+
+    def call_later(self, delay_s: float, name: str, work: Any) -> Timer:
+        return Timer()
 
 
 @dataclass(slots=True)
@@ -87,26 +107,57 @@ class Answer:
     """A fetch answer on its way to a follower."""
 
     data: FetchResponse.PartitionData
-    state: FetchState
+    plan: FetchPlan
 
 
-class Replica:
-    """One broker, as far as the partition is concerned: the manager that the hosts ask, and what they hold."""
+class SilentEvents:
+    """PartitionEvents that nobody hears of."""
+
+    def appended(self, partition: Partition) -> None:
+        pass
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        pass
+
+    def follower_fetched(self, partition: Partition) -> None:
+        pass
+
+    def changed(self, partition: Partition) -> None:
+        pass
+
+    def replicated(self, partition: Partition, size: int) -> None:
+        pass
+
+    def truncated(self, partition: Partition, records: int) -> None:
+        pass
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        pass
+
+    def moved(self, partition: Partition) -> None:
+        pass
+
+
+def _unexpected(operation: object, error: Exception) -> None:
+    raise error
+
+
+class Replica(SilentEvents):
+    """One broker, as far as the partition is concerned: what its partition and its fetcher tell, and what they hold."""
 
     def __init__(self, world: World, broker_id: int) -> None:
         self.world = world
         self.broker_id = broker_id
         self.broker_epoch = 1
         self.disk = MemoryFileSystem()
-        self.lag_ms_max = LAG_MS
-        self.throttles = None
-        self.replication_bytes_in = self.replication_bytes_out = self.truncated_records = 0
+        self.rules = LeaderRules(broker_id, LAG_MS, self.is_eligible)
+        self.throttles = SimpleNamespace(leader=ReplicationQuota(), follower=ReplicationQuota())
         self.is_running = False
         self.is_deaf = False
         self.answer: Answer | None = None
         self.start(is_clean=True, high_watermark=0)
 
-    # What Partition, Fetcher and PartitionReader ask of a ReplicaManager.
+    # What Partition, Fetcher and PartitionReader tell and ask.
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         other = self.world.replicas[broker_id]
@@ -118,9 +169,18 @@ class Replica:
     def propose(self, partition: Partition, proposal: IsrProposal) -> None:
         self.world.proposals.append((self, proposal))
 
-    def purgatory_wake(self, key: Any) -> None:
-        self.produces.wake(key)
-        self.fetches.wake(key)
+    def appended(self, partition: Partition) -> None:
+        self.fetches.wake(partition.key)
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        self.changed(partition)
+
+    def changed(self, partition: Partition) -> None:
+        self.produces.wake(partition.key)
+        self.fetches.wake(partition.key)
+
+    def truncated(self, partition: Partition, records: int) -> None:
+        self.fetches.wake(partition.key)
 
     # Life.
 
@@ -131,8 +191,8 @@ class Replica:
             self.disk, DIRECTORY, TOPIC, 0, config, wall_ms=WALL_MS, is_clean=is_clean, high_watermark=high_watermark,
             recovery_point=recovery_point,
         )  # fmt: skip
-        self.produces, self.fetches, self.deletes = Purgatory(), Purgatory(), Purgatory()
-        self.partition = Partition(self, TOPIC, TOPIC_ID, 0, log)  # type: ignore[arg-type]
+        self.produces, self.fetches = Purgatory(_unexpected), Purgatory(_unexpected)
+        self.partition = Partition(self, self.rules, TOPIC, TOPIC_ID, 0, log)
         self.reader = PartitionReader(self, False)  # type: ignore[arg-type]
         self.fetcher: Fetcher | None = None
         self.answer = None
@@ -152,18 +212,22 @@ class Replica:
             changed = partition.make_follower(registration)
             if changed:
                 self._follow(registration.leader)
-        self.purgatory_wake(partition.key)
+        self.changed(partition)
 
     def _follow(self, leader_id: int) -> None:
         world = self.world
-        config = SimpleNamespace(replica_fetch_backoff_ms=1000, replica_fetch_max_bytes=BYTES_MAX)
+        config = SimpleNamespace(
+            replica_fetch_backoff_ms=1000, replica_fetch_max_bytes=BYTES_MAX, replica_fetch_min_bytes=1,
+            replica_fetch_response_max_bytes=BYTES_MAX,
+        )  # fmt: skip
         clock = SimpleNamespace(now_ms=lambda: world.now_ms, wall_ms=lambda: WALL_MS + world.now_ms)
-        loop = SimpleNamespace(time=lambda: 0.0, call_at=lambda when, function: Timer())
-        environment = SimpleNamespace(clock=clock, loop=loop)
-        manager = SimpleNamespace(config=config, environment=environment, replicas=self, broker_epoch=lambda: self.broker_epoch)
-        self.fetcher = Fetcher(manager, leader_id, 0)  # type: ignore[arg-type]
+        environment = SimpleNamespace(clock=clock, supervisor=AtOnce(), run_blocking=at_once)
+        replication: Any = SimpleNamespace(
+            config=config, environment=environment, broker_id=self.broker_id, throttles=self.throttles,
+            broker_epoch=lambda: self.broker_epoch,
+        )  # fmt: skip
+        self.fetcher = Fetcher(replication, self, lambda *_: None, leader_id, 0)
         self.fetcher.add(self.partition)
-        self.fetcher._in_flight = 1  # a fetch is always under way here: it is `ask` that sends
         self.fetcher._channel = _Channel(self, leader_id)  # type: ignore[assignment]
 
     # Fetching.
@@ -172,32 +236,27 @@ class Replica:
         """Send a fetch; the one that is taken for the leader reads, takes note and answers."""
         fetcher = self.fetcher
         assert fetcher is not None, f"{self.broker_id} follows nobody"
-        state = fetcher.states[(TOPIC_ID, 0)]
-        state.sent = None
-        topics, _ = fetcher._changed()
-        if not topics:
+        fetcher.follower.disconnected()  # so that it names everything
+        plan = fetcher.follower.next_fetch(self.world.now_ms)
+        if plan is None:
             return
         other = self.world.replicas[fetcher.leader_id]
         if not other.is_running:
             return
         wanted = FetchPartition(TOPIC, TOPIC_ID, 0)
-        wanted.update(topics[TOPIC_ID][0])
-        wants = FetchWants(self.broker_id, self.broker_epoch, 0, "", by_id=True, may_read_follower=True, listener="PLAINTEXT")
-        self.answer = Answer(_data(other.read(wanted, wants)), state)
+        wanted.update(fetcher._request(plan).topics[0].partitions[0])
+        params = FetchParams(self.broker_id, self.broker_epoch, 0, "", by_id=True, may_read_follower=True, listener="PLAINTEXT")
+        self.answer = Answer(_data(other.read(wanted, params)), plan)
 
-    def read(self, wanted: FetchPartition, wants: FetchWants) -> PartitionRead:
-        return self.reader.read(wanted, wants, BYTES_MAX, True, self.world.now_ms, None)  # type: ignore[arg-type]
+    def read(self, wanted: FetchPartition, params: FetchParams) -> PartitionRead:
+        return self.reader.read(wanted, params, BYTES_MAX, True, self.world.now_ms, None)  # type: ignore[arg-type]
 
     def take(self) -> None:
         """Deal with the answer that is under way, if any."""
         answer, self.answer = self.answer, None
         fetcher = self.fetcher
-        if answer is None or fetcher is None or fetcher.states.get((TOPIC_ID, 0)) is not answer.state:
-            return
-        if answer.data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self.partition.leader_epoch == answer.state.epoch:
-            asyncio.run(fetcher._find_offset(answer.state))
-        else:
-            fetcher._process(answer.state, answer.data)
+        if answer is not None and fetcher is not None and fetcher.follower.is_current(answer.plan):
+            fetcher._take(answer.plan, (TOPIC_ID, 0), answer.data)
 
     def content(self) -> list[Entry]:
         """(offset, epoch, value) of every record on the disk."""
@@ -306,8 +365,8 @@ class World:
         """What a consumer's fetch gets."""
         wanted = FetchPartition(TOPIC, TOPIC_ID, 0)
         wanted.fetch_offset, wanted.leader_epoch, wanted.last_fetched_epoch, wanted.max_bytes = offset, epoch, last_epoch, BYTES_MAX
-        wants = FetchWants(CONSUMER, -1, 0, "", by_id=True, may_read_follower=True, listener="PLAINTEXT")
-        return self.replicas[broker_id].read(wanted, wants)
+        params = FetchParams(CONSUMER, -1, 0, "", by_id=True, may_read_follower=True, listener="PLAINTEXT")
+        return self.replicas[broker_id].read(wanted, params)
 
     def agree(self, *brokers: int) -> None:
         """Assert that the replicas hold the same records, and every acknowledged one."""

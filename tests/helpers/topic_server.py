@@ -11,19 +11,19 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from wire.batch import RecordBatch
-from wire.errors import ErrorCode
-from wire.frame import encode_response
-from wire.header import decode_request_header
-from wire.messages.api_versions import ApiVersionsResponse
-from wire.messages.create_topics import CreateTopicsResponse
-from wire.messages.describe_producers import DescribeProducersResponse
-from wire.messages.fetch import FetchResponse
-from wire.messages.init_producer_id import InitProducerIdResponse
-from wire.messages.list_offsets import ListOffsetsResponse
-from wire.messages.metadata import MetadataResponse
-from wire.messages.produce import ProduceResponse
-from wire.registry import api
+from minikafka.wire.batch import RecordBatch
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.frame import encode_response
+from minikafka.wire.header import decode_request_header
+from minikafka.wire.messages.api_versions import ApiVersionsResponse
+from minikafka.wire.messages.create_topics import CreateTopicsResponse
+from minikafka.wire.messages.describe_producers import DescribeProducersResponse
+from minikafka.wire.messages.fetch import FetchResponse
+from minikafka.wire.messages.init_producer_id import InitProducerIdResponse
+from minikafka.wire.messages.list_offsets import ListOffsetsResponse
+from minikafka.wire.messages.metadata import MetadataResponse
+from minikafka.wire.messages.produce import ProduceResponse
+from minikafka.wire.registry import api
 
 SERVED = {0: (3, 13), 1: (4, 12), 2: (1, 7), 3: (0, 12), 18: (0, 4), 19: (2, 7), 22: (0, 5), 61: (0, 0)}
 LEDGER = "minikafka-load-ledger"

@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from wire.grammar import ArrayNode, FixedLeaf, NullableNode, StructNode, UuidLeaf, VariableLeaf, grammar
-from wire.message import Message
-from wire.records import client_records, group_records, metadata_records, raft_records, share_records, transaction_records
-from wire.registry import apis
+from minikafka.wire.grammar import ArrayNode, FixedLeaf, NullableNode, StructNode, UuidLeaf, VariableLeaf, grammar
+from minikafka.wire.message import Message
+from minikafka.wire.records import client_records, group_records, metadata_records, raft_records, share_records, transaction_records
+from minikafka.wire.registry import apis
 
 RANGES = {"b": 7, "h": 15, "i": 31, "q": 63}
 

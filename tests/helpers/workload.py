@@ -17,7 +17,7 @@ from helpers.history import History, Outcome, Send
 from minikafka.client.consumer import Consumer
 from minikafka.client.errors import ClientError, DeliveryFailed
 from minikafka.client.producer import Producer, RecordMetadata
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 MESSAGE_TIMEOUT_MS = 120_000
 IN_FLIGHT_MAX = 5000

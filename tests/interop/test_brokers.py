@@ -10,7 +10,7 @@ from helpers.apache_kafka import run_tool
 from helpers.ledger import Writer, audit, create_topic
 from helpers.mixed_cluster import BROKER, CONTROLLER, KAFKA, MINI, MixedCluster
 
-from minikafka.broker.config import BrokerConfig
+from minikafka.broker.config.broker_config import BrokerConfig
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 PARTITIONS = 4

@@ -12,7 +12,7 @@ from helpers.apache_kafka import free_ports, run_tool
 from helpers.ledger import create_topic
 from helpers.mixed_cluster import BOTH, BROKER, CONTROLLER, KAFKA, MINI, MixedCluster
 
-from wire.uuid import uuid_to_text
+from minikafka.wire.uuid import uuid_to_text
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
 TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"

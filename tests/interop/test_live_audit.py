@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.mixed_cluster import BOTH, BROKER, KAFKA, MINI, MixedCluster
 
 from minikafka.spark import report as reporting
-from minikafka.spark.audit import AuditOptions, run_audit
+from minikafka.spark.audit import UNPROVEN, AuditOptions, run_audit
 from minikafka.spark.engine_local import LocalEngine
 
 PROPERTIES = {
@@ -96,14 +96,20 @@ class Load:
 
 
 def audit(paths: list[str], bootstrap: str = "", level: str = "batches", proof: bool = True) -> dict[str, Any]:
-    """No finding but notes. Without `proof` nothing need be compared: high watermarks on disk are older than the records."""
+    """No finding but notes. Without `proof` nothing need be compared: high watermarks on disk are older than the records.
+
+    The cleaner runs every 300 ms: on a slow machine it replaces the segments of the compacted topic at each reading of a directory.
+    """
     report = reporting.build(run_audit(paths, LocalEngine(1), AuditOptions(bootstrap=bootstrap, level=level)))
     wrong = [(found["check"], found["topic"], found["partition"], found["brokers"], found["message"]) for found in report["findings"]
              if found["level"] != "note"]  # fmt: skip
     assert wrong == [], wrong
-    assert report["outcome"] == "PASS" or (paths and not proof), [
-        (one["topic"], one["partition"], one["verdict"]) for one in report["partitions"]
-    ]  # fmt: skip
+    restless = {(found["topic"], found["partition"]) for found in report["findings"]
+                if paths and found["topic"] == "compact" and "replaced or cut at each of" in found["message"]}  # fmt: skip
+    unproven = [(one["topic"], one["partition"], one["verdict"]) for one in report["partitions"]
+                if one["verdict"] in UNPROVEN and (one["topic"], one["partition"]) not in restless]  # fmt: skip
+    assert not unproven or (paths and not proof), (unproven, report["findings"])
+    assert report["outcome"] == "PASS" or restless or (paths and not proof)
     assert report["summary"]["batches_compared"] > 0 or (paths and not proof)
     return report
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from minikafka.net.connection import FlushQueue, SocketConnection
+from minikafka.net.connection import SocketConnection
+from minikafka.net.flush_queue import FlushQueue
 from minikafka.net.network import ConnectionLimits
 
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import socket
 import tempfile
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from minikafka.broker.dispatch import Dispatcher, RequestContext
-from minikafka.net.channel import Channel, ConnectionLost, RequestTimeout, UnsupportedVersion
+from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+from minikafka.broker.supervise import Supervisor
+from minikafka.net.channel import Channel, ConnectionLost, UnreadableResponse, UnsupportedVersion
 from minikafka.net.clock import SystemClock
+from minikafka.net.flush_queue import FlushQueue
 from minikafka.net.network import ConnectionLimits
+from minikafka.net.pieces import USER_TIMEOUT_MS
 from minikafka.net.server import SocketListener, SocketNetwork
 from minikafka.net.slots import ConnectionSlots
-from wire.messages.fetch import FetchRequest, FetchResponse
-from wire.messages.heartbeat import HeartbeatRequest
-from wire.messages.metadata import MetadataRequest, MetadataResponse
+from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
+from minikafka.wire.messages.heartbeat import HeartbeatRequest
+from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 
 class Server:
@@ -26,7 +32,7 @@ class Server:
 
     def __init__(self, limits: ConnectionLimits | None = None) -> None:
         self.network = SocketNetwork(asyncio.get_running_loop())
-        self.dispatcher = Dispatcher("broker", SystemClock())
+        self.dispatcher = Dispatcher("broker", SystemClock(), Supervisor(asyncio.get_running_loop()))
         self.dispatcher.register(MetadataRequest, self.metadata)
         self.dispatcher.register(FetchRequest, self.fetch)
         self.parked: list[RequestContext] = []
@@ -121,6 +127,10 @@ class Region:
     def __init__(self, file: Any, position: int, size: int) -> None:
         self.file, self.position, self.size = file, position, size
         self.released = 0
+        self.errors: list[OSError] = []
+
+    def failed(self, error: OSError) -> None:
+        self.errors.append(error)
 
     def fileno(self) -> int:
         return int(self.file.fileno())
@@ -184,14 +194,118 @@ async def test_a_lost_connection_fails_what_waits(server: Server) -> None:
         await channel.request(MetadataRequest(topics=[]))
 
 
-async def test_a_request_times_out_and_its_late_answer_is_ignored(server: Server) -> None:
+async def test_a_request_that_times_out_ends_the_connection(server: Server) -> None:
+    """As Kafka's NetworkClient: the way to the peer may be dead, and who asks again must find another."""
     channel = await server.channel()
-    with pytest.raises(RequestTimeout, match="Metadata"):
-        await channel.request(MetadataRequest(topics=None), timeout_ms=30)
-    server.parked[0].respond(MetadataResponse(cluster_id="late"))
-    answer: Any = await channel.request(MetadataRequest(topics=[]))
-    assert answer.cluster_id == "now"
+    told: list[tuple[str, str, bool]] = []
+
+    def answered(name: str) -> Any:
+        return lambda response, error: told.append((name, type(error).__name__, channel.closed))
+
+    channel.send(MetadataRequest(topics=None), None, answered("patient"), 60_000)
+    channel.send(MetadataRequest(topics=None), None, answered("late"), 30)
+    await until(lambda: len(told) == 2)
+    assert told == [("patient", "ConnectionLost", True), ("late", "RequestTimeout", True)]
+    with pytest.raises(ConnectionLost):
+        await channel.request(MetadataRequest(topics=[]))
+    await until(lambda: not server.listener.connections)
+
+
+async def test_a_request_that_is_answered_leaves_the_others_their_time(server: Server) -> None:
+    channel = await server.channel()
+    first = asyncio.ensure_future(channel.request(MetadataRequest(topics=None), timeout_ms=50))
+    second = asyncio.ensure_future(channel.request(MetadataRequest(topics=None), timeout_ms=60_000))
+    await until(lambda: len(server.parked) == 2)
+    server.parked[0].respond(MetadataResponse(cluster_id="first"))
+    await first
+    await asyncio.sleep(0.1)  # the deadline of the first passes
+    assert not channel.closed and not second.done()
+    server.parked[1].respond(MetadataResponse(cluster_id="second"))
+    await second
     channel.close()
+
+
+def test_timers_that_are_due_at_once_under_uvloop() -> None:
+    """uvloop's call_at gives a Handle without `when` for what is due in less than half a millisecond. The heartbeats of a broker ended by
+    that, whenever a client's CreateTopics with a timeout of 1 to 3 ms was forwarded beside them."""
+    uvloop = pytest.importorskip("uvloop")
+    kinds: list[str] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        kinds.append(type(loop.call_at(loop.time() + 0.0001, int)).__name__)
+        made = Server()
+        await made.open()
+        channel = await made.channel()
+        told: list[str] = []
+        for timeout_ms in (0.1, 0.3, 1, 5_000):
+            channel.send(MetadataRequest(topics=None), None, lambda _, error: told.append(type(error).__name__), timeout_ms)  # type: ignore[arg-type]
+        await until(lambda: len(told) == 4)
+        assert "RequestTimeout" in told and channel.closed
+        made.listener.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+    assert kinds == ["Handle"], "or this test shows nothing"
+
+
+async def test_a_callback_that_raises_keeps_nothing_from_the_others(server: Server) -> None:
+    loop = asyncio.get_running_loop()
+    before, problems = loop.get_exception_handler(), []
+    loop.set_exception_handler(lambda _, context: problems.append(repr(context["exception"])))
+    channel = await server.channel()
+    told: list[str] = []
+
+    def fails(response: Any, error: Exception | None) -> None:
+        raise KeyError("lost")
+
+    try:
+        channel.send(MetadataRequest(topics=[]), None, fails)
+        channel.send(MetadataRequest(topics=None), None, lambda _, error: told.append(type(error).__name__))
+        await until(lambda: told)
+    finally:
+        loop.set_exception_handler(before)
+    assert problems == ["KeyError('lost')"] and told == ["ConnectionLost"] and channel.closed
+
+
+async def test_a_response_that_cannot_be_read_is_a_lost_connection(server: Server) -> None:
+    channel = await server.channel()
+    asked = asyncio.ensure_future(channel.request(MetadataRequest(topics=None)))
+    await until(lambda: server.parked)
+    server.parked[0].respond_pieces([b"\0\0\0\5" + server.parked[0].correlation_id.to_bytes(4, "big") + b"\0"])
+    with pytest.raises(UnreadableResponse, match="cannot be read"):
+        await asked
+    assert channel.closed
+
+
+async def test_the_kernel_is_asked_to_notice_dead_peers(server: Server) -> None:
+    channel = await server.channel()
+    sock = channel._connection._socket  # type: ignore[union-attr]
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == USER_TIMEOUT_MS
+    await until(lambda: server.listener.connections)
+    (accepted,) = server.listener.connections.values()
+    assert accepted._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    channel.close()
+
+
+async def test_one_connection_that_cannot_be_flushed_keeps_no_other_back() -> None:
+    loop = asyncio.get_running_loop()
+    before, problems = loop.get_exception_handler(), []
+    loop.set_exception_handler(lambda _, context: problems.append(repr(context["exception"])))
+    flushed: list[str] = []
+
+    def fails() -> None:
+        raise KeyError("lost")
+
+    queue = FlushQueue(loop)
+    try:
+        for flush in (fails, lambda: flushed.append("second"), lambda: flushed.append("third")):
+            queue.add(SimpleNamespace(flush=flush))
+        await until(lambda: len(flushed) == 2)
+    finally:
+        loop.set_exception_handler(before)
+    assert problems == ["KeyError('lost')"]
 
 
 async def test_an_api_that_the_peer_lacks_is_refused_before_it_is_sent(server: Server) -> None:
@@ -260,3 +374,20 @@ async def test_a_taken_port_is_named(server: Server) -> None:
         await server.network.listen(
             "127.0.0.1", server.listener.port, lambda connection: server.dispatcher.session("X"), ConnectionLimits()
         )
+
+
+async def test_a_file_that_cannot_be_read_is_told_and_closes_the_connection(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EIO of sendfile is the disk's, not the peer's."""
+
+    def unreadable(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("minikafka.net.connection.os.sendfile", unreadable)
+    with tempfile.TemporaryFile() as file:
+        file.truncate(1 << 20)
+        region = Region(file, 0, 1 << 20)
+        server.regions = [region]
+        channel = await server.channel()
+        with pytest.raises(ConnectionLost):
+            await channel.request(FetchRequest(), 12)
+        assert [error.errno for error in region.errors] == [errno.EIO] and region.released == 1

@@ -14,14 +14,12 @@ from helpers import openssl_queue
 
 from minikafka.net.network import ConnectionLimits
 from minikafka.net.server import SocketNetwork
-from minikafka.net.tls import ClientTls, ServerTls
+from minikafka.net.tls_settings import ClientTls, ServerTls
 from minikafka.openssl import forget_failures
 from minikafka.security.client import ClientSecurity
 from minikafka.spark.fetch_client import BrokerError, Connection
-from minikafka.spark.produce_client import Link
 from minikafka.spark.security import Security
 from minikafka.testing import EmbeddedBroker, probe
-from wire.messages.api_versions import ApiVersionsRequest
 
 
 @pytest.fixture(autouse=True)
@@ -111,15 +109,6 @@ def test_the_reader_of_the_audit_leaves_nothing_behind(broker: EmbeddedBroker) -
         with pytest.raises(BrokerError, match="does not answer: Broken pipe"):
             connection.metadata()
         assert openssl_queue.is_empty()
-
-
-def test_the_writer_of_the_load_leaves_nothing_behind(broker: EmbeddedBroker) -> None:
-    link = Link("127.0.0.1", broker.port, 10, security_of(broker))
-    link.socket.read = openssl_queue.broken_pipe  # type: ignore[attr-defined]
-    with pytest.raises(BrokenPipeError):
-        link.exchange(ApiVersionsRequest(), 0)
-    assert openssl_queue.is_empty()
-    link.close()
 
 
 def test_the_probe_of_a_cluster_leaves_nothing_behind(broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import trustme
 
 from minikafka.net.network import AuthenticationFailed, ConnectionLimits
 from minikafka.net.server import SocketListener, SocketNetwork
-from minikafka.net.tls import ClientTls, ServerTls
+from minikafka.net.tls_settings import ClientTls, ServerTls
 
 CA = trustme.CA()
 CERTIFICATE = CA.issue_cert("127.0.0.1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers.replica_world import LAG_MS, World
 
-from wire.errors import ApiError, ErrorCode
+from minikafka.wire.errors import ApiError, ErrorCode
 
 
 def test_h01_kafka_7128_joining_needs_the_start_of_the_leaders_epoch() -> None:

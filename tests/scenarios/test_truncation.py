@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from helpers.replica_world import World
+from helpers.replica_world import TOPIC_ID, World
 
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 
 def test_t01_kip_101_a_follower_does_not_truncate_to_its_own_high_watermark() -> None:
@@ -225,9 +225,11 @@ def test_t17_kafka_15510_an_empty_answer_leaves_the_last_epoch_alone() -> None:
     world = World(2).play("lead 1; produce x3; sync; fetch 2; fetch 2")
     fetcher = world[2].fetcher
     assert fetcher is not None
-    next(iter(fetcher.states.values())).sent = None
-    asked = next(iter(fetcher._changed()[0].values()))[0]
-    assert (asked.fetch_offset, asked.last_fetched_epoch) == (3, 0)
+    fetcher.follower.disconnected()
+    plan = fetcher.follower.next_fetch(world.now_ms)
+    assert plan is not None
+    [(_, (fetch_offset, _, last_fetched_epoch, _))] = plan.positions
+    assert (fetch_offset, last_fetched_epoch) == (3, 0)
 
 
 def test_t18_kafka_6857_an_epoch_that_the_leader_never_knew_is_undefined() -> None:
@@ -294,7 +296,8 @@ def test_t25_kafka_8012_a_partition_that_cannot_go_on_does_not_stop_its_fetcher(
     answer.data.records = memoryview(broken)
     world.play("take 2")
     assert world.values(2) == []
-    assert answer.state.resume_ms > world.now_ms, "it waits a little"
+    fetcher = world[2].fetcher
+    assert fetcher is not None and fetcher.follower.partitions[TOPIC_ID, 0].resume_ms > world.now_ms, "it waits a little"
     world.play("wait 5000; sync")
     world.agree()
 

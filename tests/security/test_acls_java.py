@@ -20,7 +20,7 @@ from minikafka.client.producer import Producer
 from minikafka.core.authorizer.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from minikafka.testing import EmbeddedBroker, Security
 from minikafka.testing.security import SecuredCluster
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 pytestmark = [pytest.mark.java, pytest.mark.security, pytest.mark.timeout(240)]
 USERS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}

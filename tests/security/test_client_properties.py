@@ -49,7 +49,7 @@ def test_a_misspelt_name_in_a_file_is_told_and_others_properties_are_passed_over
 
 
 def test_on_the_command_line_only_what_has_an_effect_is_taken() -> None:
-    for name, why in (("acks", "no property that says how to connect"), ("ssl.protocol", "has no effect here"), *REFUSED.items()):
+    for name, why in (("acks", "has no effect on `consume`"), ("ssl.protocol", "has no effect here"), *REFUSED.items()):
         status, output = said("consume", "t", "-b", NOBODY, "-X", f"{name}=x")
         assert status == 2 and why in " ".join(output.split()), output
 

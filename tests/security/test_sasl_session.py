@@ -14,15 +14,15 @@ import pytest
 from helpers.live_node import live_node
 
 from minikafka.broker.node import Node
-from wire.errors import ErrorCode
-from wire.frame import encode_request
-from wire.header import decode_response_header
-from wire.message import Request
-from wire.messages.api_versions import ApiVersionsRequest
-from wire.messages.metadata import MetadataRequest
-from wire.messages.sasl_authenticate import SaslAuthenticateRequest
-from wire.messages.sasl_handshake import SaslHandshakeRequest
-from wire.registry import api
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.frame import encode_request
+from minikafka.wire.header import decode_response_header
+from minikafka.wire.message import Request
+from minikafka.wire.messages.api_versions import ApiVersionsRequest
+from minikafka.wire.messages.metadata import MetadataRequest
+from minikafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from minikafka.wire.messages.sasl_handshake import SaslHandshakeRequest
+from minikafka.wire.registry import api
 
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="a" user_admin="a" user_alice="secret";'
 GOOD, WRONG = b"\0alice\0secret", b"\0alice\0wrong"

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from minikafka.sim.disk import Disk, DiskView
-from storage.filesystem import write_atomically
+from minikafka.storage.filesystem import write_atomically
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.sim.mutants import MUTANTS, Mutant, hunt, hunt_with_tests
+from minikafka.sim.mutants import MUTANTS, Mutant, applied, hunt, hunt_with_tests
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -21,3 +21,9 @@ def test_it_is_caught(mutant: Mutant) -> None:
 
 def test_there_are_enough() -> None:
     assert len(MUTANTS) >= 50
+
+
+def test_what_a_mutant_replaces_is_there() -> None:
+    for mutant in MUTANTS.values():
+        with applied(mutant):
+            pass

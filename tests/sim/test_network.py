@@ -184,3 +184,23 @@ def test_the_same_generator_gives_the_same_deliveries(seed: int) -> None:
         pair.run(5.0)
         digests.add(pair.fabric.digest)
     assert len(digests) == 1
+
+
+def test_a_connection_falls_silent_and_a_new_one_works() -> None:
+    pair = Pair(delay_min=0.1)
+    pair.connect()
+    pair.send(b"under way")
+    first, near = pair.server.connections[0], pair.connection
+    near.fall_silent()
+    pair.send(b"lost")
+    first.send(framed(b"lost too"))
+    pair.run(5.0)
+    assert pair.server.frames == pair.client.frames == [] and not pair.client.ends
+    pair.connect()
+    pair.run(1.0)
+    pair.send(b"heard")
+    pair.run(1.0)
+    assert pair.server.frames == [b"heard"]
+    pair.run(20.0)
+    assert pair.client.ends == ["connection timed out"] and near.closed, "the kernel of who opened it gives it up"
+    assert not first.closed and not pair.server.ends, "the other side is never told"

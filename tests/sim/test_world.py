@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from minikafka.broker.hosts.partition import Partition
+from minikafka.broker.partitions.partition import Partition
 from minikafka.cli.sim import sim
 from minikafka.core.partition.leader import PartitionLeader
 from minikafka.sim.runner import run_drawn, run_seed, shrink
 from minikafka.sim.swarm import Fault, Options, draw
 from minikafka.sim.world import World
+from minikafka.testing.layout import QUICK_PROPERTIES
 
 pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).parent.parent.parent
@@ -117,3 +118,15 @@ def test_a_tree_without_a_name_saves_its_totals_all_the_same(monkeypatch: pytest
     run = CliRunner().invoke(sim, ["--seeds", "1..2", "--duration", "2", "--save", str(totals)])
     assert run.exit_code == 0, run.output
     assert list(json.loads(totals.read_text())["runs"]) == ["unknown"]
+
+
+@pytest.mark.parametrize("turn_s", [0.01, 0.03, 0.06])
+def test_three_nodes_come_up_where_every_turn_takes_a_hundred_times_as_long(turn_s: float) -> None:
+    """A machine whose cores are taken many times over: with fixed time-outs of 200 ms no election ended for minutes at 0.03 s a turn."""
+    for seed in range(3):
+        world = World(Options(seed=seed, turn_s=turn_s, properties=dict(QUICK_PROPERTIES)), [])
+        for node in world.nodes.values():
+            node.format()
+            node.boot()
+        assert world._until(world._is_up, 800 * turn_s), (seed, world.now)
+        world._end()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.log_faults import keep_lines
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "logs"
 REPLICAS = GOLDEN / "replicas"
@@ -37,6 +38,7 @@ def three_brokers(tmp_path: Path) -> Callable[..., list[str]]:
             damaged = bool(altered) and broker == 1
             source = REPLICAS / "ALTERED" / altered if damaged else REPLICAS / "authentic" / f"broker-{broker}"
             copy_tree(source / "rep-0", target / "rep-0")
+            keep_lines(target)
             paths.append(str(target))
         if altered == "index-not-multiple":
             # Kafka's own dump tool cut the index to whole entries when it opened it, so the stored copy lost its damage.
@@ -57,6 +59,9 @@ def stopped_broker(tmp_path: Path) -> Callable[[str], str]:
         if (target / "root").is_dir():
             copy_tree(target / "root", target)
             shutil.rmtree(target / "root")
+        keep_lines(target)
+        if folder == "compaction/after":  # its root files were not kept
+            (target / "cleaner-offset-checkpoint").write_text("0\n2\ncompact 0 38\ncompact2 0 38\n")
         return str(target)
 
     return make

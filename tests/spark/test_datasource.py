@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType  # noqa: E402
 from minikafka.spark.datasource import BatchReader  # noqa: E402
 from minikafka.spark.engine_spark import SparkEngine  # noqa: E402
 from minikafka.spark.load import LoadOptions, run_load  # noqa: E402
-from minikafka.spark.source_ranges import SourceOptions  # noqa: E402
+from minikafka.spark.source_options import SourceOptions  # noqa: E402
 from minikafka.testing.cluster import ProcessCluster  # noqa: E402
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "logs"

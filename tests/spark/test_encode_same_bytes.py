@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow")
 from helpers import encode_reference  # noqa: E402
 
 from minikafka.spark import encode, framing  # noqa: E402
-from wire.compression import CompressionType, compress  # noqa: E402
+from minikafka.wire.compression import CompressionType, compress  # noqa: E402
 
 KEY_LENGTHS: list[list[int | None]] = [[None], [0], [12], [7], [0, 1, 5, 70, 200], [None, 3, 4], [16, 8]]
 VALUE_LENGTHS: list[list[int | None]] = [[None], [0], [100], [0, 3, 64, 130, 900], [None, 63, 64, 65, 8191, 8192, 8193], [1 << 20, 3]]

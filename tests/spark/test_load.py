@@ -21,13 +21,14 @@ from pyarrow import csv, parquet  # noqa: E402
 from pyspark.errors import PythonException  # noqa: E402
 
 from minikafka.cli.load import load  # noqa: E402
-from minikafka.spark import encode, load_progress, produce_client, tables  # noqa: E402
+from minikafka.client import resuming  # noqa: E402
+from minikafka.spark import encode, load_progress, tables  # noqa: E402
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
 from minikafka.spark.engine_spark import what_a_task_says, what_spark_says  # noqa: E402
 from minikafka.spark.load import COMPRESSIONS, LoadOptions, run_load  # noqa: E402
-from wire.batch import RecordBatch  # noqa: E402
-from wire.compression import CompressionType, compress  # noqa: E402
-from wire.errors import ErrorCode  # noqa: E402
+from minikafka.wire.batch import RecordBatch, set_producer  # noqa: E402
+from minikafka.wire.compression import CompressionType, compress  # noqa: E402
+from minikafka.wire.errors import ErrorCode  # noqa: E402
 
 
 def test_murmur2_is_kafkas() -> None:
@@ -72,7 +73,7 @@ def test_encoded_rows_decode_to_the_same_rows(codec: int, with_times: bool) -> N
     )
     found: dict[int, list[Any]] = {n: [] for n in range(4)}
     for batch in batches:
-        encode.stamp_producer(batch.data, 77, 3, 5)
+        set_producer(batch.data, 77, 3, 5, False)
         read = RecordBatch(memoryview(batch.data))
         read.check()
         assert (read.producer_id, read.producer_epoch, read.base_sequence, read.records_count) == (77, 3, 5, batch.records)
@@ -195,7 +196,7 @@ def test_batches_that_the_topic_does_not_take_and_a_topic_that_is_deleted_are_to
         result = run("--topic", "t", "--bootstrap-server", server.bootstrap, str(tmp_path / "t.parquet"))
     assert result.exit_code == 1 and "use a smaller --batch-size" in result.output
 
-    monkeypatch.setattr(produce_client, "UNKNOWN_S_MAX", 0.2)
+    monkeypatch.setattr(resuming, "UNKNOWN_S_MAX", 0.2)
 
     def gone(partition: int, number: int) -> ErrorCode:
         server.partitions = 0

@@ -25,10 +25,10 @@ from helpers.topic_server import TopicServer  # noqa: E402
 from pyarrow import parquet  # noqa: E402
 
 from minikafka.cli.load import load  # noqa: E402
-from minikafka.spark import encode  # noqa: E402
+from minikafka.spark import encode, produce_client  # noqa: E402
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
 from minikafka.spark.load import LoadFailed, LoadOptions, run_load  # noqa: E402
-from wire.errors import ErrorCode  # noqa: E402
+from minikafka.wire.errors import ErrorCode  # noqa: E402
 
 ROWS = 30_000
 
@@ -67,6 +67,14 @@ def test_a_task_that_runs_again_writes_nothing_again(table: str) -> None:
         assert_each_once(server)
     assert (report.rows, report.acknowledged, report.reconciled) == (ROWS, ROWS, True)
     assert report.repeated > ROWS * 0.8, "all but the last batch of each partition is known to the leaders"
+
+
+@pytest.mark.parametrize("bytes_max", [1, 20_000])
+def test_more_than_may_wait_for_its_acknowledgement(table: str, monkeypatch: pytest.MonkeyPatch, bytes_max: int) -> None:
+    monkeypatch.setattr(produce_client, "QUEUE_BYTES_MAX", bytes_max)
+    with TopicServer("t", 4) as server:
+        assert run_load(table, options_of(server), LocalEngine(1)).reconciled
+        assert_each_once(server)
 
 
 class AtOnceEngine(LocalEngine):

@@ -15,7 +15,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient, NewTopic  # noqa: E402
 
 from minikafka.spark import source_ranges  # noqa: E402
-from minikafka.spark.source_ranges import OptionError, SourceOptions  # noqa: E402
+from minikafka.spark.source_listing import available  # noqa: E402
+from minikafka.spark.source_options import OptionError, SourceOptions  # noqa: E402
+from minikafka.spark.source_reading import read_range  # noqa: E402
 from minikafka.testing.cluster import ProcessCluster  # noqa: E402
 
 SCHEMA = pa.schema([("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))])
@@ -26,11 +28,11 @@ T0 = 1_700_000_000_000
 def read(**options: str) -> list[tuple[int, int, bytes]]:
     """(partition, offset, value) of a batch query."""
     parsed = SourceOptions.parse(options)
-    found = source_ranges.available(parsed)
+    found = available(parsed)
     begin, end = source_ranges.starting(parsed, found, "earliest"), source_ranges.ending(parsed, found)
     rows = []
     for wanted in source_ranges.ranges(parsed, found, begin, end):
-        for batch in source_ranges.read_range(wanted, "records", SCHEMA):
+        for batch in read_range(wanted, "records", SCHEMA):
             rows += [(row["partition"], row["offset"], row["value"]) for row in batch.to_pylist()]
     return sorted(rows)
 
@@ -52,7 +54,7 @@ def test_transactions_of_a_real_kafka_are_read_as_its_consumers_did(
 def test_an_open_transaction_ends_what_is_committed(stopped_broker: Callable[[str], str]) -> None:
     directory = stopped_broker("single-killed")
     parsed = SourceOptions.parse({"logDirs": directory, "subscribe": "txn", **COMMITTED})
-    assert source_ranges.available(parsed).bounds == {("txn", 0): (0, 14)}, "the open transaction begins at 14"
+    assert available(parsed).bounds == {("txn", 0): (0, 14)}, "the open transaction begins at 14"
     assert offsets(logDirs=directory, subscribe="txn", **COMMITTED) == [0, 1, 2, 3, 5, 6, 10]
     for snapshot in Path(directory, "txn-0").glob("*.snapshot"):
         snapshot.write_bytes(b"damaged")
@@ -64,9 +66,9 @@ def test_batches_of_aborted_transactions_and_markers_are_left_out(stopped_broker
     schema = pa.schema([("baseOffset", pa.int64()), ("isControl", pa.bool_())])
     for options, expected in (({}, list(range(18))), (COMMITTED, [0, 1, 3, 5, 6, 10, 15])):
         parsed = SourceOptions.parse({"logDirs": stopped_broker("single-stopped"), "subscribe": "txn", "mode": "batches", **options})
-        found = source_ranges.available(parsed)
+        found = available(parsed)
         work = source_ranges.ranges(parsed, found, source_ranges.starting(parsed, found, "earliest"), source_ranges.ending(parsed, found))
-        rows = [row for one in work for batch in source_ranges.read_range(one, "batches", schema) for row in batch.to_pylist()]
+        rows = [row for one in work for batch in read_range(one, "batches", schema) for row in batch.to_pylist()]
         shown = [row["baseOffset"] for row in rows]
         assert shown == [offset for offset in expected if offset != 2], "1 and 2 are one batch"
         assert any(row["isControl"] for row in rows) == (not options)
@@ -86,10 +88,10 @@ def test_points_in_time_in_log_directories(stopped_broker: Callable[[str], str])
     assert every[0] == 101, "records below the log start are gone"
     parsed = SourceOptions.parse(directory)
     schema = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))])
-    found = source_ranges.available(parsed)
+    found = available(parsed)
     times = {}
     for one in source_ranges.ranges(parsed, found, {("plain", 0): 101}, source_ranges.ending(parsed, found)):
-        for batch in source_ranges.read_range(one, "records", schema):
+        for batch in read_range(one, "records", schema):
             milliseconds = (value // 1000 for value in batch["timestamp"].cast(pa.int64()).to_pylist())
             times |= dict(zip(batch["offset"].to_pylist(), milliseconds, strict=True))
     for wanted in sorted({0, *times.values(), *(time + 1 for time in times.values())})[::15]:

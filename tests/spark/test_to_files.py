@@ -33,12 +33,12 @@ from minikafka.spark.cluster_segments import FilesFailed, LogRules, Syncer, copy
 from minikafka.spark.engine_local import LocalEngine  # noqa: E402
 from minikafka.spark.load import COMPRESSIONS, LoadOptions  # noqa: E402
 from minikafka.spark.to_files import load_to_files  # noqa: E402
-from storage.config import LogConfig  # noqa: E402
-from storage.filesystem import OsFileSystem  # noqa: E402
-from storage.log_dir import LogDirectory  # noqa: E402
-from storage.recovery import load_log  # noqa: E402
-from wire.batch import LOG_APPEND_TIME, RecordBatch, iterate_batches  # noqa: E402
-from wire.uuid import uuid_to_text  # noqa: E402
+from minikafka.storage.config import LogConfig  # noqa: E402
+from minikafka.storage.filesystem import OsFileSystem  # noqa: E402
+from minikafka.storage.log_dir import LogDirectory  # noqa: E402
+from minikafka.storage.recovery import load_log  # noqa: E402
+from minikafka.wire.batch import LOG_APPEND_TIME, RecordBatch, iterate_batches  # noqa: E402
+from minikafka.wire.uuid import uuid_to_text  # noqa: E402
 
 TOPIC_ID = bytes(range(1, 17))
 OPTIONS = LoadOptions(

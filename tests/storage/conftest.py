@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 from helpers.memory_filesystem import MemoryFileSystem
 
-from storage.config import LogConfig
-from storage.log import Log
-from storage.recovery import load_log
+from minikafka.storage.config import LogConfig
+from minikafka.storage.log import Log
+from minikafka.storage.recovery import load_log
 
 WALL_MS = 1_700_000_100_000
 

@@ -10,14 +10,14 @@ import pytest
 from helpers import golden_logs
 from helpers.memory_filesystem import MemoryFileSystem
 
-from storage.cleaner import Cleaning, cleaning_need
-from storage.config import LogConfig
-from storage.filesystem import OsFileSystem
-from storage.log import Log
-from storage.recovery import load_log
-from wire.batch import RecordBatch, build_batch, iterate_batches
-from wire.compression import CorruptRecord
-from wire.record import Record
+from minikafka.storage.cleaner import Cleaning, cleaning_need
+from minikafka.storage.config import LogConfig
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log import Log
+from minikafka.storage.recovery import load_log
+from minikafka.wire.batch import RecordBatch, build_batch, iterate_batches
+from minikafka.wire.errors import CorruptRecord
+from minikafka.wire.record import Record
 
 DAY_MS = 86_400_000
 DEDUPE_BYTES = 1 << 20
@@ -38,7 +38,7 @@ def clean(log: Log, checkpoint: int | None = None, wall_ms: int = WALL_MS, dedup
 
 
 def batches_of(log: Log) -> list[RecordBatch]:
-    return [batch for segment in log.segments for batch in iterate_batches(segment.file.pread(segment.size, 0))]
+    return [batch for segment in log.segments for batch in iterate_batches(segment.slice(0, segment.size).read())]
 
 
 def records_of(log: Log) -> list[Record]:
@@ -180,6 +180,9 @@ def test_an_aborted_transaction_goes_and_its_marker_follows(open_log: Callable[.
     assert log.aborted_transactions(0, 6)[0].last_offset == 1
     clean(log, wall_ms=WALL_MS + 1)  # no batches are left: the first marker gets its horizon
     assert next(batch.delete_horizon_ms for batch in batches_of(log) if batch.is_control) == WALL_MS + 1001
+    clean(log, wall_ms=WALL_MS + 1000)
+    # Who read the transaction's first batch before it was dropped must still be able to read how it ended.
+    assert [batch.base_offset for batch in batches_of(log) if batch.is_control] == [1, 4]
     clean(log, wall_ms=WALL_MS + 1001)
     # The producer's last batch stays, empty, for its sequence number; and as long as it does, its marker.
     assert [(b.base_offset, b.records_count) for b in batches_of(log) if b.has_producer] == [(3, 0), (4, 1)]
@@ -290,9 +293,9 @@ def test_a_corrupt_batch_is_not_written_anew(open_log: Callable[..., Log], is_di
     put(log, [("b", "5")])
     roll(log)
     segment = log.segments[0]
-    data = bytearray(segment.file.pread(segment.size, 0))
+    data = bytearray(segment.slice(0, segment.size).read())
     data[-2] ^= 1
     segment.file.pwrite(bytes(data), 0)
     with pytest.raises(CorruptRecord):
         clean(log, checkpoint)
-    assert log.segments[0].file.pread(segment.size, 0) == bytes(data)
+    assert log.segments[0].slice(0, segment.size).read() == bytes(data)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 from helpers.batches import T0, batch
-from helpers.memory_filesystem import MemoryFileSystem
+from helpers.memory_filesystem import MemoryFile, MemoryFileSystem
 
-from storage.errors import StorageError
-from storage.log import Log
-from storage.sparse_index import OffsetIndex
+from minikafka.storage.errors import StorageError
+from minikafka.storage.log import Log
+from minikafka.storage.sparse_index import OffsetIndex
 
 LOG = "/data/t-0/00000000000000000000.log"
 
@@ -43,10 +43,9 @@ def test_a_full_disk_cuts_the_torn_batch_off_and_takes_the_log_offline(log: Log,
         log.read(0, 100, end_offset=3)
 
 
-def test_a_partial_write_is_finished(log: Log, disk: MemoryFileSystem) -> None:
-    file = log.segments[-1].file
-    whole = file.pwrite
-    log.segments[-1]._pwrite = lambda data, position: whole(bytes(data)[:10], position)
+def test_a_partial_write_is_finished(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = MemoryFile.pwrite
+    monkeypatch.setattr(MemoryFile, "pwrite", lambda file, data, position: whole(file, bytes(data)[:10], position))
     append(log, 7)
     assert log.read(3, 1, end_offset=4).slice.read() == batch(b"%020d" % 7, base_offset=3, epoch=0, timestamp=T0)
 

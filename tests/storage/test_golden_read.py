@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from helpers import golden_logs
 
-from storage.batch_scan import batches
-from storage.config import LogConfig
-from storage.filesystem import OsFileSystem
-from storage.log import Log
-from storage.producer_snapshot import decode_snapshot, encode_snapshot
-from storage.recovery import load_log
-from storage.segment import Segment
+from minikafka.storage.batch_scan import batches
+from minikafka.storage.config import LogConfig
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log import Log
+from minikafka.storage.producer_snapshot import decode_snapshot, encode_snapshot
+from minikafka.storage.recovery import load_log
+from minikafka.storage.segment import Segment
 
 WALL_MS = 1_795_230_600_000
 SOUND = [name for name in golden_logs.log_directories() if "ALTERED" not in name]
@@ -38,15 +38,14 @@ def facts_of(name: str, file: str) -> dict[str, object]:
 
 def rows(segment: Segment) -> list[list[int]]:
     found = []
-    with segment.file.map() as view:
-        for position, size, header in batches(view, 0, segment.size):
-            base, _, epoch, _, crc, attributes, delta, first, largest, producer, producer_epoch, sequence, count = header
-            found.append(
-                [
-                    *(base, base + delta, position, size, epoch, crc, attributes, first, largest),
-                    *(producer, producer_epoch, sequence, count),
-                ]
-            )
+    for position, size, header in batches(segment.file, 0, segment.size):
+        base, _, epoch, _, crc, attributes, delta, first, largest, producer, producer_epoch, sequence, count = header
+        found.append(
+            [
+                *(base, base + delta, position, size, epoch, crc, attributes, first, largest),
+                *(producer, producer_epoch, sequence, count),
+            ]
+        )
     return found
 
 

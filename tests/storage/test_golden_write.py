@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from helpers import golden_logs
 
-from storage.checkpoint import PARTITION_METADATA
-from storage.config import LogConfig
-from storage.filesystem import OsFileSystem
-from storage.log import Log
-from storage.recovery import load_log
+from minikafka.storage.checkpoint import PARTITION_METADATA
+from minikafka.storage.config import LogConfig
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log import Log
+from minikafka.storage.recovery import load_log
 
 STARTED_MS = 1_795_230_480_000
 RESTARTED_MS = 1_795_230_540_000

@@ -10,13 +10,13 @@ import pytest
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
-from storage.config import LogConfig
-from storage.errors import UnexpectedAppendOffset
-from storage.filesystem import OsFileSystem
-from storage.log import Log
-from storage.recovery import load_log
-from storage.types import EpochEnd
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage.config import LogConfig
+from minikafka.storage.errors import UnexpectedAppendOffset
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log import Log
+from minikafka.storage.recovery import load_log
+from minikafka.storage.types import EpochEnd
+from minikafka.wire.errors import ApiError, ErrorCode
 
 DAY_MS = 86_400_000
 

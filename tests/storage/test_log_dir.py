@@ -11,14 +11,14 @@ from helpers import golden_logs
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
-from storage import checkpoint
-from storage.checkpoint import read_properties, uuid_bytes, uuid_text
-from storage.config import LogConfig
-from storage.errors import CorruptFile, DirectoryLocked, NotFormatted, StorageError
-from storage.filesystem import OsFileSystem
-from storage.log import Log
-from storage.log_dir import LogDirectory, MetaProperties, format_directory, parse_directory_name, read_meta_properties
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage import checkpoint
+from minikafka.storage.checkpoint import read_properties, uuid_bytes, uuid_text
+from minikafka.storage.config import LogConfig
+from minikafka.storage.errors import CorruptFile, DirectoryLocked, NotFormatted, StorageError
+from minikafka.storage.filesystem import OsFileSystem, write_atomically
+from minikafka.storage.log import Log
+from minikafka.storage.log_dir import LogDirectory, MetaProperties, format_directory, parse_directory_name, read_meta_properties
+from minikafka.wire.errors import ApiError, ErrorCode
 
 META = MetaProperties("golden-static-quorum-A", 1, uuid_bytes("ToPOSeJf2aXZc_Mg0b-Pug"))
 TOPIC_ID = bytes(range(16))
@@ -199,7 +199,7 @@ def test_a_failing_log_takes_its_directory_offline_and_leaves_no_clean_mark(form
     with pytest.raises(StorageError):
         append(one)
     assert directory.is_offline and told == [directory.failure]
-    for refused in (lambda: append(other), directory.checkpoint_all, lambda: directory.maintain(T0)):
+    for refused in (lambda: append(other), directory.write_checkpoints, lambda: directory.maintain(T0)):
         with pytest.raises(StorageError):
             refused()
     with pytest.raises(StorageError):
@@ -252,10 +252,10 @@ def test_checkpoints_are_read_with_any_white_space_and_written_atomically(disk: 
     assert checkpoint.read_offset_checkpoint(disk, "/d/c") == {("a", 1): 5, ("b", 2): 6}
     disk.fail("rename")
     with pytest.raises(OSError, match="injected"):
-        checkpoint.write_offset_checkpoint(disk, "/d/c", {("z", 0): 1})
+        write_atomically(disk, "/d/c", checkpoint.encode_offsets({("z", 0): 1}))
     assert checkpoint.read_offset_checkpoint(disk, "/d/c") == {("a", 1): 5, ("b", 2): 6}
     disk.heal()
-    checkpoint.write_offset_checkpoint(disk, "/d/c", {("z", 0): 1})
+    write_atomically(disk, "/d/c", checkpoint.encode_offsets({("z", 0): 1}))
     assert disk.durable_names["/d/c"].durable == b"0\n1\nz 0 1\n"
 
 

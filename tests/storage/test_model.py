@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.config import LogConfig
-from storage.log import Log
-from storage.recovery import load_log
+from minikafka.storage.config import LogConfig
+from minikafka.storage.log import Log
+from minikafka.storage.recovery import load_log
 
 TRANSACTIONAL = 0x10
 
@@ -165,22 +165,28 @@ class LogMachine(RuleBasedStateMachine):
     def power_cut(self, generator: random.Random) -> None:
         """Unsynced bytes and names may be lost; the directory itself and everything synced is there."""
         assert self.log.recovery_point >= self.synced
+        # Until then a power cut may bring all of it back, and nothing else.
+        self.log.sync_cut()
         recovery_point = self.log.recovery_point
         self.disk = self.disk.crash(generator)
         self.open(is_clean=False, recovery_point=recovery_point)
         end = self.log.log_end_offset
         assert end >= self.synced
-        if not self.log.size and end == self.log_start:
-            # Less was left than DeleteRecords had deleted: the log is emptied and goes on at its start, as Apache Kafka's does
-            # (KAFKA-10101, tests/system/test_start_beyond_end.py).
-            self.batches.clear()
+        self.forget_what_was_before_the_start()
         self.batches = [entry for entry in self.batches if entry.last < end]
         self.log_start, self.log_end = self.log.log_start_offset, end
         self.watermark = self.log.high_watermark
         self.sequence = self.next_sequence()
 
+    def forget_what_was_before_the_start(self) -> None:
+        """Less was left than DeleteRecords had deleted, after a power cut or because the log was cut in a hole: it is emptied and goes on
+        at its start, as Apache Kafka's does (KAFKA-10101, tests/system/test_start_beyond_end.py)."""
+        if not self.log.size and self.log.log_end_offset == self.log_start:
+            self.batches.clear()
+
     def settle(self) -> None:
         """After a restart the log ends behind its last batch, or where an empty segment begins."""
+        self.forget_what_was_before_the_start()
         if self.batches and self.batches[-1].last >= self.log.bases[0]:
             assert self.batches[-1].last + 1 <= self.log.log_end_offset <= self.log_end
         self.log_end = self.log.log_end_offset
@@ -207,7 +213,7 @@ class LogMachine(RuleBasedStateMachine):
     def bytes_agree(self) -> None:
         stored = b""
         for segment in self.log.segments:
-            stored += segment.file.pread(segment.size, 0)
+            stored += segment.slice(0, segment.size).read()
             assert segment.base_offset in self.log.bases
         assert stored == b"".join(entry.data for entry in self.batches)
         assert self.log.size == len(stored)

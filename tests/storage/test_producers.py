@@ -8,12 +8,12 @@ import pytest
 from helpers.batches import T0, batch, marker
 from helpers.memory_filesystem import MemoryFileSystem
 
-from storage.errors import CorruptFile
-from storage.log import Log
-from storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
-from storage.producer_state import INT32_MAX
-from storage.types import AppendInfo
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage.errors import CorruptFile
+from minikafka.storage.log import Log
+from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
+from minikafka.storage.producer_state import INT32_MAX
+from minikafka.storage.types import AppendInfo
+from minikafka.wire.errors import ApiError, ErrorCode
 
 TRANSACTIONAL = 0x10
 
@@ -150,6 +150,49 @@ def test_a_follower_learns_transactions_within_one_fetch(open_log: Callable[...,
     assert follower.aborted_transactions(0, 9) == leader.aborted_transactions(0, 9) != []
     follower.update_high_watermark(3)
     assert follower.last_stable_offset == leader.last_stable_offset == 2
+
+
+def test_a_follower_indexes_transactions_of_one_fetch_as_the_leader_and_recovery_do(
+    open_log: Callable[..., Log], disk: MemoryFileSystem
+) -> None:
+    """What began behind a marker does not count for its last stable offset, though the follower learns of both at once."""
+    leader, follower = open_log(disk), open_log(MemoryFileSystem())
+    for sequence in range(2):
+        send(leader, sequence, attributes=TRANSACTIONAL)
+        end(leader, abort=True)
+    send(leader, 0, producer_id=8, attributes=TRANSACTIONAL)
+    follower.append_as_follower(memoryview(leader.read(0, 9999, end_offset=5).slice.read()))
+    recovered = open_log(disk.kill(), is_clean=False)
+    expected = [(7, 0, 1, 2), (7, 2, 3, 4)]
+    for log in (leader, follower, recovered):
+        assert [tuple(entry) for entry in log.aborted_transactions(0, 9)] == expected
+        assert len(log.aborted_transactions(0, 3)) == 2
+
+
+def test_an_index_of_an_apache_kafka_follower_hides_nothing(open_log: Callable[..., Log]) -> None:
+    """Apache Kafka's follower takes a transaction that began behind the marker for one that was open then."""
+    log = open_log()
+    for sequence in range(2):
+        send(log, sequence, attributes=TRANSACTIONAL)
+        end(log, abort=True)
+    index = log.segments[0].txn_index
+    index.entries[:] = [entry._replace(last_stable_offset=4) for entry in index.entries]
+    assert len(log.aborted_transactions(0, 3)) == 2
+    assert len(log.aborted_transactions(0, 2)) == 1
+
+
+@pytest.mark.parametrize("cut_at", [4, 5])
+def test_truncation_to_the_high_watermark_leaves_transactions_stable(open_log: Callable[..., Log], cut_at: int) -> None:
+    log = open_log()
+    for sequence in range(2):
+        send(log, sequence, attributes=TRANSACTIONAL)
+        end(log, abort=False)
+        log.update_high_watermark(log.log_end_offset)
+    for sequence in range(2):
+        log.append_as_leader(memoryview(batch(b"lost", producer=(8, 0, sequence))), 0, T0)
+    assert log.last_stable_offset == log.high_watermark == 4
+    assert log.truncate_to(cut_at)
+    assert log.last_stable_offset == log.high_watermark == 4
 
 
 def test_state_survives_recovery_with_and_without_snapshots(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:

@@ -9,8 +9,8 @@ import pytest
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
-from storage.log import Log
-from storage.log_state import SYNC_AHEAD_BYTES
+from minikafka.storage.log import Log
+from minikafka.storage.log_state import SYNC_AHEAD_BYTES
 
 LOG = "/data/t-0/00000000000000000000.log"
 

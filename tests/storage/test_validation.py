@@ -12,10 +12,12 @@ from crc32c import crc32c
 from helpers.batches import T0, batch, record
 from helpers.memory_filesystem import MemoryFileSystem
 
-from storage.config import LogConfig
-from storage.log import Log
-from storage.recovery import load_log
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage.config import LogConfig
+from minikafka.storage.log import Log
+from minikafka.storage.recovery import load_log
+from minikafka.wire.batch import assemble_batch, build_batch
+from minikafka.wire.compression import CompressionType
+from minikafka.wire.errors import ApiError, ErrorCode
 
 WALL_MS = 1_795_225_745_149
 CASES = [
@@ -133,3 +135,34 @@ def test_the_broker_s_own_appends_may_hold_several_batches(origin: str, open_log
     with pytest.raises(ApiError) as refused:
         log.append_as_leader(memoryview(bytearray(b"short")), 4, T0, origin=origin)
     assert refused.value.code == ErrorCode.INVALID_RECORD
+
+
+def counted(count: int, payload: bytes, codec: int = 0) -> bytes:
+    """A batch whose header claims `count` records."""
+    return bytes(assemble_batch(bytes(payload), count=count, base_timestamp=WALL_MS, max_timestamp=WALL_MS, attributes=codec))
+
+
+@pytest.mark.parametrize(
+    ("count", "payload", "codec"),
+    [
+        (2**31 - 1, 8, 0),
+        (6, 35, 0),
+        (2**31 - 1, 8, 1),
+        (2**31 - 1, 100_000, 3),
+        (100_000_000, 1000, 4),
+        (1000 * 1100 // 7, 1000, 1),
+        (1000 * 30 // 7, 1000, 2),
+    ],
+)
+def test_a_header_that_claims_more_records_than_can_be_there_is_refused(count: int, payload: int, codec: int) -> None:
+    """69 bytes must not take 2^31 - 1 offsets."""
+    log = load_log(MemoryFileSystem(), "/d/t-0", "t", 0, LogConfig(), wall_ms=WALL_MS)
+    assert append(log, counted(count, bytes(payload), codec)) == (ErrorCode.INVALID_RECORD, -1)
+
+
+@pytest.mark.parametrize("codec", list(CompressionType))
+def test_a_batch_of_the_least_that_records_can_be_is_taken(codec: CompressionType) -> None:
+    log = load_log(MemoryFileSystem(), "/d/t-0", "t", 0, LogConfig(), wall_ms=WALL_MS)
+    records = [(offset, WALL_MS, None, None, ()) for offset in range(20_000)]
+    assert append(log, bytes(build_batch(records, compression=codec))) == (ErrorCode.NONE, 0)
+    assert log.log_end_offset == 20_000

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from helpers.batches import T0, batch, marker
 
-from storage.log import Log
-from storage.producer_state import Verification
-from wire.errors import ApiError, ErrorCode
+from minikafka.storage.log import Log
+from minikafka.storage.producer_state import Verification
+from minikafka.wire.errors import ApiError, ErrorCode
 
 PRODUCER = 7
 

@@ -19,10 +19,10 @@ from minikafka.client.errors import BrokerError
 from minikafka.client.producer import Producer
 from minikafka.client.quotas import QuotaAdmin
 from minikafka.testing import EmbeddedCluster
-from wire.errors import ErrorCode
-from wire.messages.api_versions import ApiVersionsRequest
-from wire.messages.create_topics import CreateTopicsRequest
-from wire.messages.fetch import FetchRequest
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.api_versions import ApiVersionsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.fetch import FetchRequest
 
 pytestmark = pytest.mark.timeout(60)
 #: Two windows of a second: a second's worth is free, what is beyond is paid for soon.

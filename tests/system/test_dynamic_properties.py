@@ -17,8 +17,8 @@ from minikafka.client.errors import BrokerError
 from minikafka.client.producer import Producer
 from minikafka.testing.cluster import ProcessCluster
 from minikafka.testing.probe import exchange
-from wire.errors import ErrorCode
-from wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 
 pytestmark = pytest.mark.timeout(60)
 BROKER = 4

@@ -19,11 +19,11 @@ from minikafka.client.admin import Admin
 from minikafka.client.maintenance import Maintenance
 from minikafka.testing.cluster import ProcessCluster
 from minikafka.testing.probe import exchange
-from wire.errors import ErrorCode
-from wire.messages.fetch import FetchRequest
-from wire.messages.list_offsets import ListOffsetsRequest
-from wire.messages.metadata import MetadataResponse
-from wire.messages.produce import ProduceRequest
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.messages.list_offsets import ListOffsetsRequest
+from minikafka.wire.messages.metadata import MetadataResponse
+from minikafka.wire.messages.produce import ProduceRequest
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120)]
 

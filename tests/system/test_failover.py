@@ -13,7 +13,7 @@ from helpers.shell import minikafka
 from helpers.workload import BundledWriter, ConfluentWriter, Writer, read_everything
 
 from minikafka.testing.cluster import ProcessCluster
-from wire.messages.metadata import MetadataResponse
+from minikafka.wire.messages.metadata import MetadataResponse
 
 WRITERS: dict[str, type[Writer]] = {"confluent-kafka": ConfluentWriter, "the bundled client": BundledWriter}
 RATE_HZ = 1000

@@ -18,9 +18,9 @@ from minikafka.client.producer import Producer
 from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
 from minikafka.testing.cluster import ProcessCluster
-from wire.batch import build_batch
-from wire.errors import ErrorCode
-from wire.messages.produce import ProduceRequest
+from minikafka.wire.batch import build_batch
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.produce import ProduceRequest
 
 pytestmark = pytest.mark.timeout(60)
 DEFAULTS = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "2000", "replica.lag.time.max.ms": "30000"}

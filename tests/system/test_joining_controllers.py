@@ -16,9 +16,9 @@ from helpers.shell import minikafka
 
 from minikafka.client.errors import BrokerError
 from minikafka.client.maintenance import Maintenance
-from wire.frame import encode_response
-from wire.messages.api_versions import ApiVersionsResponse
-from wire.uuid import uuid_from_text, uuid_to_text
+from minikafka.wire.frame import encode_response
+from minikafka.wire.messages.api_versions import ApiVersionsResponse
+from minikafka.wire.uuid import uuid_from_text, uuid_to_text
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers import apache_kafka
 from helpers.batches import T0, batch, marker
 
-from storage.config import LogConfig
-from storage.filesystem import OsFileSystem
-from storage.log import Log
-from storage.log_dir import LogDirectory
-from storage.recovery import load_log
+from minikafka.storage.config import LogConfig
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log import Log
+from minikafka.storage.log_dir import LogDirectory
+from minikafka.storage.recovery import load_log
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
 

@@ -66,6 +66,10 @@ def test_a_healthy_cluster(cluster: EmbeddedCluster, tmp_path: Path) -> None:
         assert "broker 2 is in service" in text
         window.run("const box = document.getElementById('filter'); box.value = 'click'; box.dispatchEvent(new Event('input'))")
         assert window.run("return document.querySelectorAll('#partitions tbody tr').length") == 1
+        tiles = "return [...document.querySelectorAll('.tile b')].map(e => e.textContent).slice(1, 3)"
+        assert window.run(tiles) == ["2", "4"], "what the table lists"
+        window.run("const box = document.getElementById('internal'); box.checked = true; box.dispatchEvent(new Event('input'))")
+        assert window.run(tiles) == ["3", "5"], "and with internal topics __consumer_offsets"
         assert window.run("return performance.getEntriesByType('resource').filter(e => !e.name.startsWith(location.origin)).length") == 0
         assert len(window.screenshot()) > 20_000
 

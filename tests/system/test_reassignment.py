@@ -18,10 +18,10 @@ from minikafka.client.producer import Producer
 from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
 from minikafka.testing.cluster import ProcessCluster
-from wire.errors import ErrorCode
-from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from wire.messages.metadata import MetadataResponse
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from minikafka.wire.messages.metadata import MetadataResponse
 
 pytestmark = pytest.mark.timeout(240)
 VALUE = b"v" * 10_000

@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers import apache_kafka
 from helpers.batches import T0
 
-from storage.config import LogConfig
-from storage.filesystem import OsFileSystem
-from storage.recovery import load_log
-from storage.segment import segment_path
+from minikafka.storage.config import LogConfig
+from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.recovery import load_log
+from minikafka.storage.segment import segment_path
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(200)]
 RECORDS, LEFT = 20, 7

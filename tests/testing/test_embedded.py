@@ -273,15 +273,15 @@ def test_a_forked_test_process_has_brokers_of_its_own() -> None:
 
 COMPILED = """
 import sys
-import wire.compiler
+import minikafka.wire.compiler
 from minikafka.testing import EmbeddedCluster, zygote
 zygote.prepare()
 late = []
 for name in ("decoder_for", "encoder_for"):
-    def watched(message, version, name=name, compile=getattr(wire.compiler, name)):
+    def watched(message, version, name=name, compile=getattr(minikafka.wire.compiler, name)):
         late.append(f"{name} {message.__name__} {version}")
         return compile(message, version)
-    setattr(wire.compiler, name, watched)
+    setattr(minikafka.wire.compiler, name, watched)
 with EmbeddedCluster(3, topics=["t"]) as c:
     print(*late, sep="\\n")
 """

@@ -15,14 +15,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from minikafka.testing import EmbeddedBroker
 from minikafka.testing.mirror import mirrored_failure, partitions_of, patch_errors, without_partitions
-from wire.errors import ErrorCode
-from wire.messages.fetch import FetchRequest, FetchResponse
-from wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from wire.messages.metadata import MetadataRequest, MetadataResponse
-from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
-from wire.messages.produce import ProduceRequest, ProduceResponse
-from wire.registry import api, apis
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
+from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
+from minikafka.wire.registry import api, apis
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -62,6 +62,16 @@ def test_a_failure_shows_the_cluster(tmp_path: Path) -> None:
     assert [path.name for path in kept.glob("*/broker-1/*")] and list(kept.glob("*/broker-1/broker.log"))
 
 
+def test_a_fixture_that_fails_shows_the_cluster_too(tmp_path: Path) -> None:
+    test = tmp_path / "test_it.py"
+    test.write_text(
+        "import pytest\n@pytest.fixture\ndef broken(kafka):\n    raise ValueError('no')\n\ndef test_it(broken):\n    pass\n"
+    )
+    done = run_pytest(str(test))
+    assert done.returncode == 1
+    assert "Kafka cluster (kafka" in done.stdout and "Kafka brokers' logs (kafka" in done.stdout, done.stdout
+
+
 def test_a_handle_says_where_to_look_for_what_it_has_not() -> None:
     handle = KafkaHandle(ExternalCluster("localhost:1"))
     with pytest.raises(AttributeError, match=r"no attribute 'admin'; its \.cluster has one: \.cluster\.admin$"):

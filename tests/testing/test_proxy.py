@@ -184,3 +184,15 @@ def test_nobody_listens_behind_the_proxy(network: FaultyNetwork) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as connection, pytest.raises(ConnectionError):
             if receive(connection, 1) == b"":
                 raise ConnectionError("closed")
+
+
+def test_a_silenced_connection_is_dead_and_nobody_is_told(network: FaultyNetwork, connect: Connect) -> None:
+    connection = connect()
+    assert exchange(connection, b"before") == b"before"
+    assert network.silence([(OTHER, NODE)]) == 1
+    connection.sendall(b"lost")
+    assert is_silent(connection)
+    network.heal(reset=True)
+    assert is_silent(connection), "no cut has made it so"
+    assert exchange(connect(), b"another") == b"another"
+    assert network.silence([(OTHER, NODE)]) == 1, "the one before is counted once"

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from helpers.wire_values import all_messages, message_versions, random_message
 
-from wire.errors import WireError
-from wire.grammar import from_container, grammar, to_container
-from wire.header import decode_request_header, decode_response_header, encode_request_header, encode_response_header
-from wire.message import Message
-from wire.registry import api, apis
-from wire.types import Array, Fixed, Versions
+from minikafka.wire.errors import WireError
+from minikafka.wire.grammar import from_container, grammar, to_container
+from minikafka.wire.header import decode_request_header, decode_response_header, encode_request_header, encode_response_header
+from minikafka.wire.message import Message
+from minikafka.wire.registry import Api, api, apis
+from minikafka.wire.types import Array, Fixed, Versions
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 MESSAGES = all_messages()
@@ -107,6 +107,17 @@ def test_declarations_are_kafkas(message: type[Message]) -> None:
     assert (flexible.low if flexible.low <= flexible.high else None) == message.FLEXIBLE_FROM
     commons = {entry["name"]: entry["fields"] for entry in schema.get("commonStructs", [])}
     _compare(message, schema["fields"], commons)
+
+
+@pytest.mark.parametrize("entry", apis(), ids=lambda entry: entry.name)
+def test_the_table_of_apis_says_what_its_messages_say(entry: Api) -> None:
+    request, response = entry.request, entry.response
+    assert (entry.key, entry.key) == (request.API_KEY, response.API_KEY)
+    unstable = request.LATEST_UNSTABLE
+    assert (entry.min_version, entry.max_version + unstable) == (request.MIN_VERSION, request.MAX_VERSION)
+    assert (response.MIN_VERSION, response.MAX_VERSION) == (request.MIN_VERSION, request.MAX_VERSION)
+    assert entry.flexible_from == request.FLEXIBLE_FROM == response.FLEXIBLE_FROM
+    assert set(entry.listeners) == set(request.LISTENERS)
 
 
 def _compare(owner: Any, fields: list[dict[str, Any]], commons: dict[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import int16, int32, int64, string
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import int16, int32, int64, string
 
 
 class AddOffsetsToTxnRequest(Request, api_key=25, versions="0-4", flexible="3+", listeners=("broker",)):

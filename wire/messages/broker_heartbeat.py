@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import array, boolean, int16, int32, int64, uuid
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import array, boolean, int16, int32, int64, uuid
 
 
 class BrokerHeartbeatRequest(Request, api_key=63, versions="0-2", flexible="0+", listeners=("controller",)):

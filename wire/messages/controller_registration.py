@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from wire.message import Request, Response, Struct, field
-from wire.types import array, boolean, int16, int32, string, uint16, uuid
+from minikafka.wire.message import Request, Response, Struct, field
+from minikafka.wire.types import array, boolean, int16, int32, string, uint16, uuid
 
 
 class _Listener(Struct):

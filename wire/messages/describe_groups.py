@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from wire.message import Request, Response, Struct, field
-from wire.types import array, boolean, bytes_, int16, int32, string
+from minikafka.wire.message import Request, Response, Struct, field
+from minikafka.wire.types import array, boolean, bytes_, int16, int32, string
 
 
 class DescribeGroupsRequest(Request, api_key=15, versions="0-6", flexible="5+", listeners=("broker",)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import boolean, int16, int32, int64, string
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import boolean, int16, int32, int64, string
 
 
 class EndTxnRequest(Request, api_key=26, versions="0-5", flexible="3+", listeners=("broker",)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import bytes_, int16
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import bytes_, int16
 
 
 class EnvelopeRequest(Request, api_key=58, versions="0", flexible="0+", listeners=("controller",)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import bytes_, int16, int32, int64
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import bytes_, int16, int32, int64
 
 
 class ExpireDelegationTokenRequest(Request, api_key=40, versions="1-2", flexible="2+", listeners=("broker", "controller")):

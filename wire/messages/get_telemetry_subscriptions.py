@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import array, boolean, int8, int16, int32, string, uuid
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import array, boolean, int8, int16, int32, string, uuid
 
 
 class GetTelemetrySubscriptionsRequest(Request, api_key=71, versions="0", flexible="0+", listeners=("broker",)):

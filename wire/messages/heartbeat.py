@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import int16, int32, string
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import int16, int32, string
 
 
 class HeartbeatRequest(Request, api_key=12, versions="0-4", flexible="4+", listeners=("broker",)):

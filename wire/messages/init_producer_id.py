@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import boolean, int16, int32, int64, string
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import boolean, int16, int32, int64, string
 
 
 class InitProducerIdRequest(Request, api_key=22, versions="0-6", flexible="2+", listeners=("broker",), latest_unstable=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from wire.message import Request, Response, Struct, field
-from wire.types import array, int16, int32, string
+from minikafka.wire.message import Request, Response, Struct, field
+from minikafka.wire.types import array, int16, int32, string
 
 
 class ListGroupsRequest(Request, api_key=16, versions="0-5", flexible="3+", listeners=("broker",)):

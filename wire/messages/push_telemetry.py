@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import boolean, bytes_, int8, int16, int32, uuid
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import boolean, bytes_, int8, int16, int32, uuid
 
 
 class PushTelemetryRequest(Request, api_key=72, versions="0", flexible="0+", listeners=("broker",)):

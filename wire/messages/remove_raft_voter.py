@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import int16, int32, string, uuid
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import int16, int32, string, uuid
 
 
 class RemoveRaftVoterRequest(Request, api_key=81, versions="0", flexible="0+", listeners=("controller", "broker")):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import bytes_, int16, int64, string
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import bytes_, int16, int64, string
 
 
 class SaslAuthenticateRequest(Request, api_key=36, versions="0-2", flexible="2+", listeners=("broker", "controller")):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wire.message import Request, Response, field
-from wire.types import array, int16, string
+from minikafka.wire.message import Request, Response, field
+from minikafka.wire.types import array, int16, string
 
 
 class SaslHandshakeRequest(Request, api_key=17, versions="0-1", listeners=("broker", "controller")):

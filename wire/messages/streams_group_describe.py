@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from wire.message import Request, Response, Struct, field
-from wire.types import array, boolean, int16, int32, int64, string, uint16
+from minikafka.wire.message import Request, Response, Struct, field
+from minikafka.wire.types import array, boolean, int16, int32, int64, string, uint16
 
 
 class StreamsGroupDescribeRequest(Request, api_key=89, versions="0", flexible="0+", listeners=("broker",)):

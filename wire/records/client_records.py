@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from wire.message import Data, Struct, field
-from wire.types import array, boolean, bytes_, int16, int32, int64, string, uint16, uuid
+from minikafka.wire.message import Data, Struct, field
+from minikafka.wire.types import array, boolean, bytes_, int16, int32, int64, string, uint16, uuid
 
 
 class _ConsumerProtocolAssignmentTopicPartition(Struct):

@@ -12,9 +12,9 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from wire.errors import WireError
-from wire.message import Record
-from wire.varint import append_unsigned_varint, read_unsigned_varint
+from minikafka.wire.errors import WireError
+from minikafka.wire.message import Record
+from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint
 
 FRAME_VERSION = 1
 _INT16 = struct.Struct(">h")
@@ -32,7 +32,7 @@ def _classes(module: ModuleType, suffix: str) -> dict[int, type[Record]]:
 @cache
 def metadata_record_classes() -> dict[int, type[Record]]:
     """Record type -> class."""
-    from wire.records import metadata_records
+    from minikafka.wire.records import metadata_records
 
     return _classes(metadata_records, "Record")
 
@@ -90,7 +90,7 @@ def encode_coordinator_value(value: Record, version: int) -> bytes:
 
 @cache
 def _coordinator_classes(kind: str) -> tuple[dict[int, type[Record]], dict[int, type[Record]]]:
-    from wire.records import group_records, share_records, transaction_records
+    from minikafka.wire.records import group_records, share_records, transaction_records
 
     module = {"group": group_records, "transaction": transaction_records, "share": share_records}[kind]
     keys, values = _classes(module, "Key"), _classes(module, "Value")

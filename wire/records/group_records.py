@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from wire.message import Record, Struct, field
-from wire.types import array, bytes_, int8, int16, int32, int64, string, uint16, uuid
+from minikafka.wire.message import Record, Struct, field
+from minikafka.wire.types import array, bytes_, int8, int16, int32, int64, string, uint16, uuid
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Record, record_type=8, versions="0"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from wire.message import Record, Struct, field
-from wire.types import array, boolean, bytes_, float64, int8, int16, int32, int64, string, uint16, uuid
+from minikafka.wire.message import Record, Struct, field
+from minikafka.wire.types import array, boolean, bytes_, float64, int8, int16, int32, int64, string, uint16, uuid
 
 
 class AbortTransactionRecord(Record, record_type=25, versions="0", flexible="0+"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple, TypeVar
 
-from wire.records.metadata_records import AccessControlEntryRecord
+from minikafka.wire.records.metadata_records import AccessControlEntryRecord
 
 WILDCARD = "*"
 #: The one name of the resource type CLUSTER.

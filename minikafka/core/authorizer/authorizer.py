@@ -20,7 +20,7 @@ from minikafka.core.authorizer.acl import (
     Permission,
     ResourceType,
 )
-from wire.records.metadata_records import AccessControlEntryRecord
+from minikafka.wire.records.metadata_records import AccessControlEntryRecord
 
 #: What an ALLOW for another operation grants as well. A DENY forbids nothing but what it names.
 _GRANTED_BY: Mapping[Operation, frozenset[Operation]] = {

@@ -6,10 +6,11 @@ from minikafka.core.authorizer.acl import CLUSTER_NAME, Acl, AclFilter, Operatio
 from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, RandomSource
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.controller.topics import random_uuid
-from wire.errors import ApiError, ErrorCode
-from wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from wire.records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from minikafka.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from minikafka.wire.messages.describe_acls import DescribeAclsRequest
+from minikafka.wire.records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 
 class AclControl:
@@ -24,6 +25,7 @@ class AclControl:
         known = {Acl.of_record(record) for record in self._state.image.acls.values()}
         results: list[CreateAclsResponse.AclCreationResult] = []
         records: list[AccessControlEntryRecord] = []
+        taken: set[bytes] = set()
         for creation in request.creations:
             result = CreateAclsResponse.AclCreationResult()
             results.append(result)
@@ -33,19 +35,20 @@ class AclControl:
                 result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, fault
             elif acl not in known:
                 known.add(acl)
-                records.append(acl.to_record(self._new_id(records)))
-        if len(records) > RECORDS_PER_REQUEST_MAX:
-            raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+                if len(records) == RECORDS_PER_REQUEST_MAX:
+                    raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
+                records.append(acl.to_record(self._new_id(taken)))
+                taken.add(records[-1].id)
         return Result(CreateAclsResponse(results=results), records)
 
-    def _new_id(self, records: list[AccessControlEntryRecord]) -> bytes:
+    def _new_id(self, taken: set[bytes]) -> bytes:
         while True:
             acl_id = random_uuid(self._random)
-            if acl_id not in self._state.image.acls and all(record.id != acl_id for record in records):
+            if acl_id not in self._state.image.acls and acl_id not in taken:
                 return acl_id
 
     def delete(self, request: DeleteAclsRequest) -> Result:
-        """DeleteAcls: what each filter means is told, and removed once."""
+        """DeleteAcls: the answer names the ACLs of each filter; each is removed once."""
         acls = {acl_id: Acl.of_record(record) for acl_id, record in self._state.image.acls.items()}
         results = []
         doomed: dict[bytes, None] = {}
@@ -110,7 +113,7 @@ def fault_of(acl: Acl) -> str | None:
     return None
 
 
-def filter_of(wanted: DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
+def filter_of(wanted: DeleteAclsRequest.DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
     """The filter that a request's fields describe; DescribeAclsRequest has the same."""
     return AclFilter(
         ResourceType.of(wanted.resource_type_filter),

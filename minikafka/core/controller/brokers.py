@@ -15,12 +15,12 @@ from minikafka.core.metadata.image import (
     is_reserved_directory,
 )
 from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS
-from wire.errors import ApiError, ErrorCode
-from wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from wire.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
-from wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
-from wire.records.metadata_records import (
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
+from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from minikafka.wire.records.metadata_records import (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
@@ -82,31 +82,7 @@ class BrokerControl:
             clean = existing is not None and existing.epoch == request.previous_broker_epoch
             records += self._remove_predecessor(broker_id, clean)
         epoch = existing.epoch if same and existing is not None else self._state.next_offset
-        records.append(
-            RegisterBrokerRecord(
-                broker_id=broker_id,
-                incarnation_id=request.incarnation_id,
-                broker_epoch=epoch,
-                end_points=[
-                    RegisterBrokerRecord.BrokerEndpoint(
-                        name=entry.name, host=entry.host, port=entry.port, security_protocol=entry.security_protocol
-                    )
-                    for entry in request.listeners
-                ],
-                features=[
-                    RegisterBrokerRecord.BrokerFeature(
-                        name=entry.name,
-                        min_supported_version=entry.min_supported_version,
-                        max_supported_version=entry.max_supported_version,
-                    )
-                    for entry in request.features
-                ],
-                rack=request.rack,
-                fenced=existing.fenced if same and existing is not None else True,
-                in_controlled_shutdown=existing.in_controlled_shutdown if same and existing is not None else False,
-                log_dirs=list(request.log_dirs),
-            )
-        )
+        records.append(_registration(request, epoch, existing if same else None))
         self.sessions.touch(broker_id, epoch, now_ms)
         return Result(BrokerRegistrationResponse(broker_epoch=epoch), records)
 
@@ -214,7 +190,7 @@ class BrokerControl:
         if state is CONTROLLED_SHUTDOWN and current is not CONTROLLED_SHUTDOWN:
             self.sessions.start_controlled_shutdown(broker_id, self._state.next_offset + len(records) - 1)
         response = BrokerHeartbeatResponse(
-            is_caught_up=request.current_metadata_offset >= broker.registered_offset,
+            is_caught_up=request.current_metadata_offset >= broker.unfence_offset,
             is_fenced=state in {FENCED, SHUTDOWN_NOW},
             should_shut_down=state is SHUTDOWN_NOW,
         )
@@ -224,7 +200,8 @@ class BrokerControl:
         if current == FENCED:
             if request.want_shut_down:
                 return SHUTDOWN_NOW
-            caught_up = request.current_metadata_offset >= broker.registered_offset
+            # Also the record that fenced it: what a dead process, or one before the fencing, has sent must not bring it back.
+            caught_up = request.current_metadata_offset >= broker.unfence_offset
             return UNFENCED if caught_up and not request.want_fence else FENCED
         if current == UNFENCED:
             if request.want_fence:
@@ -305,3 +282,28 @@ class BrokerControl:
             broker = self._state.image.brokers.get(broker_id)
             if broker is not None and broker.epoch == epoch and not broker.fenced:
                 yield self.fence(broker)
+
+
+def _registration(request: BrokerRegistrationRequest, epoch: int, same: BrokerRegistration | None) -> RegisterBrokerRecord:
+    """The record of a registration; `same` is that of the same incarnation before, None for a new one."""
+    return RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=epoch,
+        end_points=[
+            RegisterBrokerRecord.BrokerEndpoint(
+                name=entry.name, host=entry.host, port=entry.port, security_protocol=entry.security_protocol
+            )
+            for entry in request.listeners
+        ],
+        features=[
+            RegisterBrokerRecord.BrokerFeature(
+                name=entry.name, min_supported_version=entry.min_supported_version, max_supported_version=entry.max_supported_version
+            )
+            for entry in request.features
+        ],
+        rack=request.rack,
+        fenced=same.fenced if same is not None else True,
+        in_controlled_shutdown=same.in_controlled_shutdown if same is not None else False,
+        log_dirs=list(request.log_dirs),
+    )

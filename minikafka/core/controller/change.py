@@ -12,7 +12,7 @@ from minikafka.core.metadata.image import (
     RECOVERING,
     PartitionRegistration,
 )
-from wire.records.metadata_records import PartitionChangeRecord
+from minikafka.wire.records.metadata_records import PartitionChangeRecord
 
 
 class Election(Enum):

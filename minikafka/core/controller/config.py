@@ -1,10 +1,12 @@
-"""What the controller core is told from outside: limits and defaults, supported features, and how to judge configs."""
+"""What the controller core is given: limits and defaults, supported features, and the rules for configurations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from minikafka.core.controller.sessions import DISCONNECT_GRACE_MS
 
 #: Features of Apache Kafka 4.3 as (lowest, highest) level that a node of ours supports.
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
@@ -17,13 +19,15 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "eligible.leader.replicas.version": (0, 1),
 }
 
-#: Feature levels of a cluster that is formatted without saying otherwise, in the order of Kafka's bootstrap.checkpoint.
+#: Feature levels of a cluster that is formatted without saying otherwise, in the order of Kafka's bootstrap.checkpoint: Kafka's own, as far
+#: as they are served. Groups of the consumer, share and streams protocols are not; where others have finalized them, or who formats asks
+#: for them, a node of ours lives with them.
 DEFAULT_FEATURES: Mapping[str, int] = {
     "metadata.version": 30,
     "eligible.leader.replicas.version": 1,
-    "group.version": 1,
-    "share.version": 1,
-    "streams.version": 1,
+    "group.version": 0,
+    "share.version": 0,
+    "streams.version": 0,
     "transaction.version": 2,
 }
 
@@ -87,6 +91,7 @@ class ControllerConfig:
     unclean_leader_election_enable: bool = False
     delete_topic_enable: bool = True
     broker_session_timeout_ms: int = 9000
+    minikafka_heartbeat_reconnect_ms: int = DISCONNECT_GRACE_MS
     auto_leader_rebalance_enable: bool = True
     leader_imbalance_check_interval_ms: int = 300_000
     leader_imbalance_per_broker_percentage: int = 10

@@ -14,10 +14,10 @@ from minikafka.core.metadata.image import (
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
-from wire.errors import ApiError, ErrorCode
-from wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-from wire.records.metadata_records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from minikafka.wire.records.metadata_records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
@@ -150,12 +150,13 @@ class ConfigControl:
         current = values.get(key)
         if current is None:
             current = self.rules.default(kind, key) or ""
-        items = [item.strip() for item in current.split(",") if item.strip()]
+        # A list without duplicates, in its order: it may be long, and so may be what is appended.
+        items = dict.fromkeys(item.strip() for item in current.split(",") if item.strip())
         for item in (part.strip() for part in value.split(",")):
-            if operation == APPEND and item not in items:
-                items.append(item)
-            elif operation == SUBTRACT and item in items:
-                items.remove(item)
+            if operation == APPEND:
+                items.setdefault(item)
+            else:
+                items.pop(item, None)
         values[key] = ",".join(items)
 
     def _check_min_isr(self, name: str, after: Mapping[str, str]) -> None:

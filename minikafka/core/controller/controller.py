@@ -25,28 +25,28 @@ from minikafka.core.controller.state import UNCLEAN_LEADER_ELECTION, ControllerS
 from minikafka.core.controller.topics import Spend, TopicControl
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage
-from wire.errors import ApiError, ErrorCode
-from wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from wire.messages.alter_configs import AlterConfigsRequest
-from wire.messages.alter_partition import AlterPartitionRequest
-from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
-from wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from wire.messages.broker_heartbeat import BrokerHeartbeatRequest
-from wire.messages.broker_registration import BrokerRegistrationRequest
-from wire.messages.controller_registration import ControllerRegistrationRequest
-from wire.messages.create_acls import CreateAclsRequest
-from wire.messages.create_partitions import CreatePartitionsRequest
-from wire.messages.create_topics import CreateTopicsRequest
-from wire.messages.delete_acls import DeleteAclsRequest
-from wire.messages.delete_topics import DeleteTopicsRequest
-from wire.messages.elect_leaders import ElectLeadersRequest
-from wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
-from wire.messages.unregister_broker import UnregisterBrokerRequest
-from wire.messages.update_features import UpdateFeaturesRequest
-from wire.records.metadata_records import ProducerIdsRecord
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest
+from minikafka.wire.messages.alter_partition import AlterPartitionRequest
+from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
+from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest
+from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_acls import DeleteAclsRequest
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.update_features import UpdateFeaturesRequest
+from minikafka.wire.records.metadata_records import ProducerIdsRecord
 
 #: How soon after a full round of elections the next one follows (the balancer has reached its limit).
 BALANCE_AGAIN_MS = 50
@@ -77,7 +77,8 @@ class Controller:
         self.partitions = PartitionControl(config, self.state)
         self.configs = ConfigControl(self.state, rules)
         self.topics = TopicControl(config, self.state, self.configs, random)
-        self.brokers = BrokerControl(config, self.state, self.partitions, BrokerSessions(config.broker_session_timeout_ms))
+        sessions = BrokerSessions(config.broker_session_timeout_ms, config.minikafka_heartbeat_reconnect_ms)
+        self.brokers = BrokerControl(config, self.state, self.partitions, sessions)
         self.features = FeatureControl(config, self.state)
         self.quotas = QuotaControl(self.state)
         self.scram = ScramControl(self.state)
@@ -125,7 +126,7 @@ class Controller:
         return self.state.image
 
     def handle(self, request: Any, version: int, now_ms: int, spend: Spend | None = None) -> Result:
-        """Decide about a request; `spend` is told of partitions made and deleted. Raises ApiError for what fails as a whole."""
+        """Decide about a request; `spend` counts partitions that are created or deleted. Raises ApiError for what fails as a whole."""
         method = self._methods.get(type(request))
         if method is None:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not a request to the controller")
@@ -141,7 +142,7 @@ class Controller:
         for resource in delta.changed_configs:
             before, after = delta.base.config(*resource), self.state.image.config(*resource)
             if before.get(UNCLEAN_LEADER_ELECTION) != after.get(UNCLEAN_LEADER_ELECTION):
-                # Whoever turns unclean election on wants leaders now, not at the next round (KAFKA-12670).
+                # When unclean election is turned on, leaders are elected at once and not at the next round (KAFKA-12670).
                 self._unclean_ms = 0
         return delta
 
@@ -175,9 +176,9 @@ class Controller:
             if balanced:
                 yield balanced
 
-    def broker_disconnected(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
-        """The connection that carried a broker's heartbeats has closed."""
-        self.brokers.sessions.disconnected(broker_id, broker_epoch, now_ms)
+    def broker_disconnected(self, broker_id: int, broker_epoch: int, now_ms: int, connect_ms: int | None = 0) -> None:
+        """The connection that carried a broker's heartbeats has closed; see BrokerSessions.disconnected."""
+        self.brokers.sessions.disconnected(broker_id, broker_epoch, now_ms, connect_ms)
 
     # -- small requests --------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from minikafka.core.controller.config import DEFAULT_FEATURES, ControllerConfig
 from minikafka.core.controller.state import CLUSTER_DEFAULT, MIN_INSYNC_REPLICAS, ControllerState, Result
 from minikafka.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, RESOURCE_BROKER
-from wire.errors import ApiError, ErrorCode
-from wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
-from wire.records.metadata_records import BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from minikafka.wire.records.metadata_records import BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 KRAFT_VERSION = "kraft.version"
@@ -21,7 +21,7 @@ def bootstrap_records(features: Mapping[str, int], min_insync_replicas: int, use
     ISR for ELR."""
     records: list[Any] = [BeginTransactionRecord(name="Bootstrap records")]
     levels = dict(features) or dict(DEFAULT_FEATURES)
-    records.extend(FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items())
+    records.extend(FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items() if level)
     records.extend(users)
     if levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1:
         records.append(

@@ -18,11 +18,11 @@ from minikafka.core.metadata.image import (
     TopicImage,
     is_reserved_directory,
 )
-from wire.errors import ApiError, ErrorCode
-from wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
-from wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from wire.records.metadata_records import PartitionChangeRecord
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from minikafka.wire.records.metadata_records import PartitionChangeRecord
 
 NOBODY = NO_LEADER
 ELECTION_PREFERRED = 0
@@ -114,7 +114,7 @@ class PartitionControl:
     # -- AlterPartition --------------------------------------------------------------------------------------------
 
     def alter_partition(self, request: AlterPartitionRequest, version: int) -> Result:
-        """Commit the ISRs that a leader wants (KIP-497, KIP-841, KIP-903); one answer per partition."""
+        """Commit the in-sync sets that a leader proposes (KIP-497, KIP-841, KIP-903); one answer per partition."""
         result = Result(AlterPartitionResponse())
         for wanted in request.topics:
             answers = AlterPartitionResponse.TopicData(topic_id=wanted.topic_id)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from minikafka.core.controller.config import RandomSource
-from wire.errors import ApiError, ErrorCode
+from minikafka.wire.errors import ApiError, ErrorCode
 
 
 @dataclass(slots=True, frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.metadata.image import QuotaEntity
-from wire.errors import ApiError, ErrorCode
-from wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
-from wire.records.metadata_records import ClientQuotaRecord
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
+from minikafka.wire.records.metadata_records import ClientQuotaRecord
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 _RATE_KEYS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")

@@ -8,9 +8,9 @@ from minikafka.core.controller.partitions import PartitionControl
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.controller.topics import check_manual_assignment
 from minikafka.core.metadata.image import DIRECTORY_UNASSIGNED, PartitionRegistration, TopicImage
-from wire.errors import ApiError, ErrorCode
-from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
-from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 
 
 class ReassignmentControl:

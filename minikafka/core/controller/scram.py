@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.scram import ITERATIONS_MAX, ITERATIONS_MIN, SCRAM_MECHANISMS, ScramCredential
-from wire.errors import ApiError, ErrorCode
-from wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
-from wire.records.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+from minikafka.wire.records.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 _MECHANISMS = {mechanism.number: mechanism for mechanism in SCRAM_MECHANISMS.values()}
 
@@ -22,7 +23,7 @@ class ScramControl:
     def alter(self, request: AlterUserScramCredentialsRequest) -> Result:
         """AlterUserScramCredentials: all changes of a user are made, or none."""
         changes: list[Any] = [*request.deletions, *request.upsertions]
-        keys = [(change.name, change.mechanism) for change in changes]
+        counts = Counter((change.name, change.mechanism) for change in changes)
         failures: dict[str, ApiError | None] = {}
         records: dict[str, list[Any]] = {}
         for change in changes:
@@ -31,7 +32,7 @@ class ScramControl:
             if failures[name] is not None:
                 continue
             try:
-                if keys.count((name, change.mechanism)) > 1:
+                if counts[name, change.mechanism] > 1:
                     raise ApiError(
                         ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
                     )

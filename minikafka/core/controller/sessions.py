@@ -8,9 +8,12 @@ from minikafka.core.timers import TimerQueue
 
 #: A controller that looks at its deadlines this much too late was itself stopped; brokers get the lost time back (KAFKA-15019).
 STALL_MS = 500
-#: How long a broker has to come back on another connection when the one that carried its heartbeats has closed. A process that was killed
-#: closes its connections at once; one that lives connects again within milliseconds.
+#: How long a broker has to come back on another connection when the one that carried its heartbeats has closed
+#: (minikafka.heartbeat.reconnect.ms). A process that was killed closes its connections at once; one that lives connects again within
+#: milliseconds.
 DISCONNECT_GRACE_MS = 100
+#: It has at least so many times what its connections take to be made: TLS and SASL on a busy machine.
+CONNECTS_GRANTED = 4
 #: How long the broker of the node that led the quorum before has to talk to the new controller: most often it has died.
 SUCCESSION_GRACE_MS = 200
 #: A deadline of those that is looked at this much too late proves nothing: the sign of life may lie unread.
@@ -36,10 +39,12 @@ class _Session:
 class BrokerSessions:
     """Sessions of registered brokers by id and broker epoch; all times are milliseconds of the caller's clock."""
 
-    __slots__ = ("_losses", "_sessions", "_timeout_ms", "_timers")
+    __slots__ = ("_losses", "_reconnect_ms", "_sessions", "_timeout_ms", "_timers")
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, reconnect_ms: int = DISCONNECT_GRACE_MS) -> None:
+        """`reconnect_ms` 0: no hint ends a session before its time."""
         self._timeout_ms = timeout_ms
+        self._reconnect_ms = reconnect_ms
         self._sessions: dict[int, _Session] = {}
         #: broker id -> (epoch, when its connections were lost); kept beyond the session, so that a flapping network is noticed.
         self._losses: dict[int, tuple[int, list[int]]] = {}
@@ -60,23 +65,30 @@ class BrokerSessions:
         session.deadline_ms = deadline_ms
         self._timers.schedule(broker_id, deadline_ms)
 
-    def disconnected(self, broker_id: int, epoch: int, now_ms: int) -> None:
-        """The connection that carried this incarnation's heartbeats closed: unless there is a sign of life soon, the session ends."""
+    def disconnected(self, broker_id: int, epoch: int, now_ms: int, connect_ms: int | None = 0) -> None:
+        """The connection that carried this incarnation's heartbeats closed: unless there is a sign of life soon, the session ends.
+
+        `connect_ms` is how long this broker's connections take to be made; None for one that is not known to come back at once: Apache
+        Kafka's connect again when their next heartbeat is due.
+        """
         session = self._sessions.get(broker_id)
         if session is None or session.epoch != epoch or session.disconnected:
             return
         session.disconnected = True
+        if self._reconnect_ms == 0 or connect_ms is None:
+            return
         known, losses = self._losses.get(broker_id, (epoch, []))
         losses = [lost for lost in losses if now_ms - lost < LOSS_WINDOW_MS] if known == epoch else []
         losses.append(now_ms)
         self._losses[broker_id] = (epoch, losses)
-        self._shorten(broker_id, session, DISCONNECT_GRACE_MS << min(max(len(losses) - LOSSES_TOLERATED, 0), 16), now_ms)
+        grace_ms = max(self._reconnect_ms, CONNECTS_GRANTED * connect_ms)
+        self._shorten(broker_id, session, grace_ms << min(max(len(losses) - LOSSES_TOLERATED, 0), 16), now_ms)
 
     def suspect(self, broker_id: int, now_ms: int) -> None:
         """This broker is thought dead: it has a short time to say that it is not."""
         session = self._sessions.get(broker_id)
-        if session is not None:
-            self._shorten(broker_id, session, SUCCESSION_GRACE_MS, now_ms)
+        if session is not None and self._reconnect_ms > 0:
+            self._shorten(broker_id, session, max(SUCCESSION_GRACE_MS, 2 * self._reconnect_ms), now_ms)
 
     def _shorten(self, broker_id: int, session: _Session, grace_ms: int, now_ms: int) -> None:
         if now_ms + grace_ms < session.deadline_ms:

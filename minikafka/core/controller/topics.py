@@ -16,11 +16,11 @@ from minikafka.core.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
-from wire.errors import ApiError, ErrorCode
-from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from wire.records.metadata_records import RemoveTopicRecord, TopicRecord
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from minikafka.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from minikafka.wire.records.metadata_records import RemoveTopicRecord, TopicRecord
 
 NAME_LENGTH_MAX = 249
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
@@ -28,7 +28,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _ZERO_ID = bytes(16)
 
 Failure = tuple[ErrorCode, str | None]
-#: Told of partitions that are made or deleted. Raises ApiError THROTTLING_QUOTA_EXCEEDED.
+#: Counts partitions that are created or deleted. Raises ApiError THROTTLING_QUOTA_EXCEEDED.
 Spend = Callable[[int], None]
 
 
@@ -316,6 +316,7 @@ class TopicControl:
         records: list[Any] = []
         names: dict[str, int] = {}
         ids: dict[bytes, int] = {}
+        removed: set[bytes] = set()
         for name, topic_id in wanted:
             if name is not None:
                 names[name] = names.get(name, 0) + 1
@@ -327,7 +328,7 @@ class TopicControl:
             if failure is None and topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
                 failure = (code, code.text)
-            elif topic is not None and any(record.topic_id == topic.topic_id for record in records):
+            elif topic is not None and topic.topic_id in removed:
                 failure = (ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")
             if failure is None and topic is not None and spend is not None:
                 try:
@@ -336,6 +337,7 @@ class TopicControl:
                     failure = (error.code, error.message)
             if failure is None and topic is not None:
                 records.append(RemoveTopicRecord(topic_id=topic.topic_id))
+                removed.add(topic.topic_id)
                 name, topic_id = topic.name, topic.topic_id
             code, message = failure or (ErrorCode.NONE, None)
             response.responses.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from minikafka.core.group.member import Member
-from wire.records.group_records import GroupMetadataKey, GroupMetadataValue
+from minikafka.wire.records.group_records import GroupMetadataKey, GroupMetadataValue
 
 GROUP_METADATA_VALUE_VERSION = 3
 
@@ -146,14 +146,14 @@ class ClassicGroup:
         """Whether a member with these protocols could join now."""
         if not self.members:
             return bool(protocol_type) and bool(names)
-        return protocol_type == self.protocol_type and any(name in self.candidate_protocols() for name in names)
+        return protocol_type == self.protocol_type and not set(self.candidate_protocols()).isdisjoint(names)
 
     def select_protocol(self) -> str | None:
         """The candidate with the most votes; ties go to the earlier candidate."""
         candidates = self.candidate_protocols()
         votes = {name: 0 for name in candidates}
         for member in self.members.values():
-            choice = member.vote(candidates)
+            choice = member.vote(votes)
             if choice is not None:
                 votes[choice] += 1
         return max(candidates, key=lambda name: votes[name], default=None)

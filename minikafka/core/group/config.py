@@ -1,4 +1,4 @@
-"""What a group shard is told about the broker and about a request's sender."""
+"""What a group shard needs to know of the broker and of a request's sender."""
 
 from __future__ import annotations
 

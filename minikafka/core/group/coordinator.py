@@ -1,54 +1,75 @@
 """One shard of the group coordinator: the groups and offsets of one partition of `__consumer_offsets`.
 
-A deterministic state machine: requests come in with the caller's time, appends and answers go out (`take_effects`), and
-what the partition's log holds is fed back by `replay`. Rules: GroupCoordinatorShard and OffsetMetadataManager of Apache Kafka.
+A deterministic state machine: requests come in with the caller's time, appends and answers go out (`take_effects`), and what the
+partition's log holds is fed back by `replay` as it is committed. Rules: GroupCoordinatorShard and OffsetMetadataManager of Apache Kafka.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from minikafka.core.coordinator.shard import Append, append_error
 from minikafka.core.group.classic import ClassicGroup, GroupState
 from minikafka.core.group.config import Client, GroupConfig
-from minikafka.core.group.effects import Append, CoordinatorRecord, Effects, Reply
-from minikafka.core.group.errors import check_member, coordinator_error
-from minikafka.core.group.offsets import (
-    CommittedOffset,
-    OffsetStore,
-    committed_from_value,
-    offset_record,
-    offset_tombstone,
-)
+from minikafka.core.group.effects import Effects, Reply
+from minikafka.core.group.errors import check_member
+from minikafka.core.group.offsets import CommittedOffset, OffsetStore, committed_from_value, offset_record
 from minikafka.core.group.rebalance import Rebalancer
+from minikafka.core.group.removal import Done, Removals
+from minikafka.core.group.subscriptions import subscribed_topics
 from minikafka.core.group.transactional import TopicResolver, sort_out
-from wire.errors import ApiError, ErrorCode
-from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from wire.messages.join_group import JoinGroupRequest
-from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from wire.messages.sync_group import SyncGroupRequest
-from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
-from wire.records.group_records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from minikafka.wire.messages.join_group import JoinGroupRequest
+from minikafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from minikafka.wire.messages.sync_group import SyncGroupRequest
+from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from minikafka.wire.records.group_records import (
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    ShareGroupMetadataKey,
+    StreamsGroupMetadataKey,
+)
+
+#: From this version on a commit to a group that does not exist is told so, and not ILLEGAL_GENERATION.
+UNKNOWN_GROUP_VERSION = 9
+#: The record that says that a group is of a type that is not served here.
+OTHER_TYPES = {ConsumerGroupMetadataKey: "consumer", ShareGroupMetadataKey: "share", StreamsGroupMetadataKey: "streams"}
 
 
 class GroupShard:
-    """Groups and committed offsets of one coordinator partition."""
+    """Groups and committed offsets of one coordinator partition.
+
+    Offsets and deletions take effect by `replay` alone. A classic group lives in memory between two records, as in Apache Kafka: it is made
+    of its record at the load, and writes one when an assignment is agreed upon. `other_types` are groups of types that are not
+    served here, by id: whatever members do with them is refused, and their offsets stay.
+    """
 
     def __init__(self, config: GroupConfig, new_uuid: Callable[[], str], wall_ms: Callable[[int], int]) -> None:
         """`new_uuid` gives the random part of member ids; `wall_ms(now_ms)` gives the wall time of the caller's now."""
         self._config = config
         self._wall_ms = wall_ms
         self._rebalancer = Rebalancer(config, new_uuid, wall_ms)
-        self._loaded: dict[str, GroupMetadataValue] = {}
+        self._is_loaded = False
+        self._loading: dict[str, GroupMetadataValue] = {}
+        self.other_types: dict[str, str] = {}
         self.offsets = OffsetStore()
+        self._removals = Removals(self.offsets, self._append)
 
     @property
     def groups(self) -> dict[str, ClassicGroup]:
-        """The groups of this shard by id."""
+        """The classic groups of this shard by id."""
         return self._rebalancer.groups
 
-    # -- the host's side -------------------------------------------------------------------------------------------
+    def _append(self, append: Append) -> None:
+        self._rebalancer.effects.appends.append(append)
+
+    # -- the host's side: minikafka.core.coordinator.shard.Shard ------------------------------------------------------
 
     def take_effects(self) -> Effects:
         """What to append and to answer since the last call."""
@@ -64,38 +85,77 @@ class GroupShard:
         self._rebalancer.on_deadline(now_ms)
 
     def replay(self, key: Any, value: Any, producer_id: int = -1) -> None:
-        """Apply one record of the log, of a producer's transaction or of none; keys of other kinds of group are left alone."""
+        """Apply one committed record, of a producer's transaction or of none."""
         if isinstance(key, OffsetCommitKey):
-            if isinstance(value, OffsetCommitValue) and producer_id >= 0:
-                self.offsets.put_open(producer_id, key.group, key.topic, key.partition, committed_from_value(value))
-            elif isinstance(value, OffsetCommitValue):
-                self.offsets.put(key.group, key.topic, key.partition, committed_from_value(value))
-            else:
+            if not isinstance(value, OffsetCommitValue):
                 self.offsets.remove(key.group, key.topic, key.partition)
-        elif isinstance(key, GroupMetadataKey):
-            if isinstance(value, GroupMetadataValue):
-                self._loaded[key.group] = value
+                return
+            if producer_id >= 0:
+                self.offsets.put_open(producer_id, key.group, key.topic, key.partition, committed_from_value(value))
             else:
-                self._loaded.pop(key.group, None)
+                self.offsets.put(key.group, key.topic, key.partition, committed_from_value(value))
+            if self._is_loaded:
+                self._exists(key.group, value.commit_timestamp)
+        elif isinstance(key, GroupMetadataKey):
+            self._replay_group(key.group, value)
+        elif type(key) in OTHER_TYPES:
+            if value is not None:
+                self.other_types[key.group_id] = OTHER_TYPES[type(key)]
+            else:
+                self.other_types.pop(key.group_id, None)
+
+    def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        if not self._is_loaded:
+            if value is not None:
+                self._loading[group_id] = value
+            else:
+                self._loading.pop(group_id, None)
+            return
+        group = self.groups.get(group_id)
+        if value is None and group is not None and group.state is GroupState.EMPTY:
+            del self.groups[group_id]
+
+    def _exists(self, group_id: str, wall_ms: int) -> None:
+        """Whoever has offsets is a group, if only an empty one."""
+        if group_id not in self.groups and group_id not in self.other_types:
+            self.groups[group_id] = ClassicGroup(group_id, wall_ms)
 
     def loaded(self, now_ms: int) -> None:
-        """The log has been replayed: bring the groups to life. A group that has only offsets exists as an empty one."""
-        for group_id, value in self._loaded.items():
-            self._rebalancer.restore(ClassicGroup.from_value(group_id, value), now_ms)
-        self._loaded.clear()
-        for group_id in [*(group_id for group_id, _ in self.offsets), *self.offsets.open_groups()]:
-            if group_id not in self.groups:
-                self.groups[group_id] = ClassicGroup(group_id, self._wall_ms(now_ms))
+        """The log has been replayed: bring the groups to life."""
+        self._is_loaded = True
+        for group_id, value in self._loading.items():
+            if group_id not in self.other_types:
+                self._rebalancer.restore(ClassicGroup.from_value(group_id, value), now_ms)
+        self._loading.clear()
+        for group_id in self.offsets.group_ids():
+            self._exists(group_id, self._wall_ms(now_ms))
+
+    def replay_marker(self, producer_id: int, commit: bool) -> None:
+        """A marker of the producer is committed in this partition."""
+        self.offsets.end_transaction(producer_id, commit)
 
     def shutdown(self) -> None:
         """This broker does not lead the partition any more: answer what is parked with NOT_COORDINATOR."""
         self._rebalancer.shutdown(ErrorCode.NOT_COORDINATOR)
+        self._removals.shutdown()
+
+    def _check_type(self, group_id: str) -> None:
+        """Raises GROUP_ID_NOT_FOUND for a group of a type that is not served, COORDINATOR_LOAD_IN_PROGRESS while one is being deleted."""
+        if group_id in self.other_types:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group_id in self._removals.groups:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     # -- rebalancing -----------------------------------------------------------------------------------------------
 
     def join(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
         """JoinGroup: answered through the effects."""
-        self._rebalancer.join(reply, request, client, now_ms)
+        if request.group_id in self.other_types:
+            self._rebalancer.refuse_join(reply, client, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
+        elif request.group_id in self._removals.groups:
+            self._rebalancer.refuse_join(reply, client, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, request.member_id)
+        else:
+            self._rebalancer.join(reply, request, client, now_ms)
 
     def sync(self, reply: Reply, request: SyncGroupRequest, client: Client, now_ms: int) -> None:
         """SyncGroup: answered through the effects."""
@@ -115,7 +175,7 @@ class GroupShard:
         self, reply: Reply, request: OffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int
     ) -> None:
         """OffsetCommit: partitions that can be committed go into one batch; the answer waits for its commit."""
-        code = self._check_commit(request, now_ms)
+        code = self._check_commit(request, version, now_ms)
         wall_ms = self._wall_ms(now_ms)
         expire = wall_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
         accepted: list[tuple[str, int, CommittedOffset]] = []
@@ -166,36 +226,32 @@ class GroupShard:
         response: OffsetCommitResponse,
     ) -> None:
         def stored(error: ErrorCode, done_ms: int) -> None:
-            if error is ErrorCode.NONE:
-                for topic, index, committed in accepted:
-                    self.offsets.put(group_id, topic, index, committed)
-            else:
+            if error is not ErrorCode.NONE:
                 for result in pending:
-                    result.error_code = coordinator_error(error)
+                    result.error_code = append_error(error)
             self._rebalancer.effects.answers.append((reply, response))
 
         records = [offset_record(group_id, topic, index, committed) for topic, index, committed in accepted]
-        self._rebalancer.effects.appends.append(Append(records, stored))
+        self._append(Append(records, stored))
 
-    def _check_commit(self, request: OffsetCommitRequest, now_ms: int) -> ErrorCode:
+    def _check_commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> ErrorCode:
         generation = request.generation_id_or_member_epoch
         group = self.groups.get(request.group_id)
-        if group is None:
-            if generation >= 0:
-                return ErrorCode.ILLEGAL_GENERATION
-            self.groups[request.group_id] = ClassicGroup(request.group_id, self._wall_ms(now_ms))
-            return ErrorCode.NONE
-        if generation < 0 and group.state is GroupState.EMPTY:
-            return ErrorCode.NONE  # a consumer with manual assignment, or an admin resetting offsets
         try:
-            if generation >= 0 or request.member_id or request.group_instance_id is not None:
-                check_member(group, request.member_id, request.group_instance_id)
-                if generation != group.generation_id:
-                    return ErrorCode.ILLEGAL_GENERATION
-            else:
+            self._check_type(request.group_id)
+            if group is None:
+                if generation < 0:
+                    return ErrorCode.NONE  # a consumer with manual assignment, or an admin: the commit makes the group
+                return ErrorCode.GROUP_ID_NOT_FOUND if version >= UNKNOWN_GROUP_VERSION else ErrorCode.ILLEGAL_GENERATION
+            if generation < 0 and group.state is GroupState.EMPTY:
+                return ErrorCode.NONE
+            if generation < 0 and not request.member_id and request.group_instance_id is None:
                 return ErrorCode.UNKNOWN_MEMBER_ID
+            check_member(group, request.member_id, request.group_instance_id)
         except ApiError as error:
             return error.code
+        if generation != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
         if group.state is GroupState.COMPLETING_REBALANCE:
             return ErrorCode.REBALANCE_IN_PROGRESS
         self._rebalancer.touch(group, request.member_id, now_ms)
@@ -204,153 +260,71 @@ class GroupShard:
     def commit_transactional(self, reply: Reply, request: TxnOffsetCommitRequest, resolve: TopicResolver, now_ms: int) -> None:
         """TxnOffsetCommit: as `commit`, but the offsets count when the transaction is committed (KIP-98); its consumer is fenced by member
         and generation (KIP-447). Who calls has verified the transaction."""
-        code = self._check_transactional(request, now_ms)
+        code = self._check_transactional(request)
         response, commits, pending = sort_out(request, code, resolve, self._wall_ms(now_ms), self._config.offset_metadata_bytes_max)
         if not commits:
             self._rebalancer.effects.answers.append((reply, response))
             return
 
         def stored(error: ErrorCode, done_ms: int) -> None:
-            if error is ErrorCode.NONE:
-                for topic, index, committed in commits:
-                    self.offsets.put_open(request.producer_id, request.group_id, topic, index, committed)
-            else:
+            if error is not ErrorCode.NONE:
                 for result in pending:
-                    result.error_code = coordinator_error(error)
+                    result.error_code = append_error(error)
             self._rebalancer.effects.answers.append((reply, response))
 
         records = [offset_record(request.group_id, topic, index, committed) for topic, index, committed in commits]
-        self._rebalancer.effects.appends.append(Append(records, stored, (request.producer_id, request.producer_epoch)))
+        self._append(Append(records, stored, (request.producer_id, request.producer_epoch)))
 
-    def end_transaction(self, producer_id: int, commit: bool) -> None:
-        """A marker of the producer is committed in this partition."""
-        self.offsets.end_transaction(producer_id, commit)
-
-    def _check_transactional(self, request: TxnOffsetCommitRequest, now_ms: int) -> ErrorCode:
+    def _check_transactional(self, request: TxnOffsetCommitRequest) -> ErrorCode:
         group = self.groups.get(request.group_id)
-        if group is None:
-            if request.generation_id >= 0:
-                return ErrorCode.ILLEGAL_GENERATION
-            self.groups[request.group_id] = ClassicGroup(request.group_id, self._wall_ms(now_ms))
-            return ErrorCode.NONE
-        if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
-            return ErrorCode.NONE  # a producer that does not tell its consumer
         try:
+            self._check_type(request.group_id)
+            if group is None:
+                return ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+            if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
+                return ErrorCode.NONE  # a producer that does not tell its consumer
             check_member(group, request.member_id, request.group_instance_id)
         except ApiError as error:
             return error.code
         return ErrorCode.NONE if request.generation_id == group.generation_id else ErrorCode.ILLEGAL_GENERATION
 
+    # -- removal ---------------------------------------------------------------------------------------------------
+
     def check_delete_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], ErrorCode]:
         """Whether OffsetDelete may touch each partition: not while live members subscribe to its topic (KIP-496)."""
+        self._check_type(group_id)
         group = self.groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.members and group.protocol_type != "consumer":
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-        subscribed = _subscribed_topics(group)
+        subscribed = subscribed_topics(group)
         return {
             key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed is None or key[0] in subscribed else ErrorCode.NONE
             for key in partitions
         }
 
-    def delete_offsets(
-        self, group_id: str, partitions: list[tuple[str, int]], done: Callable[[ErrorCode], None]
-    ) -> None:
-        """OffsetDelete of partitions that passed the check; `done` follows when the tombstones are committed."""
+    def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]], done: Done) -> Iterator[None]:
+        """OffsetDelete of partitions that passed the check, in steps; `done` follows when the tombstones are committed."""
         held = [key for key in partitions if self.offsets.get(group_id, *key) is not None]
-        self._delete(group_id, held, group_too=False, done=done)
+        return self._removals.delete_offsets(group_id, held, done)
 
-    def delete_group(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
-        """DeleteGroups: raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP; `done` follows when it is committed."""
+    def delete_group(self, group_id: str, done: Done) -> Iterator[None]:
+        """DeleteGroups, in steps: raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP; `done` follows when it is committed."""
+        if group_id in self.other_types:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+        self._check_type(group_id)
         group = self.groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not GroupState.EMPTY:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-        keys = dict.fromkeys([*self.offsets.of_group(group_id), *self.offsets.open_partitions(group_id)])
-        self._delete(group_id, list(keys), group_too=True, done=done)
+        return self._removals.delete_group(group_id, done)
 
-    def _delete(
-        self, group_id: str, partitions: list[tuple[str, int]], *, group_too: bool, done: Callable[[ErrorCode], None]
-    ) -> None:
-        records = [offset_tombstone(group_id, topic, index) for topic, index in partitions]
-        if group_too:
-            records.append(CoordinatorRecord(GroupMetadataKey(group=group_id), None))
+    def partitions_deleted(self, topics: list[str]) -> Iterator[None]:
+        """Topics are gone from the cluster: delete what groups committed for them, in steps."""
+        return self._removals.forget_topics(topics)
 
-        def stored(error: ErrorCode, done_ms: int) -> None:
-            if error is ErrorCode.NONE:
-                for topic, index in partitions:
-                    self.offsets.remove(group_id, topic, index)
-                group = self.groups.get(group_id)
-                if group_too and group is not None and group.state is GroupState.EMPTY:
-                    del self.groups[group_id]
-            done(error if error is ErrorCode.NONE else coordinator_error(error))
-
-        if not records:
-            done(ErrorCode.NONE)
-            return
-        self._rebalancer.effects.appends.append(Append(records, stored))
-
-    def partitions_deleted(self, topics: list[str]) -> None:
-        """Topics are gone from the cluster: delete what groups committed for them."""
-        gone = set(topics)
-        for group_id, offsets in list(self.offsets):
-            partitions = [(topic, index) for topic, index in offsets if topic in gone]
-            if partitions:
-                self._delete(group_id, partitions, group_too=False, done=_ignore)
-
-    def expire_offsets(self, now_ms: int) -> None:
-        """Delete offsets of groups that have been empty for `offsets.retention.minutes` (KIP-211)."""
-        wall_ms = self._wall_ms(now_ms)
-        retention_ms = self._config.offsets_retention_ms
-        for group_id, group in list(self.groups.items()):
-            if group.state is not GroupState.EMPTY:
-                continue
-            offsets = self.offsets.of_group(group_id)
-            is_open = self.offsets.open_partitions(group_id)
-            expired = []
-            for (topic, index), committed in offsets.items():
-                if (topic, index) in is_open:
-                    continue
-                since = max(committed.commit_wall_ms, group.state_since_wall_ms if group.protocol_type else 0)
-                due = committed.expire_wall_ms if committed.expire_wall_ms >= 0 else since + retention_ms
-                if wall_ms >= due:
-                    expired.append((topic, index))
-            if expired and len(expired) == len(offsets) and not is_open:
-                self._delete(group_id, expired, group_too=True, done=_ignore)
-            elif expired:
-                self._delete(group_id, expired, group_too=False, done=_ignore)
-
-
-def _subscribed_topics(group: ClassicGroup) -> set[str] | None:
-    """Topics that the members' consumer subscriptions name; None when one cannot be read."""
-    topics: set[str] = set()
-    for member in group.members.values():
-        names = parse_subscription(member.metadata_for(group.protocol_name))
-        if names is None:
-            return None
-        topics.update(names)
-    return topics
-
-
-def parse_subscription(metadata: bytes) -> list[str] | None:
-    """Topic names of a ConsumerProtocolSubscription (int16 version, array of strings), or None when it is malformed."""
-    if len(metadata) < 6:
-        return None
-    count = int.from_bytes(metadata[2:6], "big", signed=True)
-    position, names = 6, []
-    if count < 0 or count * 2 > len(metadata) - position:
-        return None
-    for _ in range(count):
-        length = int.from_bytes(metadata[position : position + 2], "big", signed=True)
-        position += 2
-        if length < 0 or position + length > len(metadata):
-            return None
-        names.append(metadata[position : position + length].decode(errors="replace"))
-        position += length
-    return names
-
-
-def _ignore(error: ErrorCode) -> None:
-    """Expiry is tried again at the next check."""
+    def expire_offsets(self, now_ms: int) -> Iterator[None]:
+        """Delete offsets that nobody has needed for `offsets.retention.minutes` (KIP-211), in steps."""
+        return self._removals.expire(self.groups, self._wall_ms(now_ms), self._config.offsets_retention_ms)

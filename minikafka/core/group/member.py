@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from minikafka.core.group.effects import Reply
@@ -42,7 +43,7 @@ class Member:
                 return metadata
         return b""
 
-    def vote(self, candidates: list[str]) -> str | None:
+    def vote(self, candidates: Container[str]) -> str | None:
         """The first of the member's protocols that every member supports."""
         for name, _ in self.protocols:
             if name in candidates:

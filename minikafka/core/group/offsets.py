@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from minikafka.core.group.effects import CoordinatorRecord
-from wire.records.group_records import OffsetCommitKey, OffsetCommitValue
-from wire.uuid import ZERO_UUID
+from minikafka.core.coordinator.shard import CoordinatorRecord
+from minikafka.wire.records.group_records import OffsetCommitKey, OffsetCommitValue
+from minikafka.wire.uuid import ZERO_UUID
 
 OFFSET_COMMIT_VALUE_VERSION = 4
 
@@ -30,11 +30,13 @@ class OffsetStore:
     """group -> (topic, partition) -> CommittedOffset. A group without offsets has no entry. Beside them, by producer id, the commits of
     transactions that are still open: they count when the transaction is committed (KIP-98)."""
 
-    __slots__ = ("_groups", "_open", "_order")
+    __slots__ = ("_groups", "_open", "_open_in", "_order")
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         self._open: dict[int, dict[tuple[str, str, int], CommittedOffset]] = {}
+        #: group -> (topic, partition) -> producers with an open commit for it.
+        self._open_in: dict[str, dict[tuple[str, int], dict[int, None]]] = {}
         self._order = 0
 
     def put(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
@@ -46,32 +48,44 @@ class OffsetStore:
         """Remember a commit of an open transaction."""
         self._order += 1
         self._open.setdefault(producer_id, {})[(group_id, topic, partition)] = replace(committed, order=self._order)
+        self._open_in.setdefault(group_id, {}).setdefault((topic, partition), {})[producer_id] = None
 
     def end_transaction(self, producer_id: int, commit: bool) -> None:
         """The producer's transaction has ended: its commits count, unless a later one came without a transaction, or are dropped."""
         for (group_id, topic, partition), committed in self._open.pop(producer_id, {}).items():
+            self._close(producer_id, group_id, topic, partition)
             known = self.get(group_id, topic, partition)
             if commit and (known is None or known.order < committed.order):
                 self._groups.setdefault(group_id, {})[(topic, partition)] = committed
 
+    def _close(self, producer_id: int, group_id: str, topic: str, partition: int) -> None:
+        of_group = self._open_in[group_id]
+        producers = of_group[topic, partition]
+        del producers[producer_id]
+        if not producers:
+            del of_group[topic, partition]
+        if not of_group:
+            del self._open_in[group_id]
+
     def is_open(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an open transaction has a commit for the partition (KIP-447)."""
-        key = (group_id, topic, partition)
-        return any(key in commits for commits in self._open.values())
+        return (topic, partition) in self._open_in.get(group_id, ())
 
     def open_partitions(self, group_id: str) -> list[tuple[str, int]]:
         """Partitions of a group that open transactions have commits for."""
-        found = {key[1:]: None for commits in self._open.values() for key in commits if key[0] == group_id}
-        return list(found)
+        return list(self._open_in.get(group_id, ()))
 
-    def open_groups(self) -> list[str]:
-        """Groups that open transactions have commits for."""
-        return list({key[0]: None for commits in self._open.values() for key in commits})
+    def group_ids(self) -> list[str]:
+        """Groups that have offsets, or that open transactions have commits for."""
+        return list({**dict.fromkeys(self._groups), **dict.fromkeys(self._open_in)})
 
     def remove(self, group_id: str, topic: str, partition: int) -> None:
         """Forget what is committed, or was to be, for one partition; harmless when there is nothing."""
-        for producer_id, commits in list(self._open.items()):
-            if commits.pop((group_id, topic, partition), None) is not None and not commits:
+        for producer_id in list(self._open_in.get(group_id, {}).get((topic, partition), ())):
+            self._close(producer_id, group_id, topic, partition)
+            commits = self._open[producer_id]
+            del commits[group_id, topic, partition]
+            if not commits:
                 del self._open[producer_id]
         offsets = self._groups.get(group_id)
         if offsets is not None:

@@ -7,18 +7,21 @@ KIP-345 (static members), KIP-394 (member id required), KIP-559 (protocol in Syn
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 
+from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
+from minikafka.core.group.answers import assignment, join_members
 from minikafka.core.group.classic import GROUP_METADATA_VALUE_VERSION, ClassicGroup, GroupState
 from minikafka.core.group.config import Client, GroupConfig
-from minikafka.core.group.effects import Append, CoordinatorRecord, Effects, Reply
-from minikafka.core.group.errors import check_member, coordinator_error
+from minikafka.core.group.effects import Effects, Reply
+from minikafka.core.group.errors import check_member
 from minikafka.core.group.member import Member
 from minikafka.core.timers import TimerQueue
-from wire.errors import ApiError, ErrorCode
-from wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from minikafka.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from minikafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 #: How long a member whose client cannot send heartbeats yet may wait for the end of the join phase.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
@@ -50,6 +53,10 @@ class Rebalancer:
             self._join(reply, request, client, now_ms)
         except ApiError as error:
             self._answer_join_error(reply, client.version, error.code, request.member_id)
+
+    def refuse_join(self, reply: Reply, client: Client, code: ErrorCode, member_id: str) -> None:
+        """Answer with an error."""
+        self._answer_join_error(reply, client.version, code, member_id)
 
     def _join(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
         if not request.group_id:
@@ -197,7 +204,7 @@ class Rebalancer:
     ) -> None:
         instance_id = request.group_instance_id or ""
         old_id = group.static_members[instance_id]
-        old_chosen = group.members[old_id].metadata_for(group.protocol_name)
+        before = copy(group.members[old_id])
         member = group.replace_static(instance_id, member_id)
         self.timers.cancel(("session", group.group_id, old_id))
         if member.awaiting_join is not None:
@@ -211,24 +218,29 @@ class Rebalancer:
         member.rebalance_timeout_ms = _rebalance_timeout(request)
         member.session_timeout_ms = request.session_timeout_ms
         self._schedule_session(group, member, now_ms)
-        unchanged = member.metadata_for(group.select_protocol()) == old_chosen
+        unchanged = member.metadata_for(group.select_protocol()) == before.metadata_for(group.protocol_name)
         if group.state is GroupState.STABLE and unchanged and group.select_protocol() == group.protocol_name:
-            self._persist_static_rejoin(group, member, reply, client, old_id)
+            self._persist_static_rejoin(group, member, reply, client, before)
             return
         self._park_join(member, reply, client.version)
         self._maybe_prepare(group, now_ms)
 
     def _persist_static_rejoin(
-        self, group: ClassicGroup, member: Member, reply: Reply, client: Client, old_id: str
+        self, group: ClassicGroup, member: Member, reply: Reply, client: Client, before: Member
     ) -> None:
+        """`before`: the member as it was. It is again if the record cannot be stored: the log knows it by its old id."""
+        new_id, old_id = member.member_id, before.member_id
+
         def stored(error: ErrorCode, done_ms: int) -> None:
             if error is not ErrorCode.NONE:
-                self._answer_join_error(reply, client.version, coordinator_error(error), "")
+                if group.members.get(new_id) is member:
+                    self._revert_static_rejoin(group, member, before, done_ms)
+                self._answer_join_error(reply, client.version, append_error(error), "")
                 return
             is_leader = group.leader_id == member.member_id
             # Before v9 a static leader that comes back is not told that it leads, so that it does not assign again.
             leader = group.leader_id if client.version >= 9 or not is_leader else old_id
-            members = self._join_members(group) if is_leader and client.version >= 9 else []
+            members = join_members(group) if is_leader and client.version >= 9 else []
             self.effects.answers.append(
                 (
                     reply,
@@ -245,6 +257,14 @@ class Rebalancer:
             )
 
         self.effects.appends.append(Append([self._record(group)], stored))
+
+    def _revert_static_rejoin(self, group: ClassicGroup, member: Member, before: Member, now_ms: int) -> None:
+        self.timers.cancel(("session", group.group_id, member.member_id))
+        group.replace_static(before.group_instance_id or "", before.member_id)
+        member.protocols = before.protocols
+        member.rebalance_timeout_ms = before.rebalance_timeout_ms
+        member.session_timeout_ms = before.session_timeout_ms
+        self._schedule_session(group, member, now_ms)
 
     def _park_join(self, member: Member, reply: Reply, version: int) -> None:
         if member.awaiting_join is not None:
@@ -347,17 +367,23 @@ class Rebalancer:
         if group.state is GroupState.PREPARING_REBALANCE:
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         if group.state is GroupState.STABLE:
+            self._synced(group, member)
             self._schedule_session(group, member, now_ms)
-            self._answer_sync(reply, self._assignment(group, member))
+            self._answer_sync(reply, assignment(group, member))
             return
         if group.state is not GroupState.COMPLETING_REBALANCE:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
         if member.awaiting_sync is not None:
             self._answer_sync(member.awaiting_sync, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = reply
-        group.pending_sync_members.pop(member.member_id, None)
+        self._synced(group, member)
         if member.member_id == group.leader_id:
             self._store_assignment(group, {a.member_id: bytes(a.assignment) for a in request.assignments})
+
+    def _synced(self, group: ClassicGroup, member: Member) -> None:
+        group.pending_sync_members.pop(member.member_id, None)
+        if not group.pending_sync_members:
+            self.timers.cancel(("sync", group.group_id, ""))
 
     def _store_assignment(self, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
         generation = group.generation_id
@@ -367,23 +393,23 @@ class Rebalancer:
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation:
                 return
             if error is not ErrorCode.NONE:
-                self._fail_syncs(group, coordinator_error(error))
+                self._fail_syncs(group, append_error(error))
                 self._prepare(group, done_ms)
                 return
-            self.timers.cancel(("sync", group.group_id, ""))
-            group.pending_sync_members.clear()
             group.transition(GroupState.STABLE, self._wall_ms(done_ms))
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
                 if member.awaiting_sync is not None:
                     waiting, member.awaiting_sync = member.awaiting_sync, None
                     self._schedule_session(group, member, done_ms)
-                    self._answer_sync(waiting, self._assignment(group, member))
+                    self._answer_sync(waiting, assignment(group, member))
 
         self.effects.appends.append(Append([record], stored))
 
     def _sync_deadline(self, group: ClassicGroup, now_ms: int) -> None:
-        if group.state is not GroupState.COMPLETING_REBALANCE or not group.pending_sync_members:
+        """Whoever has joined this generation and not asked for its assignment has gone, or will never read: its partitions are given to
+        others, also in a group that is stable without it (expirePendingSync)."""
+        if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE) or not group.pending_sync_members:
             return
         for member_id in list(group.pending_sync_members):
             group.remove(member_id)
@@ -533,17 +559,6 @@ class Rebalancer:
     def _record(self, group: ClassicGroup) -> CoordinatorRecord:
         return CoordinatorRecord(group.key(), group.value(), GROUP_METADATA_VALUE_VERSION)
 
-    @staticmethod
-    def _join_members(group: ClassicGroup) -> list[JoinGroupResponse.JoinGroupResponseMember]:
-        return [
-            JoinGroupResponse.JoinGroupResponseMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                metadata=member.metadata_for(group.protocol_name),
-            )
-            for member in group.members.values()
-        ]
-
     def _answer_join(self, group: ClassicGroup, member: Member, reply: Reply, version: int, now_ms: int) -> None:
         self._schedule_session(group, member, now_ms)
         is_leader = member.member_id == group.leader_id
@@ -553,7 +568,7 @@ class Rebalancer:
             protocol_name=group.protocol_name or "",
             leader=group.leader_id or "",
             member_id=member.member_id,
-            members=self._join_members(group) if is_leader else [],
+            members=join_members(group) if is_leader else [],
         )
         self.effects.answers.append((reply, response))
 
@@ -564,12 +579,6 @@ class Rebalancer:
 
     def _answer_sync(self, reply: Reply, response: SyncGroupResponse) -> None:
         self.effects.answers.append((reply, response))
-
-    @staticmethod
-    def _assignment(group: ClassicGroup, member: Member) -> SyncGroupResponse:
-        return SyncGroupResponse(
-            protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment
-        )
 
     def _fail_syncs(self, group: ClassicGroup, code: ErrorCode) -> None:
         for member in group.members.values():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minikafka.core.group.offsets import CommittedOffset
-from wire.errors import ErrorCode
-from wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 #: Resolves a committed topic: name and id, or None when the cluster does not have the partition.
 TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | None"]

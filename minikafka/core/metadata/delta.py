@@ -18,7 +18,7 @@ from minikafka.core.metadata.image import (
     TopicImage,
     empty_image,
 )
-from wire.records.metadata_records import (
+from minikafka.wire.records.metadata_records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
     BeginTransactionRecord,
@@ -73,7 +73,8 @@ class MetadataDelta:
 
     changed_topics: topic id -> TopicDelta (created or with changed partitions); deleted_topics: topic id -> the
     topic as it was in `base`; changed_brokers: id -> registration now, None when gone; changed_controllers likewise;
-    changed_configs: the resources whose overrides changed; features_changed, quotas_changed, scram_changed, acls_changed.
+    changed_configs: the resources whose overrides changed; features_changed, quotas_changed, scram_changed, acls_changed,
+    tokens_changed.
     A topic that is deleted and created again under its name is in both, by its two ids.
     """
 
@@ -93,6 +94,7 @@ class MetadataDelta:
         "producer_ids_changed",
         "quotas_changed",
         "scram_changed",
+        "tokens_changed",
     )
 
     def __init__(self, base: MetadataImage) -> None:
@@ -109,13 +111,14 @@ class MetadataDelta:
         self.quotas_changed = False
         self.scram_changed = False
         self.acls_changed = False
+        self.tokens_changed = False
         self.producer_ids_changed = False
         self.is_snapshot = False
 
     def apply(self, record: Any, offset: int = -1) -> None:
         """Apply one metadata record (of any version). Raises MetadataError when it contradicts the image.
 
-        `offset` is where the record is in the log; a broker's registration remembers its own.
+        `offset` is where the record is in the log; a broker's registration remembers its own, and that of the record that fenced it.
         """
         method = _METHODS.get(type(record))
         if method is None:
@@ -150,6 +153,7 @@ class MetadataDelta:
             or self.quotas_changed
             or self.scram_changed
             or self.acls_changed
+            or self.tokens_changed
             or self.producer_ids_changed
             or self.is_snapshot
         )
@@ -177,6 +181,7 @@ class MetadataDelta:
         delta.quotas_changed = base.client_quotas != image.client_quotas
         delta.scram_changed = base.scram != image.scram
         delta.acls_changed = base.acls != image.acls
+        delta.tokens_changed = base.delegation_tokens != image.delegation_tokens
         delta.producer_ids_changed = base.next_producer_id != image.next_producer_id
         return delta
 
@@ -298,13 +303,13 @@ class MetadataDelta:
         del self._own("brokers")[record.broker_id]
         self.changed_brokers[record.broker_id] = None
 
-    def _fence_broker(self, record: FenceBrokerRecord, _: int) -> None:
-        self._set_broker(self._registered(record.id, record.epoch).changed(fenced=True))
+    def _fence_broker(self, record: FenceBrokerRecord, offset: int) -> None:
+        self._set_broker(self._registered(record.id, record.epoch).changed(fenced=True, unfence_offset=offset))
 
     def _unfence_broker(self, record: UnfenceBrokerRecord, _: int) -> None:
         self._set_broker(self._registered(record.id, record.epoch).changed(fenced=False))
 
-    def _broker_change(self, record: BrokerRegistrationChangeRecord, _: int) -> None:
+    def _broker_change(self, record: BrokerRegistrationChangeRecord, offset: int) -> None:
         broker = self._registered(record.broker_id, record.broker_epoch)
         self._set_broker(
             broker.changed(
@@ -312,6 +317,7 @@ class MetadataDelta:
                 in_controlled_shutdown=True if record.in_controlled_shutdown > 0 else None,
                 log_dirs=record.log_dirs or None,
                 cordoned_log_dirs=record.cordoned_log_dirs,
+                unfence_offset=offset if record.fenced > 0 else None,
             )
         )
 
@@ -379,9 +385,11 @@ class MetadataDelta:
 
     def _delegation_token(self, record: DelegationTokenRecord, _: int) -> None:
         self._own("delegation_tokens")[record.token_id] = record
+        self.tokens_changed = True
 
     def _remove_delegation_token(self, record: RemoveDelegationTokenRecord, _: int) -> None:
         self._own("delegation_tokens").pop(record.token_id, None)
+        self.tokens_changed = True
 
     def _nothing(self, record: Any, _: int) -> None:
         """Records that leave the image as it is; whoever reads the log holds back a transaction until it ends."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from minikafka.core.java_hash import names_in_table_order
-from wire.records.metadata_records import (
+from minikafka.wire.records.metadata_records import (
     AccessControlEntryRecord,
     DelegationTokenRecord,
     PartitionChangeRecord,
@@ -246,7 +246,8 @@ def _listed(features: Mapping[str, tuple[int, int]]) -> list[tuple[str, tuple[in
 
 
 class BrokerRegistration:
-    """A registered broker. `listeners`: name -> (host, port, security protocol id). Immutable."""
+    """A registered broker. `listeners`: name -> (host, port, security protocol id). `unfence_offset`: of the record that registered or last
+    fenced it; it must have seen that to be unfenced. Immutable."""
 
     __slots__ = (
         "broker_id",
@@ -259,7 +260,7 @@ class BrokerRegistration:
         "listeners",
         "log_dirs",
         "rack",
-        "registered_offset",
+        "unfence_offset",
     )
 
     def __init__(
@@ -274,7 +275,7 @@ class BrokerRegistration:
         in_controlled_shutdown: bool,
         log_dirs: Iterable[bytes],
         cordoned_log_dirs: Iterable[bytes] | None = None,
-        registered_offset: int = -1,
+        unfence_offset: int = -1,
     ) -> None:
         self.broker_id = broker_id
         self.epoch = epoch
@@ -286,7 +287,7 @@ class BrokerRegistration:
         self.in_controlled_shutdown = in_controlled_shutdown
         self.log_dirs = tuple(log_dirs)
         self.cordoned_log_dirs = None if cordoned_log_dirs is None else tuple(cordoned_log_dirs)
-        self.registered_offset = registered_offset
+        self.unfence_offset = unfence_offset
 
     @classmethod
     def from_record(cls, record: RegisterBrokerRecord, offset: int) -> BrokerRegistration:
@@ -333,6 +334,7 @@ class BrokerRegistration:
         in_controlled_shutdown: bool | None = None,
         log_dirs: Iterable[bytes] | None = None,
         cordoned_log_dirs: Iterable[bytes] | None = None,
+        unfence_offset: int | None = None,
     ) -> BrokerRegistration:
         """A copy with what is given exchanged; None keeps."""
         return BrokerRegistration(
@@ -346,7 +348,7 @@ class BrokerRegistration:
             self.in_controlled_shutdown if in_controlled_shutdown is None else in_controlled_shutdown,
             self.log_dirs if log_dirs is None else log_dirs,
             self.cordoned_log_dirs if cordoned_log_dirs is None else cordoned_log_dirs,
-            self.registered_offset,
+            self.unfence_offset if unfence_offset is None else unfence_offset,
         )
 
     @property
@@ -363,7 +365,7 @@ class BrokerRegistration:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BrokerRegistration):
             return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in BrokerRegistration.__slots__ if name != "registered_offset")
+        return all(getattr(self, name) == getattr(other, name) for name in BrokerRegistration.__slots__ if name != "unfence_offset")
 
     def __hash__(self) -> int:
         return hash((self.broker_id, self.epoch))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from minikafka.core.metadata.image import METADATA_VERSION, MetadataImage
-from wire.records.metadata_records import ClientQuotaRecord, ConfigRecord, FeatureLevelRecord, ProducerIdsRecord, TopicRecord
+from minikafka.wire.records.metadata_records import ClientQuotaRecord, ConfigRecord, FeatureLevelRecord, ProducerIdsRecord, TopicRecord
 
 
 def image_records(image: MetadataImage) -> Iterator[Any]:

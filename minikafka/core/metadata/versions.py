@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
-from wire.records.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord, PartitionRecord, RegisterBrokerRecord
+from minikafka.wire.records.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
 
 #: The newest metadata.version: 4.3-IV0.
 NEWEST = 30

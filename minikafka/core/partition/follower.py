@@ -1,36 +1,345 @@
-"""What a follower does with its log when its leader's differs (KIP-101, KIP-279, KIP-595)."""
+"""Following: which partitions to fetch from one leader, from where and when, and what its answers mean. Deterministic; sees no records.
+
+The host sends what `next_fetch` says, tells what came of it, and carries out the steps. Rules: AbstractFetcherThread and
+ReplicaFetcherThread of Apache Kafka; KIP-227 (fetch sessions), KIP-595, KIP-73 (throttles).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
 
-UNDEFINED = -1
+from minikafka.core.replication_quota import ReplicationQuota
+from minikafka.wire.errors import ErrorCode
+
+#: Topic id and partition.
+Key = tuple[bytes, int]
+#: Where a partition is fetched from: (log end offset, leader epoch, epoch of the last record or -1, log start offset).
+Position = tuple[int, int, int, int]
+
+BACKOFF_MS_MIN = 10
+IN_FLIGHT_MAX = 2
+SESSION_EPOCH_MAX = 0x7FFFFFFF
+#: Errors that pass when leader and follower have the same metadata.
+EXPECTED_ERRORS = frozenset(
+    {
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+
+
+class FollowedLog(Protocol):
+    """What following sees of a log."""
+
+    log_start_offset: int
+    log_end_offset: int
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The epoch of its last record; None without records."""
+
+
+class FollowedReplica(Protocol):
+    """What following sees of a replica, as it is at the moment."""
+
+    topic: str
+    topic_id: bytes
+    index: int
+    leader_epoch: int
+
+    @property
+    def log(self) -> FollowedLog:
+        """It may become another one."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the partition by now."""
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The in-sync replicas."""
+
+
+class Phase(Enum):
+    """What is done for a partition."""
+
+    FETCHING = "fetching"
+    #: Its log and the leader's have no offset in common: the leader's first and last offset are asked for. Or the log was cut, which is
+    #: being synced.
+    LOCATING = "locating"
+    #: Its log has failed.
+    STOPPED = "stopped"
+
+
+class Step(Enum):
+    """What the host has to do with an answer about a partition."""
+
+    #: Append its records, take over its offsets; then `appended` or `refused`.
+    APPEND = "append"
+    #: Cut the log as `truncation_for` says.
+    TRUNCATE = "truncate"
+    #: Find where the leader's log begins and ends; then `located`.
+    LOCATE = "locate"
+    #: Nothing; the partition is asked for again after its back-off.
+    WAIT = "wait"
+
+
+class FollowedPartition:
+    """A partition that is followed in one leader epoch.
+
+    Invariants: `position` is what the leader's session has of the partition, None when it is not in the session; only a partition that is
+    FETCHING and neither in back-off nor throttled is in the session. Answers to fetches before number `joined_in` are about an earlier
+    membership.
+    """
+
+    __slots__ = ("backoff_ms", "joined_in", "leader_epoch", "leader_high_watermark", "phase", "position", "replica", "resume_ms")
+
+    def __init__(self, replica: FollowedReplica) -> None:
+        self.replica = replica
+        self.leader_epoch = replica.leader_epoch
+        self.phase = Phase.FETCHING
+        self.position: Position | None = None
+        self.joined_in = 0
+        self.backoff_ms = 0
+        #: The end of its back-off.
+        self.resume_ms = 0
+        self.leader_high_watermark = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Truncation:
-    """Cut the log to `offset`; unless `is_complete`, ask the leader again with the epoch that the log then ends in."""
+class FetchPlan:
+    """One fetch: what the leader's session is to learn. `may_wait`: the leader may park it until there is something."""
 
-    offset: int
-    is_complete: bool
+    connection: int
+    number: int
+    session_id: int
+    session_epoch: int
+    positions: list[tuple[Key, Position]]
+    forgotten: list[Key]
+    may_wait: bool
 
 
-#: epoch -> (largest epoch of this log that is not larger, its end offset); (-1, -1) when undefined.
-EndOffsetFor = Callable[[int], tuple[int, int]]
+class Follower:
+    """Everything that is fetched from one leader over one connection.
 
+    Invariants: at most `IN_FLIGHT_MAX` fetches are under way, the second only to tell the leader's session of partitions that joined while
+    the first is parked there; a partition's next fetch offset is the end of its log; an answer of an earlier connection, session
+    membership or leader epoch changes nothing.
+    """
 
-def truncation_for(
-    leader_epoch: int, leader_end_offset: int, *, log_end_offset: int, high_watermark: int, end_offset_for: EndOffsetFor
-) -> Truncation:
-    """Where to cut, given the leader's answer for this log's last epoch (AbstractFetcherThread.getOffsetTruncationState)."""
-    if leader_end_offset == UNDEFINED:
-        return Truncation(high_watermark, True)
-    if leader_epoch == UNDEFINED:
-        return Truncation(min(leader_end_offset, log_end_offset), True)
-    own_epoch, own_end_offset = end_offset_for(leader_epoch)
-    if own_end_offset == UNDEFINED:
-        return Truncation(min(leader_end_offset, log_end_offset), True)
-    if own_epoch == leader_epoch:
-        return Truncation(min(own_end_offset, leader_end_offset, log_end_offset), True)
-    return Truncation(min(own_end_offset, log_end_offset), False)
+    def __init__(self, broker_id: int, quota: ReplicationQuota, backoff_ms_max: int) -> None:
+        """`quota`: of throttled replicas on this broker; those in sync are never held back."""
+        self._broker_id = broker_id
+        self._quota = quota
+        self._backoff_ms_max = backoff_ms_max
+        self.partitions: dict[Key, FollowedPartition] = {}
+        #: When `next_fetch` may have something that it did not have before, by time alone; None = never.
+        self.wake_ms: int | None = None
+        #: Fetches that were sent, over all connections.
+        self.fetches = 0
+        self._connection = 0
+        self._in_flight = 0
+        self._session_id = 0
+        self._session_epoch = 0
+        #: The leader has answered a fetch of this connection: it has made a session, or will make none.
+        self._is_answered = False
+        #: What the leader's session has, and what it is to forget.
+        self._in_session: set[Key] = set()
+        self._forgotten: list[Key] = []
+
+    # -- partitions ------------------------------------------------------------------------------------------------
+
+    def add(self, replica: FollowedReplica) -> None:
+        """Fetch a partition in its present leader epoch, from the end of its log."""
+        self.partitions[(replica.topic_id, replica.index)] = FollowedPartition(replica)
+
+    def remove(self, key: Key) -> None:
+        """Leave a partition out of the next fetch; what is in flight for it changes nothing."""
+        if self.partitions.pop(key, None) is not None and key in self._in_session:
+            self._forgotten.append(key)
+
+    def next_backoff_ms(self, backoff_ms: int) -> int:
+        """The back-off after one of `backoff_ms`."""
+        return min(max(backoff_ms * 2, BACKOFF_MS_MIN), self._backoff_ms_max)
+
+    # -- connection ------------------------------------------------------------------------------------------------
+
+    def disconnected(self) -> None:
+        """The connection has ended, or the session on it: the next fetch begins another, and names everything."""
+        self._connection += 1
+        self._session_id = self._session_epoch = 0
+        self._is_answered = False
+        self._in_flight = 0
+        self._forgotten.clear()
+        self._in_session.clear()
+        for followed in self.partitions.values():
+            followed.position = None
+
+    def leader_changed(self) -> None:
+        """The leader has registered anew: no back-off is about its present life."""
+        for followed in self.partitions.values():
+            followed.resume_ms = 0
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def next_fetch(self, now_ms: int) -> FetchPlan | None:
+        """What to send now; None when there is nothing to ask for, or enough under way."""
+        has_session = self._session_id != 0
+        if self._in_flight and not (has_session and self._in_flight < IN_FLIGHT_MAX and self._has_joining(now_ms)):
+            if self.wake_ms is not None and self.wake_ms <= now_ms:
+                self.wake_ms = None  # the next answer is what may change something
+            return None
+        positions = self._changed_positions(now_ms)
+        forgotten = self._take_forgotten() if has_session else []
+        if not positions and not forgotten and not (has_session and self._in_session):
+            return None
+        if has_session:
+            self._session_epoch = self._session_epoch + 1 if self._session_epoch < SESSION_EPOCH_MAX else 1
+        self._in_flight += 1
+        self.fetches += 1
+        # Only a session can take in what joins while a fetch is parked, so the fetch that asks for a session is not parked.
+        return FetchPlan(self._connection, self.fetches, self._session_id, self._session_epoch, positions, forgotten, self._is_answered)
+
+    def _has_joining(self, now_ms: int) -> bool:
+        return any(
+            followed.position is None
+            and followed.phase is Phase.FETCHING
+            and followed.resume_ms <= now_ms
+            and not self._throttled_ms(followed, now_ms)
+            for followed in self.partitions.values()
+        )
+
+    def _changed_positions(self, now_ms: int) -> list[tuple[Key, Position]]:
+        """What the leader's session does not know yet; sets `wake_ms`."""
+        changed: list[tuple[Key, Position]] = []
+        wake_ms: int | None = None
+        for key, followed in self.partitions.items():
+            if followed.phase is not Phase.FETCHING:
+                continue
+            resume_ms = followed.resume_ms
+            if resume_ms <= now_ms and self._quota.is_active and (throttled_ms := self._throttled_ms(followed, now_ms)):
+                # Out of the leader's session, or it would send all the same. The rate may be another before the time is up.
+                self._leave_session(key, followed)
+                resume_ms = now_ms + throttled_ms
+            if resume_ms > now_ms:
+                wake_ms = resume_ms if wake_ms is None else min(wake_ms, resume_ms)
+                continue
+            log = followed.replica.log
+            latest = log.latest_epoch
+            position = (log.log_end_offset, followed.leader_epoch, -1 if latest is None else latest, log.log_start_offset)
+            if followed.position == position:
+                continue
+            if followed.position is None:
+                followed.joined_in = self.fetches + 1
+            followed.position = position
+            self._in_session.add(key)
+            changed.append((key, position))
+        self.wake_ms = wake_ms
+        return changed
+
+    def _throttled_ms(self, followed: FollowedPartition, now_ms: int) -> int:
+        """How long a throttled replica that is not in sync has to wait (follower.replication.throttled.*); 0 = it need not."""
+        quota, replica = self._quota, followed.replica
+        if not quota.is_active or self._broker_id in replica.isr or not quota.applies_to(replica.topic, replica.index):
+            return 0
+        return quota.wait_ms(now_ms)
+
+    def _take_forgotten(self) -> list[Key]:
+        forgotten = []
+        for key in self._forgotten:
+            followed = self.partitions.get(key)
+            if key in self._in_session and (followed is None or followed.position is None):
+                self._in_session.discard(key)
+                forgotten.append(key)
+        self._forgotten.clear()
+        return forgotten
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def is_current(self, plan: FetchPlan) -> bool:
+        """Whether a fetch is of this connection."""
+        return plan.connection == self._connection
+
+    def answered(self, plan: FetchPlan, code: ErrorCode, session_id: int) -> bool:
+        """The leader has answered a fetch of this connection; False when it refuses the session, which ends: pause then. Else look at what
+        it says of partitions, and call `finished`."""
+        if code is not ErrorCode.NONE:
+            self.disconnected()
+            return False
+        self._in_flight -= 1
+        if self._session_id == 0:
+            self._session_id, self._session_epoch = session_id, 0
+        self._is_answered = True
+        return True
+
+    def finished(self) -> None:
+        """All partitions of an answer have been looked at."""
+        if self._session_id == 0:  # the leader keeps no session for us: the next fetch names everything again
+            self._in_session.clear()
+            for followed in self.partitions.values():
+                followed.position = None
+
+    def followed(self, plan: FetchPlan, key: Key) -> FollowedPartition | None:
+        """The partition that an answer speaks of; None when it is about what was before."""
+        followed = self.partitions.get(key)
+        if followed is None or followed.position is None or followed.joined_in > plan.number:
+            return None
+        replica = followed.replica
+        return None if replica.is_leader or replica.leader_epoch != followed.leader_epoch else followed
+
+    def step(self, followed: FollowedPartition, code: ErrorCode, now_ms: int, *, is_diverging: bool) -> Step:
+        """What an answer about a partition asks for."""
+        if code is ErrorCode.NONE:
+            return Step.TRUNCATE if is_diverging else Step.APPEND
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._pause(followed, Phase.LOCATING)
+            return Step.LOCATE
+        # A fenced epoch lasts until the metadata come.
+        self._back_off(followed, now_ms, self._backoff_ms_max if code is ErrorCode.FENCED_LEADER_EPOCH else None)
+        return Step.WAIT
+
+    def appended(self, followed: FollowedPartition) -> None:
+        """The records are in the log."""
+        followed.backoff_ms = 0
+
+    def refused(self, followed: FollowedPartition, now_ms: int) -> None:
+        """The log does not take what the leader has sent: ask again later."""
+        self._back_off(followed, now_ms)
+
+    def failed(self, followed: FollowedPartition) -> None:
+        """The log has failed."""
+        self._pause(followed, Phase.STOPPED)
+
+    def syncing(self, followed: FollowedPartition) -> None:
+        """The log was cut, and the disk has yet to know: `located` follows."""
+        self._pause(followed, Phase.LOCATING)
+
+    def located(self, followed: FollowedPartition, now_ms: int, *, is_found: bool) -> None:
+        """The log has been brought in line with the leader's, or the leader could not be asked."""
+        followed.phase = Phase.FETCHING
+        followed.position = None
+        if not is_found:
+            self._back_off(followed, now_ms)
+
+    def _back_off(self, followed: FollowedPartition, now_ms: int, backoff_ms: int | None = None) -> None:
+        followed.backoff_ms = self.next_backoff_ms(followed.backoff_ms) if backoff_ms is None else backoff_ms
+        resume_ms = followed.resume_ms = now_ms + followed.backoff_ms
+        self.wake_ms = resume_ms if self.wake_ms is None else min(self.wake_ms, resume_ms)
+        self._pause(followed, Phase.FETCHING)
+
+    def _pause(self, followed: FollowedPartition, phase: Phase) -> None:
+        followed.phase = phase
+        self._leave_session((followed.replica.topic_id, followed.replica.index), followed)
+
+    def _leave_session(self, key: Key, followed: FollowedPartition) -> None:
+        """A partition that waits leaves the leader's session: the session would answer for it at once, again and again, with what made it
+        wait, and each answer would make it wait anew (AbstractFetcherThread leaves delayed partitions out of its fetches)."""
+        followed.position = None
+        if key in self._in_session:
+            self._forgotten.append(key)

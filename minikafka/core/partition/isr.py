@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +20,16 @@ class IsrProposal:
 
 
 class AlterOutcome(Enum):
-    """What to do after an AlterPartition error."""
+    """What an answer to AlterPartition means for the proposal."""
 
+    #: It is about a proposal that is not pending any more, or of another leadership.
+    STALE = "stale"
+    COMMITTED = "committed"
+    #: Refused: it is as if it had not been made.
     REVERT = "revert"
+    #: The metadata bring what has been decided; until then it may have been this.
     WAIT_FOR_METADATA = "wait"
+    #: Nobody knows: ask again.
     RETRY = "retry"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minikafka.core.partition.isr import AlterOutcome, IsrProposal, IsrState, outcome_of
-from wire.errors import ApiError, ErrorCode
+from minikafka.wire.errors import ApiError, ErrorCode
 
 UNKNOWN_OFFSET = -1
 
@@ -73,7 +73,7 @@ class PartitionLeader:
         "broker_id",
         "epoch_start_offset",
         "followers",
-        "gaps_told",
+        "gaps_refused",
         "high_watermark",
         "isr",
         "leader_epoch",
@@ -99,13 +99,18 @@ class PartitionLeader:
     ) -> None:
         self.broker_id = broker_id
         self.leader_epoch = leader_epoch
+        #: All replicas, this broker among them; `followers` has one entry for each of the others.
         self.replicas = replicas
         self.isr = IsrState(isr, partition_epoch)
+        #: The end of the leader's log: the host tells of every append in the turn in which it is made.
         self.log_end_offset = log_end_offset
+        #: Where this leadership began. A high watermark below it may be behind what an earlier leader has shown.
         self.epoch_start_offset = log_end_offset
-        #: Producers whose first gap in this epoch was told (minikafka/core/partition/refusals.py).
-        self.gaps_told: set[int] = set()
+        #: Producers whose first gap in this epoch was refused (minikafka/core/partition/refusals.py).
+        self.gaps_refused: set[int] = set()
+        #: high_watermark <= log_end_offset, and it never falls.
         self.high_watermark = high_watermark
+        #: min.insync.replicas, not more than there are replicas.
         self.min_isr = min_isr
         self._lag_ms_max = lag_ms_max
         self._eligible = eligible
@@ -172,7 +177,7 @@ class PartitionLeader:
 
     @property
     def is_high_watermark_current(self) -> bool:
-        """Whether the high watermark has reached this epoch, so that LATEST may be told to clients (KIP-207)."""
+        """Whether the high watermark has reached this epoch, so that clients may be given LATEST (KIP-207)."""
         return self.high_watermark >= self.epoch_start_offset
 
     # -- acks ------------------------------------------------------------------------------------------------------
@@ -231,6 +236,17 @@ class PartitionLeader:
         if self.isr.pending is proposal and outcome is AlterOutcome.REVERT:
             self.isr.revert()
         return outcome
+
+    def altered(
+        self, proposal: IsrProposal, error: ErrorCode, isr: tuple[int, ...], partition_epoch: int, now_ms: int
+    ) -> tuple[AlterOutcome, bool]:
+        """The controller's answer to a proposal: `error`, or the set and its epoch. What it means, and whether the high watermark moved."""
+        if self.isr.pending is not proposal:
+            return AlterOutcome.STALE, False
+        if error is not ErrorCode.NONE:
+            return self.refused(proposal, error), False
+        has_moved = self.committed(isr, partition_epoch, now_ms, is_answer=True)
+        return (AlterOutcome.COMMITTED if self.isr.pending is not proposal else AlterOutcome.WAIT_FOR_METADATA), has_moved
 
     def update_replicas(self, replicas: tuple[int, ...], min_isr: int, now_ms: int) -> None:
         """A reassignment or a changed min.insync.replicas."""

@@ -8,7 +8,7 @@ first never can be.
 
 A leader that is new may get the second first, while the answer to the one before is on its way from the former leader: librdkafka waits
 for that, but may then send what comes next before what it has to send again. The first gap of a producer that has written nothing in the
-epoch of the leader is therefore told like a refusal of what is missing.
+epoch of the leader is therefore answered like a refusal of what is missing.
 
 A leader that is deposed refuses what it has written and not replicated as well (`is_lost`): perhaps no other replica has it. What comes
 behind that must not go to the next leader before it.
@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 #: What is under way arrives within this time; a repetition comes later, and in order.
 REMEMBERED_MS = 2000
 REFUSALS_MAX = 1000
-FOR_NOW = frozenset(
+RETRIABLE = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID,
     }
@@ -54,9 +54,9 @@ class Refusals:
         return len(self.entries)
 
     def note(self, key: Hashable, epoch: int, sequence: int, code: ErrorCode, now_ms: int, *, is_lost: bool = False) -> None:
-        """A batch with this first sequence was refused with one of `FOR_NOW`. `is_lost`: after it had been written."""
-        known = self.entries.get(key)
-        if known is not None and known.until_ms > now_ms and known.epoch == epoch and is_behind(sequence, known.sequence):
+        """A batch with this first sequence was refused with one of `RETRIABLE`. `is_lost`: after it had been written."""
+        refusal = self.entries.get(key)
+        if refusal is not None and refusal.until_ms > now_ms and refusal.epoch == epoch and is_behind(sequence, refusal.sequence):
             return
         self.entries.pop(key, None)
         if len(self.entries) >= REFUSALS_MAX:
@@ -68,26 +68,27 @@ class Refusals:
 
         `expected` is the sequence that the log waits for in this epoch, None if it does not know the producer or the epoch.
         """
-        known = self.entries.get(key)
-        if known is None:
+        refusal = self.entries.get(key)
+        if refusal is None:
             return None
-        if known.until_ms > now_ms and known.epoch == epoch and expected in (None, known.sequence) and is_behind(sequence, known.sequence):
-            return known.code
+        is_about = refusal.until_ms > now_ms and refusal.epoch == epoch and expected in (None, refusal.sequence)
+        if is_about and is_behind(sequence, refusal.sequence):
+            return refusal.code
         del self.entries[key]
         return None
 
     def is_behind_lost(self, key: Hashable, epoch: int, sequence: int, now_ms: int) -> bool:
         """Whether a batch before this one was written here and perhaps nowhere else."""
-        known = self.entries.get(key)
-        if known is None or not known.is_lost or known.until_ms <= now_ms or known.epoch != epoch:
+        refusal = self.entries.get(key)
+        if refusal is None or not refusal.is_lost or refusal.until_ms <= now_ms or refusal.epoch != epoch:
             return False
-        return sequence == known.sequence or is_behind(sequence, known.sequence)
+        return sequence == refusal.sequence or is_behind(sequence, refusal.sequence)
 
     def sweep(self, now_ms: int) -> None:
         """Forget what is too old, from time to time: as long as there is anything every batch is looked at."""
         if now_ms >= self._sweep_ms:
             self._sweep_ms = now_ms + REMEMBERED_MS
-            for key in [key for key, known in self.entries.items() if known.until_ms <= now_ms]:
+            for key in [key for key, refusal in self.entries.items() if refusal.until_ms <= now_ms]:
                 del self.entries[key]
 
 

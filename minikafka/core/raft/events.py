@@ -85,9 +85,7 @@ class Disconnected:
     token: Any
 
 
-Event = (
-    Received | Answered | Failed | BatchAppended | FetchedAppended | Flushed | SnapshotInstalled | SnapshotWritten | Disconnected
-)
+Event = Received | Answered | Failed | BatchAppended | FetchedAppended | Flushed | SnapshotInstalled | SnapshotWritten | Disconnected
 
 # -- effects, carried out by rank: persist, change the log, send, respond, tell
 
@@ -168,6 +166,7 @@ class Send:
     node_id: int
     endpoint: Endpoint
     request: Request
+    timeout_ms: int
 
 
 @dataclass(slots=True)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.events import AppendVoters
+from minikafka.core.raft.progress import PendingChange
 from minikafka.core.raft.roles import Follower, Leader
 from minikafka.core.raft.types import Endpoint, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterSet
-from wire.errors import ErrorCode
-from wire.uuid import uuid_to_text
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.uuid import uuid_to_text
 
 if TYPE_CHECKING:
-    from minikafka.core.raft.quorum import Quorum
+    from minikafka.core.raft.replica import Replica
 
 #: How long a removed leader may take to commit its own removal, and an updated voter set to be committed.
 CHANGE_MS_MAX = 60_000
@@ -22,19 +22,6 @@ CHANGE_MS_MAX = 60_000
 CAUGHT_UP_MS = 3_600_000
 #: Levels of kraft.version that a voter of ours supports.
 KRAFT_VERSION_MIN, KRAFT_VERSION_MAX = 0, 1
-
-
-@dataclass(slots=True)
-class PendingChange:
-    """The one change under way. `offset` is that of its record, -1 while an added voter still catches up; `versions` are the levels of
-    kraft.version that the added voter supports, None until it has told."""
-
-    token: Any
-    request: m.AddVoterRequest | m.RemoveVoterRequest | m.UpdateVoterRequest
-    deadline_ms: int
-    offset: int = -1
-    is_answered: bool = False
-    versions: tuple[int, int] | None = None
 
 
 def key_text(key: ReplicaKey) -> str:
@@ -46,65 +33,63 @@ def voters_text(voters: VoterSet) -> str:
     return "[" + ", ".join(key_text(voter.key) for voter in voters.voters()) + "]"
 
 
-def own_change(quorum: Quorum, role: Follower, now_ms: int) -> m.Request | None:
-    """What a follower asks of the leader for itself: new endpoints of a voter; with controller.quorum.auto.join.enable to become a voter,
+def own_change(replica: Replica, role: Follower, now_ms: int) -> m.Request | None:
+    """What a follower asks of the leader for itself: new endpoints of a voter; with controller.replica.auto.join.enable to become a voter,
     after the one that had its id and another disk is removed."""
-    if not quorum.can_be_voter or not quorum.endpoints or now_ms < role.membership_at_ms:
+    if not replica.can_be_voter or not replica.endpoints or now_ms < role.membership_at_ms:
         return None
-    voter = quorum.voters.get(quorum.local.node_id)
-    if quorum.history.kraft_version < 1:
+    voter = replica.voters.get(replica.local.node_id)
+    if replica.history.kraft_version < 1:
         # A leader has to know the directory ids of static voters before it can make them dynamic.
-        if voter is None or role.has_told_leader or not role.has_fetched or quorum.high_watermark < 0:
+        if voter is None or role.has_told_leader or not role.has_fetched or replica.high_watermark < 0:
             return None
-        return m.UpdateVoterRequest(role.epoch, quorum.local, quorum.endpoints, KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
-    if voter is not None and voter.key == quorum.local:
-        if voter.endpoints == quorum.endpoints or quorum.high_watermark < 0:
+        return m.UpdateVoterRequest(role.epoch, replica.local, replica.endpoints, KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
+    if voter is not None and voter.key == replica.local:
+        if voter.endpoints == replica.endpoints or replica.high_watermark < 0:
             return None
-        return m.UpdateVoterRequest(role.epoch, quorum.local, quorum.endpoints, voter.version_min, voter.version_max)
-    if not quorum.config.auto_join or not role.is_caught_up:
+        return m.UpdateVoterRequest(role.epoch, replica.local, replica.endpoints, voter.version_min, voter.version_max)
+    if not replica.config.auto_join or not role.is_caught_up:
         return None
     if voter is not None:
         return m.RemoveVoterRequest(voter.key)
-    return m.AddVoterRequest(quorum.local, quorum.endpoints, quorum.config.request_timeout_ms, False)
+    return m.AddVoterRequest(replica.local, replica.endpoints, replica.config.request_timeout_ms, False)
 
 
-def on_request(
-    quorum: Quorum, token: Any, request: m.AddVoterRequest | m.RemoveVoterRequest | m.UpdateVoterRequest, now_ms: int
-) -> None:
-    role = quorum.role
-    if isinstance(request, m.UpdateVoterRequest) and request.epoch != quorum.epoch:
-        is_old = request.epoch < quorum.epoch
-        quorum.respond(token, quorum.reply_to(request, ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH))
+def on_request(replica: Replica, token: Any, request: m.AddVoterRequest | m.RemoveVoterRequest | m.UpdateVoterRequest, now_ms: int) -> None:
+    role = replica.role
+    if isinstance(request, m.UpdateVoterRequest) and request.epoch != replica.epoch:
+        is_old = request.epoch < replica.epoch
+        replica.respond(token, replica.reply_to(request, ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH))
         return
     if not isinstance(role, Leader):
-        quorum.respond(token, quorum.reply_to(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node is not the leader of the quorum."))
+        replica.respond(token, replica.reply_to(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, "This node is not the leader of the quorum."))
         return
-    refusal = _refusal(quorum, role, request)
+    refusal = _refusal(replica, role, request)
     if refusal is not None:
-        quorum.respond(token, quorum.reply_to(request, *refusal))
+        replica.respond(token, replica.reply_to(request, *refusal))
         return
-    if isinstance(request, m.UpdateVoterRequest) and quorum.history.kraft_version < 1:
+    if isinstance(request, m.UpdateVoterRequest) and replica.history.kraft_version < 1:
         role.told[request.key.node_id] = Voter(request.key, request.endpoints, request.version_min, request.version_max)
-        quorum.respond(token, quorum.reply_to(request, ErrorCode.NONE))
+        replica.respond(token, replica.reply_to(request, ErrorCode.NONE))
         return
     timeout = min(request.timeout_ms, CHANGE_MS_MAX) if isinstance(request, m.AddVoterRequest) else CHANGE_MS_MAX
-    change = quorum.pending_change = PendingChange(token, request, now_ms + max(timeout, 0))
+    change = replica.pending_change = PendingChange(token, request, now_ms + max(timeout, 0))
     if isinstance(request, m.AddVoterRequest):
-        if not quorum.send(request.key.node_id, _default_endpoint(quorum, request), m.VersionsRequest(request.key), now_ms):
-            _refuse(quorum, ErrorCode.REQUEST_TIMED_OUT, f"New voter {key_text(request.key)} is not ready to receive requests")
+        if not replica.send(request.key.node_id, _default_endpoint(replica, request), m.VersionsRequest(request.key), now_ms):
+            _refuse(replica, ErrorCode.REQUEST_TIMED_OUT, f"New voter {key_text(request.key)} is not ready to receive requests")
     elif isinstance(request, m.RemoveVoterRequest):
-        _append(quorum, role, change, quorum.voters.without(request.key.node_id))
+        _append(replica, role, change, replica.voters.without(request.key.node_id))
     else:
         version = (request.version_min, request.version_max)
-        _append(quorum, role, change, quorum.voters.with_voter(Voter(request.key, request.endpoints, *version)))
+        _append(replica, role, change, replica.voters.with_voter(Voter(request.key, request.endpoints, *version)))
         # The voter's next fetch may be what commits it: it must not wait for that.
-        _answer_early(quorum, change)
+        _answer_early(replica, change)
 
 
-def _refusal(quorum: Quorum, role: Leader, request: m.Request) -> tuple[ErrorCode, str] | None:
+def _refusal(replica: Replica, role: Leader, request: m.Request) -> tuple[ErrorCode, str] | None:
     """Why the change cannot be made now. The set before must be committed first, or two majorities need not meet."""
     assert isinstance(request, (m.AddVoterRequest, m.RemoveVoterRequest, m.UpdateVoterRequest))
-    key, voters = request.key, quorum.voters
+    key, voters = request.key, replica.voters
     if isinstance(request, m.AddVoterRequest) and key.node_id in voters.node_ids:
         text = f"The voter id for {key_text(key)} is already part of the set of voters {voters_text(voters)}."
         return ErrorCode.DUPLICATE_VOTER, text
@@ -118,35 +103,35 @@ def _refusal(quorum: Quorum, role: Leader, request: m.Request) -> tuple[ErrorCod
             return ErrorCode.INVALID_REQUEST, text + ": it is the last voter."
     if isinstance(request, m.UpdateVoterRequest):
         voter = voters.get(key.node_id)
-        if voter is None or (voter.key != key and quorum.history.kraft_version > 0):
+        if voter is None or (voter.key != key and replica.history.kraft_version > 0):
             return ErrorCode.VOTER_NOT_FOUND, f"{key_text(key)} is not a voter."
         if not request.endpoints:
             return ErrorCode.INVALID_REQUEST, "An endpoint of the default listener is needed."
-        if not request.version_min <= quorum.history.kraft_version <= request.version_max:
+        if not request.version_min <= replica.history.kraft_version <= request.version_max:
             return ErrorCode.INVALID_REQUEST, "The voter does not support the kraft.version of the quorum."
-    elif quorum.history.kraft_version < 1:
+    elif replica.history.kraft_version < 1:
         return ErrorCode.UNSUPPORTED_VERSION, "Cluster doesn't support adding or removing voters because kraft.version is 0"
-    if isinstance(request, m.AddVoterRequest) and _default_endpoint(quorum, request) is None:
+    if isinstance(request, m.AddVoterRequest) and _default_endpoint(replica, request) is None:
         return ErrorCode.INVALID_REQUEST, "Add voter request didn't include the default listener"
-    if quorum.pending_change is not None:
+    if replica.pending_change is not None:
         return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for leader to handle previous voter change request."
-    if quorum.high_watermark <= role.epoch_start:
+    if replica.high_watermark <= role.epoch_start:
         return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for leader to establish HWM and fence previous voter changes."
-    if quorum.history.latest_offset >= quorum.high_watermark:
+    if replica.history.latest_offset >= replica.high_watermark:
         return ErrorCode.REQUEST_TIMED_OUT, "Request timed out waiting for the set of voters at the end of the log to be committed."
     return None
 
 
-def _default_endpoint(quorum: Quorum, request: m.AddVoterRequest) -> Endpoint | None:
+def _default_endpoint(replica: Replica, request: m.AddVoterRequest) -> Endpoint | None:
     """Where the new voter listens for this leader: the listener that has the name of this leader's own first one."""
-    names = [endpoint.listener for endpoint in quorum.endpoints[:1]]
+    names = [endpoint.listener for endpoint in replica.endpoints[:1]]
     return next((endpoint for endpoint in request.endpoints if not names or endpoint.listener in names), None)
 
 
-def on_versions(quorum: Quorum, asked: m.VersionsRequest, reply: m.Reply | None, now_ms: int) -> None:
-    """The replica that is to become a voter has told its levels of kraft.version, or has not (None): then it cannot be one (KIP-853,
+def on_versions(replica: Replica, asked: m.VersionsRequest, reply: m.Reply | None, now_ms: int) -> None:
+    """The replica that is to become a voter has announced its levels of kraft.version. Without them (None) it cannot be one (KIP-853,
     AddVoterHandler)."""
-    role, change = quorum.role, quorum.pending_change
+    role, change = replica.role, replica.pending_change
     if not isinstance(role, Leader) or change is None or not isinstance(change.request, m.AddVoterRequest):
         return
     if change.request.key != asked.key or change.versions is not None:
@@ -154,33 +139,33 @@ def on_versions(quorum: Quorum, asked: m.VersionsRequest, reply: m.Reply | None,
     text = key_text(asked.key)
     if not isinstance(reply, m.VersionsReply) or reply.error is not ErrorCode.NONE:
         why = "it does not answer" if reply is None else f"it answered {reply.error.name}"
-        _refuse(quorum, ErrorCode.REQUEST_TIMED_OUT, f"{text} was not added: asked for its versions, {why}")
+        _refuse(replica, ErrorCode.REQUEST_TIMED_OUT, f"{text} was not added: asked for its versions, {why}")
         return
-    level = quorum.history.kraft_version
+    level = replica.history.kraft_version
     if not reply.version_min <= level <= reply.version_max:
         range_text = f"{reply.version_min} to {reply.version_max}"
-        _refuse(quorum, ErrorCode.INVALID_REQUEST, f"{text} was not added: it supports kraft.version {range_text}, the quorum has {level}")
+        _refuse(replica, ErrorCode.INVALID_REQUEST, f"{text} was not added: it supports kraft.version {range_text}, the quorum has {level}")
         return
     change.versions = (reply.version_min, reply.version_max)
-    _try_add(quorum, role, change, now_ms)
+    _try_add(replica, role, change, now_ms)
 
 
-def _refuse(quorum: Quorum, error: ErrorCode, text: str) -> None:
-    change, quorum.pending_change = quorum.pending_change, None
+def _refuse(replica: Replica, error: ErrorCode, text: str) -> None:
+    change, replica.pending_change = replica.pending_change, None
     if change is not None and not change.is_answered:
-        quorum.respond(change.token, quorum.reply_to(change.request, error, text))
+        replica.respond(change.token, replica.reply_to(change.request, error, text))
 
 
-def on_update_reply(quorum: Quorum, node_id: int, request: m.UpdateVoterRequest, reply: m.Reply) -> None:
+def on_update_reply(replica: Replica, node_id: int, request: m.UpdateVoterRequest, reply: m.Reply) -> None:
     """The leader knows of this static voter, or is too old to want to."""
-    role = quorum.role
+    role = replica.role
     if isinstance(role, Follower) and role.epoch == request.epoch and role.leader_id == node_id:
         role.has_told_leader = reply.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
 
 
-def upgrade_fault(quorum: Quorum, level: int) -> str | None:
-    """Why the static voters cannot become dynamic ones now: each must have told its directory id, and that it supports `level`."""
-    role, version = quorum.role, quorum.history.kraft_version
+def upgrade_fault(replica: Replica, level: int) -> str | None:
+    """Why the static voters cannot become dynamic ones now: each must have announced its directory id, and that it supports `level`."""
+    role, version = replica.role, replica.history.kraft_version
     if not isinstance(role, Leader):
         return "This node is not the leader of the quorum."
     if not KRAFT_VERSION_MIN <= level <= KRAFT_VERSION_MAX:
@@ -189,28 +174,28 @@ def upgrade_fault(quorum: Quorum, level: int) -> str | None:
         return None
     if level < version:
         return "Can't downgrade the version of this feature."
-    silent = [node_id for node_id in quorum.voters.node_ids if node_id != quorum.local.node_id and node_id not in role.told]
+    silent = [node_id for node_id in replica.voters.node_ids if node_id != replica.local.node_id and node_id not in role.told]
     if silent:
         return f"Directory id must be known for all of the voters: not known of {', '.join(map(str, silent))}"
-    if not all(role.told[node_id].version_max >= level for node_id in quorum.voters.node_ids if node_id != quorum.local.node_id):
+    if not all(role.told[node_id].version_max >= level for node_id in replica.voters.node_ids if node_id != replica.local.node_id):
         return f"Invalid upgrade of kraft.version to version {level} because not all of the voters support it"
-    if quorum.high_watermark <= role.epoch_start or not quorum.endpoints:
+    if replica.high_watermark <= role.epoch_start or not replica.endpoints:
         return "The leader has not committed a record of its epoch yet."
     return None
 
 
-def upgrade(quorum: Quorum, level: int) -> None:
+def upgrade(replica: Replica, level: int) -> None:
     """The first voter set in the log, with the version that makes it count."""
-    role = quorum.role
-    if not isinstance(role, Leader) or level == quorum.history.kraft_version:
+    role = replica.role
+    if not isinstance(role, Leader) or level == replica.history.kraft_version:
         return
-    own = Voter(quorum.local, quorum.endpoints, KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
-    voters = VoterSet(own if node_id == quorum.local.node_id else role.told[node_id] for node_id in quorum.voters.node_ids)
-    quorum.effect(AppendVoters(role.epoch, voters, level))
+    own = Voter(replica.local, replica.endpoints, KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
+    voters = VoterSet(own if node_id == replica.local.node_id else role.told[node_id] for node_id in replica.voters.node_ids)
+    replica.effect(AppendVoters(role.epoch, voters, level))
 
 
-def _try_add(quorum: Quorum, role: Leader, change: PendingChange, now_ms: int) -> None:
-    """Append the new set once the observer has told its versions and has fetched up to the end of the log."""
+def _try_add(replica: Replica, role: Leader, change: PendingChange, now_ms: int) -> None:
+    """Append the new set once the observer has announced its versions and has fetched up to the end of the log."""
     request = change.request
     assert isinstance(request, m.AddVoterRequest)
     if change.offset >= 0 or change.versions is None:
@@ -218,54 +203,46 @@ def _try_add(quorum: Quorum, role: Leader, change: PendingChange, now_ms: int) -
     progress = role.progress.replica(request.key)
     if progress is None or progress.last_caught_up_ms < 0 or progress.last_caught_up_ms + CAUGHT_UP_MS < now_ms:
         return
-    _append(quorum, role, change, quorum.voters.with_voter(Voter(request.key, request.endpoints, *change.versions)))
+    _append(replica, role, change, replica.voters.with_voter(Voter(request.key, request.endpoints, *change.versions)))
     if not request.ack_when_committed:
-        _answer_early(quorum, change)
+        _answer_early(replica, change)
 
 
-def _answer_early(quorum: Quorum, change: PendingChange) -> None:
-    if quorum.pending_change is change:
+def _answer_early(replica: Replica, change: PendingChange) -> None:
+    if replica.pending_change is change:
         change.is_answered = True
-        quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.NONE))
+        replica.respond(change.token, replica.reply_to(change.request, ErrorCode.NONE))
 
 
-def _append(quorum: Quorum, role: Leader, change: PendingChange, voters: VoterSet) -> None:
-    if voters == quorum.voters:
-        quorum.pending_change = None
-        quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.NONE))
+def _append(replica: Replica, role: Leader, change: PendingChange, voters: VoterSet) -> None:
+    if voters == replica.voters:
+        replica.pending_change = None
+        replica.respond(change.token, replica.reply_to(change.request, ErrorCode.NONE))
         return
-    change.offset = quorum.log.end_offset
-    quorum.effect(AppendVoters(role.epoch, voters))
+    change.offset = replica.log.end_offset
+    replica.effect(AppendVoters(role.epoch, voters))
 
 
-def on_fetched(quorum: Quorum, role: Leader, key: ReplicaKey, now_ms: int) -> None:
-    change = quorum.pending_change
+def on_fetched(replica: Replica, role: Leader, key: ReplicaKey, now_ms: int) -> None:
+    change = replica.pending_change
     if change is not None and isinstance(change.request, m.AddVoterRequest) and change.request.key == key:
-        _try_add(quorum, role, change, now_ms)
+        _try_add(replica, role, change, now_ms)
 
 
-def on_committed(quorum: Quorum, role: Leader, now_ms: int) -> None:
+def on_committed(replica: Replica, role: Leader, now_ms: int) -> None:
     """The high watermark moved: answer the change that it covers. A leader that removed itself goes then, no earlier."""
-    change = quorum.pending_change
-    if change is not None and 0 <= change.offset < quorum.high_watermark:
-        quorum.pending_change = None
+    change = replica.pending_change
+    if change is not None and 0 <= change.offset < replica.high_watermark:
+        replica.pending_change = None
         if not change.is_answered:
-            quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.NONE))
-    is_committed = quorum.history.latest_offset < quorum.high_watermark
-    if is_committed and not quorum.voters.is_voter(quorum.local) and len(quorum.voters) > 0:
+            replica.respond(change.token, replica.reply_to(change.request, ErrorCode.NONE))
+    is_committed = replica.history.latest_offset < replica.high_watermark
+    if is_committed and not replica.voters.is_voter(replica.local) and len(replica.voters) > 0:
         role.resign_requested = True
 
 
-def poll(quorum: Quorum, now_ms: int) -> None:
-    change = quorum.pending_change
+def poll(replica: Replica, now_ms: int) -> None:
+    change = replica.pending_change
     if change is not None and now_ms >= change.deadline_ms:
         text = "Request timed out waiting for voter to catch up." if change.offset < 0 else "Request timed out."
-        _refuse(quorum, ErrorCode.REQUEST_TIMED_OUT, text)
-
-
-def abort(quorum: Quorum) -> None:
-    """Leadership is gone: whether the change will be committed is not known."""
-    change, quorum.pending_change = quorum.pending_change, None
-    if change is not None and not change.is_answered:
-        text = "The leader changed before the new set of voters was committed."
-        quorum.respond(change.token, quorum.reply_to(change.request, ErrorCode.NOT_LEADER_OR_FOLLOWER, text))
+        _refuse(replica, ErrorCode.REQUEST_TIMED_OUT, text)

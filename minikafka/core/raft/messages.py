@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minikafka.core.raft.types import NO_NODE, NO_SNAPSHOT, Endpoint, OffsetAndEpoch, ReplicaKey
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 
 @dataclass(slots=True)

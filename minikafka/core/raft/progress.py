@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from minikafka.core.raft.messages import FetchRequest
+from minikafka.core.raft.messages import AddVoterRequest, FetchRequest, RemoveVoterRequest, UpdateVoterRequest
 from minikafka.core.raft.types import ReplicaKey
 from minikafka.core.raft.voters import VoterSet
 
@@ -94,3 +94,16 @@ class Progress:
 
     def observers(self, voters: VoterSet, local: ReplicaKey) -> list[ReplicaProgress]:
         return [replica for key, replica in self.replicas.items() if not voters.is_voter(key) and key != local]
+
+
+@dataclass(slots=True)
+class PendingChange:
+    """The one change under way. `offset` is that of its record, -1 while an added voter still catches up; `versions` are the levels of
+    kraft.version that the added voter supports, None until it has announced them."""
+
+    token: Any
+    request: AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest
+    deadline_ms: int
+    offset: int = -1
+    is_answered: bool = False
+    versions: tuple[int, int] | None = None

@@ -2,20 +2,16 @@
 
 `step(event, now_ms)` and `on_deadline(now_ms)` return effects sorted by rank: persist, change the log, send, respond, tell. The host
 carries them out in that order and, before any other event, feeds back the events that they cause (BatchAppended, FetchedAppended,
-SnapshotInstalled); Flushed comes when the disk is done. What a replica does lives in voting, leading, following and membership; here
-are the moves between roles.
+SnapshotInstalled); Flushed comes when the disk is done. What a replica does lives in voting, leading, following and membership, its
+state and its moves between roles in replica.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 from minikafka.core.raft import following, leading, membership, voting
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.events import (
     Answered,
-    AppendLeaderChange,
     BatchAppended,
     Disconnected,
     Effect,
@@ -23,134 +19,26 @@ from minikafka.core.raft.events import (
     Failed,
     FetchedAppended,
     Flushed,
-    HighWatermarkMoved,
-    LeaderChanged,
-    Persist,
-    PromisesRegained,
     Received,
-    Respond,
-    Send,
     SnapshotInstalled,
     SnapshotWritten,
-    Truncate,
 )
-from minikafka.core.raft.log_state import LogState
-from minikafka.core.raft.requests import InFlight, Requests
-from minikafka.core.raft.roles import Candidate, Election, Follower, Leader, Prospective, Resigned, Role, Unattached
+from minikafka.core.raft.replica import Replica
+from minikafka.core.raft.requests import InFlight
+from minikafka.core.raft.roles import Election, Follower, Leader, Resigned, Unattached
 from minikafka.core.raft.types import (
     NO_NODE,
     ElectionState,
-    Endpoint,
-    InvariantViolated,
-    OffsetAndEpoch,
-    QuorumConfig,
-    Random,
-    ReplicaKey,
 )
-from minikafka.core.raft.voters import BOOTSTRAP_OFFSET, Voter, VoterHistory, VoterSet
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
-#: Node ids of bootstrap servers, whose real ids are not known: -2, -3, ...
-FIRST_BOOTSTRAP_ID = -2
 #: No election makes the epoch jump further: a request that does is not a replica's, and must not use up the numbers there are.
 EPOCH_STEP_MAX = 1 << 24
 _RAISES_EPOCH = (m.VoteRequest, m.BeginQuorumEpochRequest, m.EndQuorumEpochRequest)
 
 
-class Quorum:
-    """Reads: epoch, leader_id, role, high_watermark (exclusive, -1 unknown), log, history. See the module.
-
-    `has_lost_promises`: the log lacks some of what this voter has told a leader that it has (its disk lost what was synced), none of it
-    at or after `promised_before` (None: unknown). Until a leader has given it that much, or has no more, it votes for nobody and stands
-    for nothing: a leader elected without it has everything that was committed, and what this voter fetches from now on counts as ever.
-    Then it is where it would be had nothing been lost, for that leader would have had it cut what differs. Kafka lets it vote."""
-
-    def __init__(
-        self,
-        local: ReplicaKey,
-        config: QuorumConfig,
-        random: Random,
-        log: LogState,
-        history: VoterHistory,
-        election: ElectionState,
-        *,
-        endpoints: Sequence[Endpoint] = (),
-        bootstrap_servers: Sequence[tuple[str, int]] = (),
-        can_be_voter: bool = True,
-        high_watermark: int = -1,
-        has_lost_promises: bool = False,
-        promised_before: int | None = None,
-    ) -> None:
-        self.local = local
-        self.config = config
-        self.random = random
-        self.log = log
-        self.history = history
-        self.election = election
-        self.endpoints = tuple(endpoints)
-        self.bootstrap = tuple(
-            (FIRST_BOOTSTRAP_ID - index, Endpoint("", host, port)) for index, (host, port) in enumerate(bootstrap_servers)
-        )
-        self.can_be_voter = can_be_voter
-        self.high_watermark = high_watermark
-        self.has_lost_promises = has_lost_promises
-        self._promised_before = promised_before
-        self.is_shut_down = False
-        self.append_pending = False
-        self.role: Role = Unattached(election.epoch, election.leader_id, None, election.voted)
-        self.pending_change: membership.PendingChange | None = None
-        self._effects: list[Effect] = []
-        self.requests = Requests(config)
-        self._discover_index = 0
-        self._discover_failures = 0
-        self.discover_at_ms = 0
-        self._is_started = False
-
-    # -- small facts
-
-    @property
-    def epoch(self) -> int:
-        return self.role.epoch
-
-    @property
-    def leader_id(self) -> int:
-        return self.role.leader_id
-
-    @property
-    def voters(self) -> VoterSet:
-        return self.history.latest
-
-    @property
-    def is_voter(self) -> bool:
-        return self.can_be_voter and self.voters.is_voter(self.local)
-
-    @property
-    def may_stand(self) -> bool:
-        """Whether to stand for election: a voter, or one whose removal may not be committed yet. The latter's log can be the only
-        one with that removal, so the others may need it as leader (Ongaro's thesis 4.2.2); its own vote does not count."""
-        if not self.can_be_voter or self.has_lost_promises:
-            return False
-        history = self.history
-        if history.latest.is_voter(self.local):
-            return True
-        return len(history.latest) > 0 and history.latest_offset >= self.high_watermark and history.was_voter(self.local)
-
-    @property
-    def is_leader(self) -> bool:
-        return isinstance(self.role, Leader)
-
-    @property
-    def end(self) -> OffsetAndEpoch:
-        """Where the log ends, for comparing logs."""
-        return OffsetAndEpoch(self.log.end_offset, self.log.last_epoch)
-
-    def leader_endpoint(self) -> Endpoint | None:
-        if self.is_leader and self.endpoints:
-            return self.endpoints[0]
-        return self.role.leader_endpoint or self.voters.endpoint(self.role.leader_id)
-
-    def random_ms(self, low: int, high: int) -> int:
-        return self.random.randrange(low, max(high, low + 1))
+class Quorum(Replica):
+    """Events in, effects out. See the module."""
 
     # -- entry points
 
@@ -165,7 +53,7 @@ class Quorum:
         if state.leader_id == self.local.node_id and self.can_be_voter and not self.voters.is_only_voter(self.local):
             # What this leader had promised of its epoch is not known any more: it must not take it up again.
             self.role = Resigned(epoch, self.local.node_id, None, None)
-            self.role.election_deadline_ms = now_ms + self.random_ms(0, self.config.election_timeout_ms // 4)
+            self.role.election_deadline_ms = now_ms + self.random_ms(0, self.election_timeout_ms // 4)
             self.persist()
         elif state.leader_id not in (NO_NODE, self.local.node_id) and self.voters.endpoint(state.leader_id) is not None:
             self.become_follower(epoch, state.leader_id, self.voters.endpoint(state.leader_id), now_ms, voted=state.voted)
@@ -174,7 +62,7 @@ class Quorum:
             self.role = Unattached(epoch, NO_NODE, None, voted)
             if self.may_stand:
                 # Pre-votes disturb nobody, so a starting quorum need not wait for a whole timeout.
-                self.role.election_deadline_ms = now_ms + self.random_ms(0, self.config.election_timeout_ms // 10)
+                self.role.election_deadline_ms = now_ms + self.random_ms(0, self.election_timeout_ms // 10)
         return self._finish(now_ms)
 
     def step(self, event: Event, now_ms: int) -> list[Effect]:
@@ -201,6 +89,9 @@ class Quorum:
         return self._finish(now_ms)
 
     def on_deadline(self, now_ms: int) -> list[Effect]:
+        due_ms = self.next_deadline()
+        if due_ms is not None and due_ms <= now_ms:
+            self.lateness.observe(now_ms - due_ms)
         return self._finish(now_ms)
 
     def shutdown(self, now_ms: int) -> list[Effect]:
@@ -312,6 +203,9 @@ class Quorum:
         if entry is None:
             return
         request, reply = entry.request, event.reply
+        # A fetch may wait at the leader for as long as it asked to.
+        parked_ms = request.max_wait_ms if isinstance(request, m.FetchRequest) else 0
+        self.lateness.observe(now_ms - entry.sent_ms - parked_ms)
         self.requests.forgive(entry.node_id)
         if isinstance(request, m.FetchRequest) and isinstance(reply, m.FetchReply):
             following.on_fetch_reply(self, entry.node_id, request, reply, now_ms)
@@ -372,247 +266,4 @@ class Quorum:
         elif isinstance(role, Election) and not self.may_stand:
             self.become_unattached(role.epoch, now_ms)
         elif isinstance(role, Unattached):
-            role.election_deadline_ms = self._election_deadline(now_ms) if self.may_stand else None
-
-    # -- talking
-
-    def effect(self, effect: Effect) -> None:
-        self._effects.append(effect)
-
-    def respond(self, token: Any, reply: m.Reply) -> None:
-        self._effects.append(Respond(token, reply))
-
-    def reply_to(self, request: m.Request, error: ErrorCode, text: str | None = None) -> m.Reply:
-        """An answer of the right kind with the leader that this node knows."""
-        kind: type[m.Reply] = m.Reply
-        if isinstance(request, m.FetchRequest):
-            kind = m.FetchReply
-        elif isinstance(request, m.VoteRequest):
-            kind = m.VoteReply
-        elif isinstance(request, m.FetchSnapshotRequest):
-            kind = m.FetchSnapshotReply
-        endpoint = self.leader_endpoint() if self.leader_id != NO_NODE else None
-        return kind(error, self.leader_id, self.epoch, endpoint, text)
-
-    def send(self, node_id: int, endpoint: Endpoint | None, request: m.Request, now_ms: int) -> bool:
-        """Send unless the node still has a request of ours or is backed off."""
-        if endpoint is None:
-            return False
-        request_id = self.requests.begin(node_id, request, now_ms)
-        if request_id is None:
-            return False
-        self._effects.append(Send(request_id, node_id, endpoint, request))
-        return True
-
-    # -- discovery
-
-    def discover_targets(self) -> list[tuple[int, Endpoint]]:
-        """Whom to ask who leads."""
-        targets = list(self.bootstrap)
-        for voter in self.voters.voters():
-            if voter.key.node_id != self.local.node_id and voter.endpoints:
-                targets.append((voter.key.node_id, voter.endpoints[0]))
-        return targets
-
-    def discover(self, now_ms: int) -> None:
-        """Ask the next node; it answers with the leader, or with NOT_LEADER and no leader."""
-        if len(self.requests) or now_ms < self.discover_at_ms:
-            return
-        targets = self.discover_targets()
-        if not targets:
-            return
-        if self._discover_index == 0:
-            self._discover_index = self.random_ms(1, len(targets) + 1)
-        node_id, endpoint = targets[self._discover_index % len(targets)]
-        self._discover_index += 1
-        self._discover_failures = min(self._discover_failures + 1, 5)
-        # All targets are asked quickly once, then the pace slows down to half a second.
-        step = self.config.retry_backoff_ms << (self._discover_failures - 1)
-        self.discover_at_ms = now_ms + min(step, self.config.fetch_max_wait_ms)
-        self.requests.forgive(node_id)
-        self.send(node_id, endpoint, following.fetch_request(self), now_ms)
-
-    # -- moves
-
-    def persist(self, *, leader_id: int | None = None) -> None:
-        """Make the role's epoch, leader and vote durable if they changed."""
-        role = self.role
-        state = ElectionState(role.epoch, role.leader_id if leader_id is None else leader_id, role.voted)
-        if state.epoch < self.election.epoch:
-            raise InvariantViolated(f"epoch went from {self.election.epoch} to {state.epoch}")
-        if state != self.election:
-            self.election = state
-            self.effect(Persist(state))
-
-    def _move(self, role: Role, now_ms: int) -> None:
-        before = self.role
-        if role.epoch < before.epoch:
-            raise InvariantViolated(f"moved from epoch {before.epoch} to {role.epoch}")
-        self.role = role
-        self.requests.forget()
-        self.persist()
-        if isinstance(before, Leader):
-            leading.fail_parked(self, before)
-            membership.abort(self)
-        if (before.leader_id, before.epoch, type(before) is Leader) != (role.leader_id, role.epoch, type(role) is Leader):
-            is_self = isinstance(role, Leader)
-            self.effect(LeaderChanged(role.leader_id, role.epoch, is_self, role.epoch_start if isinstance(role, Leader) else -1))
-        if role.leader_id != NO_NODE:
-            self._discover_failures = 0
-
-    def _election_deadline(self, now_ms: int) -> int:
-        timeout = self.config.election_timeout_ms
-        return now_ms + self.random_ms(timeout // 10, timeout // 2)
-
-    def become_unattached(self, epoch: int, now_ms: int) -> None:
-        """Into `epoch`, or out of a role of this epoch, with no leader to follow."""
-        voted = self.role.voted if epoch == self.role.epoch else None
-        if epoch == self.role.epoch and self.role.leader_id == self.local.node_id:
-            # Led this epoch by its own vote among others: no other vote in it.
-            voted = self.local
-        deadline = self._election_deadline(now_ms) if self.may_stand else None
-        if isinstance(self.role, Unattached) and self.role.election_deadline_ms is not None and deadline is not None:
-            # A newer epoch does not give a stalled replica more time (KAFKA-17642).
-            deadline = min(deadline, self.role.election_deadline_ms)
-        self._move(Unattached(epoch, NO_NODE, None, voted, deadline), now_ms)
-        self.discover_at_ms = now_ms + self.config.retry_backoff_ms
-
-    def become_voted(self, candidate: ReplicaKey, now_ms: int) -> None:
-        """Note the vote given in this epoch."""
-        self.role.voted = candidate
-        self.persist()
-        if isinstance(self.role, Unattached):
-            # The candidate deserves the time to win.
-            self.role.election_deadline_ms = self._election_deadline(now_ms)
-
-    def become_prospective(self, now_ms: int, retries: int = 0) -> None:
-        role = self.role
-        if not self.may_stand:
-            raise InvariantViolated(f"{self.local.node_id} is not a voter and cannot stand for election")
-        if self.voters.is_only_voter(self.local):
-            self.become_candidate(now_ms)
-            return
-        keys = tuple(voter.key for voter in self.voters.voters())
-        deadline = now_ms + self.random_ms(self.config.election_timeout_ms // 2, self.config.election_timeout_ms)
-        endpoint = role.leader_endpoint or self.voters.endpoint(role.leader_id)
-        is_leader_worth_keeping = isinstance(role, Follower)
-        leader_id = role.leader_id if is_leader_worth_keeping else NO_NODE
-        self._move(
-            Prospective(role.epoch, leader_id, endpoint, role.voted, keys, self._own_vote(), [], deadline, None, retries), now_ms
-        )
-
-    def _own_vote(self) -> list[int]:
-        return [self.local.node_id] if self.is_voter else []
-
-    def become_candidate(self, now_ms: int) -> None:
-        """A new epoch, with our own vote in it."""
-        role = self.role
-        retries = role.retries if isinstance(role, Election) else 0
-        keys = tuple(voter.key for voter in self.voters.voters())
-        deadline = now_ms + self.random_ms(self.config.election_timeout_ms // 2, self.config.election_timeout_ms)
-        candidate = Candidate(role.epoch + 1, NO_NODE, None, self.local, keys, self._own_vote(), [], deadline, None, retries)
-        if self.voters.is_only_voter(self.local):
-            # One write for the vote and the victory.
-            self.role = candidate
-            self.become_leader(now_ms)
-        else:
-            self._move(candidate, now_ms)
-
-    def become_leader(self, now_ms: int) -> None:
-        """A majority has voted for us in this epoch."""
-        role = self.role
-        if not isinstance(role, Candidate) or not role.is_granted:
-            raise InvariantViolated(f"{self.local.node_id} cannot lead epoch {role.epoch} as {type(role).__name__}")
-        endpoint = self.endpoints[0] if self.endpoints else self.voters.endpoint(self.local.node_id)
-        leader = Leader(role.epoch, self.local.node_id, endpoint, None, self.log.end_offset, tuple(sorted(role.granted)))
-        self._move(leader, now_ms)
-        leading.begin(self, leader, now_ms)
-        version, voters = self.history.kraft_version, self.voters
-        is_first = version > 0 and self.history.latest_offset == BOOTSTRAP_OFFSET and len(voters) > 0
-        own = voters.get(self.local.node_id)
-        is_moved = version > 0 and own is not None and self.is_voter and bool(self.endpoints) and own.endpoints != self.endpoints
-        if is_moved and own is not None:
-            voters = voters.with_voter(Voter(own.key, self.endpoints, own.version_min, own.version_max))
-        self.effect(
-            AppendLeaderChange(
-                role.epoch,
-                self.local.node_id,
-                voters.node_ids,
-                leader.granting,
-                version if is_first else None,
-                voters if is_first or is_moved else None,
-            )
-        )
-
-    def become_follower(
-        self, epoch: int, leader_id: int, endpoint: Endpoint | None, now_ms: int, *, voted: ReplicaKey | None = None
-    ) -> None:
-        role = self.role
-        if isinstance(role, Leader) and role.epoch == epoch:
-            raise InvariantViolated(f"the leader {role.leader_id} of epoch {epoch} was told to follow {leader_id}")
-        if epoch == role.epoch:
-            voted = role.voted if voted is None else voted
-            if role.leader_id not in (NO_NODE, leader_id) and not isinstance(role, Resigned):
-                raise InvariantViolated(f"epoch {epoch} has two leaders: {role.leader_id} and {leader_id}")
-        deadline = now_ms + self.config.fetch_timeout_ms
-        self._move(Follower(epoch, leader_id, endpoint or self.voters.endpoint(leader_id), voted, deadline), now_ms)
-
-    def become_resigned(self, now_ms: int) -> None:
-        """Stop leading: hand over to the voter that has most of the log."""
-        role = self.role
-        assert isinstance(role, Leader)
-        others = [voter.key for voter in self.voters.voters() if voter.key.node_id != self.local.node_id]
-        ends = {key.node_id: role.progress.of_voter(self.voters, key.node_id) for key in others}
-        candidates = sorted(
-            others, key=lambda key: (-(entry.end_offset if (entry := ends[key.node_id]) is not None else -1), key.node_id)
-        )
-        deadline = now_ms + self.random_ms(self.config.election_timeout_ms, 2 * self.config.election_timeout_ms)
-        unacknowledged = [key.node_id for key in others]
-        resigned = Resigned(role.epoch, self.local.node_id, role.leader_endpoint, None, unacknowledged, tuple(candidates), deadline)
-        self._move(resigned, now_ms)
-
-    def follow_news(self, leader_id: int, epoch: int, endpoint: Endpoint | None, now_ms: int) -> bool:
-        """A peer knows of `leader_id` in `epoch`; True if that moved us."""
-        role = self.role
-        if epoch < role.epoch or epoch < 0:
-            return False
-        if epoch == role.epoch:
-            if leader_id in (NO_NODE, self.local.node_id) or isinstance(role, (Leader, Resigned, Follower)):
-                return False
-            if isinstance(role, Prospective) and role.leader_id == leader_id:
-                return False
-            endpoint = endpoint or self.voters.endpoint(leader_id)
-            if endpoint is None:
-                return False
-            self.become_follower(epoch, leader_id, endpoint, now_ms)
-            return True
-        endpoint = endpoint or self.voters.endpoint(leader_id)
-        if leader_id in (NO_NODE, self.local.node_id) or endpoint is None:
-            self.become_unattached(epoch, now_ms)
-        else:
-            self.become_follower(epoch, leader_id, endpoint, now_ms)
-        return True
-
-    # -- the log
-
-    def truncate_to(self, offset: int) -> None:
-        """Cut what the leader does not have. What was committed is never cut (KAFKA-12460)."""
-        if offset < self.high_watermark:
-            raise InvariantViolated(f"asked to cut the metadata log to {offset}, below the high watermark {self.high_watermark}")
-        self.log.truncate_to(offset)
-        self.history.truncate_to(offset)
-        self.effect(Truncate(offset))
-
-    def regain_promises(self, offset: int, *, is_end: bool) -> None:
-        """The leader has taken a fetch at `offset`: up to there its log is the same, and synced here. It ends there, or goes on."""
-        if self.has_lost_promises and (is_end or (self._promised_before is not None and offset >= self._promised_before)):
-            self.has_lost_promises = False
-            self.effect(PromisesRegained())
-
-    def raise_high_watermark(self, offset: int) -> bool:
-        offset = min(offset, self.log.end_offset)
-        if offset <= self.high_watermark:
-            return False
-        self.high_watermark = offset
-        self.effect(HighWatermarkMoved(offset))
-        return True
+            role.election_deadline_ms = self.election_deadline(now_ms) if self.may_stand else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minikafka.core.raft import messages as m
+from minikafka.core.raft.lateness import Lateness
 from minikafka.core.raft.types import QuorumConfig
 
 
@@ -14,16 +15,18 @@ class InFlight:
 
     node_id: int
     request: m.Request
+    sent_ms: int
     deadline_ms: int
 
 
 class Requests:
     """Answers find their request by its id, which is never used twice."""
 
-    __slots__ = ("_backoff_until", "_busy", "_config", "_in_flight", "_next_id")
+    __slots__ = ("_backoff_until", "_busy", "_config", "_in_flight", "_lateness", "_next_id")
 
-    def __init__(self, config: QuorumConfig) -> None:
+    def __init__(self, config: QuorumConfig, lateness: Lateness) -> None:
         self._config = config
+        self._lateness = lateness
         self._in_flight: dict[int, InFlight] = {}
         self._busy: dict[int, int] = {}
         self._backoff_until: dict[int, int] = {}
@@ -47,7 +50,7 @@ class Requests:
         if node_id in self._busy or self.ready_at(node_id) > now_ms:
             return None
         request_id, self._next_id = self._next_id, self._next_id + 1
-        self._in_flight[request_id] = InFlight(node_id, request, now_ms + self._config.request_timeout_ms)
+        self._in_flight[request_id] = InFlight(node_id, request, now_ms, now_ms + self._lateness.allow(self._config.request_timeout_ms))
         self._busy[node_id] = request_id
         return request_id
 

@@ -1,4 +1,4 @@
-"""The roles of a replica. Each is data and the rule by which it grants votes; `quorum.py` moves between them.
+"""The roles of a replica. Each is data and the rule by which it grants votes; `replica.py` moves between them.
 
 A replica that is not a voter (a broker, or a controller that has not joined) is Unattached or Follower too and then
 acts as an observer: it never stands for election and its position does not count.
@@ -128,7 +128,8 @@ class Resigned(Role):
 
 @dataclass(slots=True)
 class Leader(Role):
-    """Leads `epoch`, which begins with the LeaderChange record at `epoch_start`. `told`: what static voters have told of themselves."""
+    """Leads `epoch`, which begins with the LeaderChange record at `epoch_start`. `told`: versions and directory ids that static
+    voters have announced."""
 
     epoch_start: int = 0
     granting: tuple[int, ...] = ()

@@ -6,119 +6,112 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.roles import Candidate, Election, Prospective, Resigned, Unattached
-from minikafka.core.raft.types import NO_NODE, ZERO_ID, ReplicaKey
-from wire.errors import ErrorCode
+from minikafka.core.raft.types import NO_NODE
+from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from minikafka.core.raft.quorum import Quorum
+    from minikafka.core.raft.replica import Replica
 
 #: First step of the exponential, randomised pause after a lost election.
 BACKOFF_BASE_MS = 50
 
 
-def poll_unattached(quorum: Quorum, role: Unattached, now_ms: int) -> None:
-    if quorum.may_stand:
-        if quorum.voters.is_only_voter(quorum.local):
-            quorum.become_candidate(now_ms)
+def poll_unattached(replica: Replica, role: Unattached, now_ms: int) -> None:
+    if replica.may_stand:
+        if replica.voters.is_only_voter(replica.local):
+            replica.become_candidate(now_ms)
             return
         if role.election_deadline_ms is not None and now_ms >= role.election_deadline_ms:
-            quorum.become_prospective(now_ms)
+            replica.become_prospective(now_ms)
             return
     else:
         role.election_deadline_ms = None
-    quorum.discover(now_ms)
+    replica.discover(now_ms)
 
 
-def poll_election(quorum: Quorum, role: Election, now_ms: int) -> None:
-    if not quorum.may_stand:
-        quorum.become_unattached(role.epoch, now_ms)
+def poll_election(replica: Replica, role: Election, now_ms: int) -> None:
+    if not replica.may_stand:
+        replica.become_unattached(role.epoch, now_ms)
         return
     if role.backoff_deadline_ms is not None:
         if now_ms >= role.backoff_deadline_ms:
-            _after_loss(quorum, role, now_ms)
+            _after_loss(replica, role, now_ms)
         return
     if role.is_granted:
         if isinstance(role, Candidate):
-            quorum.become_leader(now_ms)
+            replica.become_leader(now_ms)
         else:
-            quorum.become_candidate(now_ms)
+            replica.become_candidate(now_ms)
         return
     if role.is_rejected:
-        step = min(BACKOFF_BASE_MS << min(role.retries, 8), max(quorum.config.election_backoff_ms_max, 1))
-        role.backoff_deadline_ms = now_ms + quorum.random_ms(0, step)
+        step = min(BACKOFF_BASE_MS << min(role.retries, 8), max(replica.config.election_backoff_ms_max, 1))
+        role.backoff_deadline_ms = now_ms + replica.random_ms(0, step)
         return
     if now_ms >= role.deadline_ms:
-        _after_loss(quorum, role, now_ms)
+        _after_loss(replica, role, now_ms)
         return
     for key in role.unrecorded():
-        endpoint = quorum.voters.endpoint(key.node_id)
-        request = m.VoteRequest(role.epoch, quorum.local, key, quorum.end, isinstance(role, Prospective))
-        quorum.send(key.node_id, endpoint, request, now_ms)
+        endpoint = replica.voters.endpoint(key.node_id)
+        request = m.VoteRequest(role.epoch, replica.local, key, replica.end, isinstance(role, Prospective))
+        replica.send(key.node_id, endpoint, request, now_ms)
 
 
-def _after_loss(quorum: Quorum, role: Election, now_ms: int) -> None:
+def _after_loss(replica: Replica, role: Election, now_ms: int) -> None:
     if isinstance(role, Candidate):
-        quorum.become_prospective(now_ms, role.retries + 1)
+        replica.become_prospective(now_ms, role.retries + 1)
     elif role.leader_id != NO_NODE and role.leader_endpoint is not None:
         # The others still hear the leader: give it another fetch timeout.
-        quorum.become_follower(role.epoch, role.leader_id, role.leader_endpoint, now_ms)
+        replica.become_follower(role.epoch, role.leader_id, role.leader_endpoint, now_ms)
     else:
-        quorum.become_unattached(role.epoch, now_ms)
+        replica.become_unattached(role.epoch, now_ms)
 
 
-def poll_resigned(quorum: Quorum, role: Resigned, now_ms: int) -> None:
+def poll_resigned(replica: Replica, role: Resigned, now_ms: int) -> None:
     if now_ms >= role.election_deadline_ms:
-        quorum.become_unattached(role.epoch + 1, now_ms)
+        replica.become_unattached(role.epoch + 1, now_ms)
         return
-    if not quorum.may_stand and not role.unacknowledged:
+    if not replica.may_stand and not role.unacknowledged:
         # Removed from the voters: everybody knows, so look for the next leader.
-        quorum.become_unattached(role.epoch, now_ms)
+        replica.become_unattached(role.epoch, now_ms)
         return
-    send_end_quorum_epoch(quorum, role, now_ms)
+    send_end_quorum_epoch(replica, role, now_ms)
 
 
-def send_end_quorum_epoch(quorum: Quorum, role: Resigned, now_ms: int) -> None:
+def send_end_quorum_epoch(replica: Replica, role: Resigned, now_ms: int) -> None:
     for node_id in role.unacknowledged:
-        request = m.EndQuorumEpochRequest(role.epoch, quorum.local.node_id, role.candidates, quorum.endpoints)
-        quorum.send(node_id, quorum.voters.endpoint(node_id), request, now_ms)
+        request = m.EndQuorumEpochRequest(role.epoch, replica.local.node_id, role.candidates, replica.endpoints)
+        replica.send(node_id, replica.voters.endpoint(node_id), request, now_ms)
 
 
-def on_vote(quorum: Quorum, token: Any, request: m.VoteRequest, now_ms: int) -> None:
+def on_vote(replica: Replica, token: Any, request: m.VoteRequest, now_ms: int) -> None:
     """A vote is durable before it is answered (Persist ranks before Respond)."""
-    if request.epoch < quorum.epoch:
-        quorum.respond(token, quorum.reply_to(request, ErrorCode.FENCED_LEADER_EPOCH))
+    if request.epoch < replica.epoch:
+        replica.respond(token, replica.reply_to(request, ErrorCode.FENCED_LEADER_EPOCH))
         return
     last_epoch_max = request.epoch if request.pre_vote else request.epoch - 1
     if request.candidate.node_id < 0 or request.last.offset < 0 or not 0 <= request.last.epoch <= last_epoch_max:
-        quorum.respond(token, quorum.reply_to(request, ErrorCode.INVALID_REQUEST))
+        replica.respond(token, replica.reply_to(request, ErrorCode.INVALID_REQUEST))
         return
-    if request.epoch > quorum.epoch:
-        quorum.become_unattached(request.epoch, now_ms)
-    if not is_addressed_to(quorum, request.voter):
-        quorum.respond(token, quorum.reply_to(request, ErrorCode.INVALID_VOTER_KEY))
+    if request.epoch > replica.epoch:
+        replica.become_unattached(request.epoch, now_ms)
+    if not replica.is_addressed(request.voter):
+        replica.respond(token, replica.reply_to(request, ErrorCode.INVALID_VOTER_KEY))
         return
-    is_up_to_date = (request.last.epoch, request.last.offset) >= (quorum.end.epoch, quorum.end.offset)
-    is_granted = not quorum.has_lost_promises and quorum.role.can_grant(request.candidate, is_up_to_date, request.pre_vote)
+    is_up_to_date = (request.last.epoch, request.last.offset) >= (replica.end.epoch, replica.end.offset)
+    is_granted = not replica.has_lost_promises and replica.role.can_grant(request.candidate, is_up_to_date, request.pre_vote)
     if is_granted and not request.pre_vote:
-        quorum.become_voted(request.candidate, now_ms)
-    reply = quorum.reply_to(request, ErrorCode.NONE)
+        replica.become_voted(request.candidate, now_ms)
+    reply = replica.reply_to(request, ErrorCode.NONE)
     assert isinstance(reply, m.VoteReply)
     reply.granted = is_granted
-    quorum.respond(token, reply)
+    replica.respond(token, reply)
 
 
-def is_addressed_to(quorum: Quorum, voter: ReplicaKey | None) -> bool:
-    """Whether a request meant for `voter` found the right replica: a wiped disk has another directory id."""
-    if voter is None or voter.node_id < 0:
-        return True
-    return voter.node_id == quorum.local.node_id and voter.directory_id in (ZERO_ID, quorum.local.directory_id)
-
-
-def on_vote_reply(quorum: Quorum, node_id: int, request: m.VoteRequest, reply: m.VoteReply, now_ms: int) -> None:
+def on_vote_reply(replica: Replica, node_id: int, request: m.VoteRequest, reply: m.VoteReply, now_ms: int) -> None:
     # Also a granted vote of a later epoch is none for this one.
-    if quorum.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
+    if replica.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms):
         return
-    role = quorum.role
+    role = replica.role
     if not isinstance(role, Election) or request.epoch != role.epoch or request.pre_vote is not isinstance(role, Prospective):
         return
     if reply.error is not ErrorCode.NONE or reply.epoch > role.epoch:
@@ -126,17 +119,17 @@ def on_vote_reply(quorum: Quorum, node_id: int, request: m.VoteRequest, reply: m
     role.record(node_id, reply.granted)
 
 
-def on_end_failed(quorum: Quorum, node_id: int) -> None:
+def on_end_failed(replica: Replica, node_id: int) -> None:
     """A voter whose process is not there needs no goodbye."""
-    role = quorum.role
+    role = replica.role
     if isinstance(role, Resigned) and node_id in role.unacknowledged:
         role.unacknowledged.remove(node_id)
 
 
-def on_end_reply(quorum: Quorum, node_id: int, request: m.EndQuorumEpochRequest, reply: m.Reply, now_ms: int) -> None:
-    role = quorum.role
+def on_end_reply(replica: Replica, node_id: int, request: m.EndQuorumEpochRequest, reply: m.Reply, now_ms: int) -> None:
+    role = replica.role
     if isinstance(role, Resigned) and role.epoch == request.epoch and node_id in role.unacknowledged:
         # Whatever the error, the voter knows of this epoch's end or of a later one.
         role.unacknowledged.remove(node_id)
-    if not quorum.is_shut_down:
-        quorum.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms)
+    if not replica.is_shut_down:
+        replica.follow_news(reply.leader_id, reply.epoch, reply.endpoint, now_ms)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
-from minikafka.core.transaction.effects import Markers, StateAppend, StateRecord, TransactionConfig, TransactionEffects
+from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
+from minikafka.core.transaction.effects import Markers, TransactionConfig, TransactionEffects
 from minikafka.core.transaction.records import transaction_from, transaction_key, transaction_value
 from minikafka.core.transaction.state import (
     EPOCH_BUMP_VERSION_MIN,
@@ -23,8 +25,8 @@ from minikafka.core.transaction.state import (
     TransactionState,
     is_exhausted,
 )
-from wire.errors import ApiError, ErrorCode
-from wire.records.transaction_records import TransactionLogKey, TransactionLogValue
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.records.transaction_records import TransactionLogKey
 
 Done = Callable[[ErrorCode], None]
 #: (error, producer id, producer epoch): -1 and -1 with an error.
@@ -32,28 +34,10 @@ DoneWithId = Callable[[ErrorCode, int, int], None]
 
 #: Tombstones of one append.
 EXPIRED_MAX = 1000
-_UNAVAILABLE = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-_NOT_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH})
 #: A marker with one of these is refused for ever: a later coordinator has written.
 FENCED_MARKER = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 #: The partition cannot hold the transaction's records: there is nothing to mark.
 _NOTHING_TO_MARK = frozenset({ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
-
-
-def append_error(error: ErrorCode) -> ErrorCode:
-    """What a failed append to `__transaction_state` means to the client of a transactional id."""
-    if error in _UNAVAILABLE:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error in _NOT_LEADER:
-        return ErrorCode.NOT_COORDINATOR
-    return error if error is ErrorCode.NONE else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class _Entry:
@@ -93,12 +77,27 @@ class TransactionShard:
         effects, self._effects = self._effects, TransactionEffects()
         return effects
 
-    def replay(self, key: TransactionLogKey, value: TransactionLogValue | None) -> None:
-        """Apply one record of the log."""
+    def replay(self, key: Any, value: Any | None, producer_id: int = -1) -> None:
+        """Apply one committed record: a step is taken here and nowhere else."""
+        if not isinstance(key, TransactionLogKey):
+            return
+        entry = self._entries.get(key.transactional_id)
         if value is None:
             self._entries.pop(key.transactional_id, None)
-        else:
+        elif entry is None:
             self._entries[key.transactional_id] = _Entry(transaction_from(key, value))
+        else:
+            entry.current = _as_written(entry.pending, transaction_from(key, value))
+
+    def replay_marker(self, producer_id: int, commit: bool) -> None:
+        """Nobody writes to this topic in a transaction."""
+
+    def next_deadline(self) -> int | None:
+        """Time-outs are looked for now and then, by `abort_timed_out` and `remove_expired`."""
+        return None
+
+    def on_deadline(self, now_ms: int) -> None:
+        """Nothing is ever due."""
 
     def loaded(self, now_ms: int) -> None:
         """The log has been replayed and is committed: go on with the transactions whose outcome was decided."""
@@ -312,26 +311,20 @@ class TransactionShard:
             if code is not ErrorCode.NONE:
                 done(code, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
                 return
-            self._mark(entry, then_ms)
             after = entry.pending or entry.current
             if client_version >= EPOCH_BUMP_VERSION_MIN:
                 done(ErrorCode.NONE, after.producer_id, after.producer_epoch)
             else:
                 done(ErrorCode.NONE, NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
-        self._store(entry, target, stored)
+        self._store(entry, target, stored, lambda then_ms: self._mark(entry, then_ms))
 
     def _fence(self, entry: _Entry, done: Done, now_ms: int) -> None:
         """Abort an open transaction with an epoch that its producer does not have."""
         version = self._transaction_version()
         target = entry.current.fenced(client_version=version if version >= EPOCH_BUMP_VERSION_MIN else 0, now_ms=now_ms)
 
-        def stored(code: ErrorCode, then_ms: int) -> None:
-            if code is ErrorCode.NONE:
-                self._mark(entry, then_ms)
-            done(code)
-
-        self._store(entry, target, stored)
+        self._store(entry, target, lambda code, then_ms: done(code), lambda then_ms: self._mark(entry, then_ms))
 
     def abort_timed_out(self, now_ms: int) -> list[str]:
         """Abort the transactions that are open for longer than their timeout; their ids."""
@@ -393,14 +386,14 @@ class TransactionShard:
             if not self._resigned:
                 self._complete(entry)
 
-        def stored(code: ErrorCode, now_ms: int) -> None:
-            if code is ErrorCode.NONE:
-                entry.current, entry.pending = target, None
+        def settled(is_written: bool, now_ms: int) -> None:
+            if is_written:
+                entry.pending = None
                 self._run_queued(entry, now_ms)
-            elif code is not ErrorCode.NOT_COORDINATOR:
+            else:
                 self._effects.later.append(again)
 
-        self._append(target, stored)
+        self._append(target, _ignore_result, settled)
 
     # -- expiry ----------------------------------------------------------------------------------------------------
 
@@ -417,42 +410,46 @@ class TransactionShard:
         for entry in expired:
             entry.pending = replace(entry.current, state=TransactionState.DEAD, partitions=frozenset())
 
-        def stored(error: ErrorCode, then_ms: int) -> None:
+        def settled(is_written: bool, then_ms: int) -> None:
             for entry in expired:
                 entry.pending = None
-                if error is ErrorCode.NONE and self._entries.get(entry.current.transactional_id) is entry:
-                    del self._entries[entry.current.transactional_id]
                 self._run_queued(entry, then_ms)
 
-        records = [StateRecord(transaction_key(entry.current.transactional_id), None) for entry in expired]
-        self._effects.appends.append(StateAppend(records, stored))
+        records = [CoordinatorRecord(transaction_key(entry.current.transactional_id), None) for entry in expired]
+        self._effects.appends.append(Append(records, _ignore_result, on_settled=settled))
         return [entry.current.transactional_id for entry in expired]
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _store(self, entry: _Entry, target: Transaction, stored: Callable[[ErrorCode, int], None]) -> None:
-        """Write a step; it is taken, and `stored(error, now_ms)` called, when its record is committed."""
+    def _store(
+        self,
+        entry: _Entry,
+        target: Transaction,
+        stored: Callable[[ErrorCode, int], None],
+        taken: Callable[[int], None] | None = None,
+    ) -> None:
+        """Write a step. It is taken, by replay, when its record is committed; then `taken(now_ms)` follows, and nothing else happens to the
+        id before. `stored(error, now_ms)` is for the client, who may have waited for too long before."""
         assert entry.pending is None, f"{target.transactional_id}: a step to {target.state.label} while another is being written"
         self._check_step(entry.current, target)
         entry.pending = target
 
-        def appended(code: ErrorCode, now_ms: int) -> None:
+        def settled(is_written: bool, now_ms: int) -> None:
             entry.pending = None
-            if code is ErrorCode.NONE:
-                entry.current = target
-            stored(code, now_ms)
+            if is_written and taken is not None:
+                taken(now_ms)
             self._run_queued(entry, now_ms)
 
-        self._append(target, appended)
+        self._append(target, stored, settled)
 
-    def _append(self, target: Transaction, done: Callable[[ErrorCode, int], None]) -> None:
+    def _append(self, target: Transaction, done: Callable[[ErrorCode, int], None], settled: Callable[[bool, int], None]) -> None:
         value, version = transaction_value(target, self._transaction_version())
-        record = StateRecord(transaction_key(target.transactional_id), value, version)
+        record = CoordinatorRecord(transaction_key(target.transactional_id), value, version)
 
         def appended(error: ErrorCode, now_ms: int) -> None:
             done(ErrorCode.NOT_COORDINATOR if self._resigned else append_error(error), now_ms)
 
-        self._effects.appends.append(StateAppend([record], appended))
+        self._effects.appends.append(Append([record], appended, on_settled=settled))
 
     @staticmethod
     def _run_queued(entry: _Entry, now_ms: int) -> None:
@@ -464,6 +461,15 @@ class TransactionShard:
     def _check_step(current: Transaction, target: Transaction) -> None:
         if current.state not in PREVIOUS_STATES[target.state]:
             raise AssertionError(f"{current.transactional_id}: {current.state.label} -> {target.state.label} is not a step")
+
+
+def _as_written(pending: Transaction | None, stored: Transaction) -> Transaction:
+    """A step as its record tells it; what the record does not hold, whoever has written it knows."""
+    if pending is not None and (pending.producer_id, pending.producer_epoch, pending.state, pending.update_ms) == (
+        stored.producer_id, stored.producer_epoch, stored.state, stored.update_ms
+    ):  # fmt: skip
+        return pending
+    return stored
 
 
 def _is_known(current: Transaction, expected: tuple[int, int]) -> bool:
@@ -509,14 +515,15 @@ def _check_end_v2(current: Transaction, is_pending: bool, producer_id: int, prod
     if current.producer_id != producer_id and not overflowed:
         raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if state.is_prepared:
-        is_valid = bumped
+        # A client that has been told of the bump may want to end the next transaction already: it has to wait for the markers.
+        is_valid = bumped or producer_epoch == current.producer_epoch
     elif state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         is_valid = bumped or overflowed or producer_epoch == current.producer_epoch
     else:
         is_valid = producer_epoch == current.producer_epoch
     if not is_valid:
         raise ApiError(ErrorCode.PRODUCER_FENCED)
-    if is_pending:
+    if is_pending or (state.is_prepared and not bumped):
         raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if state is TransactionState.ONGOING:
         return False
@@ -533,3 +540,7 @@ def _check_end_v2(current: Transaction, is_pending: bool, producer_id: int, prod
 
 def _ignore(code: ErrorCode) -> None:
     """A transaction that took too long is looked at again."""
+
+
+def _ignore_result(code: ErrorCode, now_ms: int) -> None:
+    """Nobody has asked."""

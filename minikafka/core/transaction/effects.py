@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
+from minikafka.core.coordinator.shard import Append
 from minikafka.core.transaction.state import PartitionKey
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,23 +16,6 @@ class TransactionConfig:
 
     timeout_ms_max: int = 900_000
     expiration_ms: int = 604_800_000
-
-
-@dataclass(slots=True)
-class StateRecord:
-    """One record: a declared key, and a declared value with its version, or None for a tombstone."""
-
-    key: Any
-    value: Any | None
-    version: int = 0
-
-
-@dataclass(slots=True)
-class StateAppend:
-    """Write each record as a batch of its own and call `on_done(error, wall_ms)` when the last is committed or one has failed."""
-
-    records: list[StateRecord]
-    on_done: Callable[[ErrorCode, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +36,7 @@ class TransactionEffects:
     """`ids` want a fresh producer id each: `callback(error, producer_id, wall_ms)`. `later` are to be called, with the time, after a
     pause."""
 
-    appends: list[StateAppend] = field(default_factory=list)
+    appends: list[Append] = field(default_factory=list)
     ids: list[Callable[[ErrorCode, int, int], None]] = field(default_factory=list)
     markers: list[Markers] = field(default_factory=list)
     later: list[Callable[[int], None]] = field(default_factory=list)

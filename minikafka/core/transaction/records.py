@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from minikafka.core.java_hash import string_hash, table_order, topic_partition_hash
 from minikafka.core.transaction.state import STATES_BY_NUMBER, PartitionKey, Transaction, TransactionState
-from wire.records.transaction_records import TransactionLogKey, TransactionLogValue
+from minikafka.wire.records.transaction_records import TransactionLogKey, TransactionLogValue
 
 #: Version of transactions from which values are written in version 1, with tagged fields.
 TAGGED_VERSION_MIN = 1

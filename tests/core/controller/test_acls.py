@@ -8,10 +8,10 @@ import pytest
 from helpers.controller_core import ControllerDriver
 
 from minikafka.core.metadata.records import image_records
-from wire.errors import ErrorCode
-from wire.messages.create_acls import CreateAclsRequest
-from wire.messages.delete_acls import DeleteAclsRequest
-from wire.records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.delete_acls import DeleteAclsRequest
+from minikafka.wire.records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
 TOPIC, CLUSTER, LITERAL, MATCH, PREFIXED, READ, DENY, ALLOW = 2, 4, 3, 2, 4, 3, 2, 3
 ANY = 1

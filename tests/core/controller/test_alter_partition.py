@@ -6,7 +6,7 @@ import pytest
 from helpers.controller_core import ControllerDriver
 
 from minikafka.core.metadata.image import RECOVERED, RECOVERING
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 
 @pytest.fixture
@@ -87,8 +87,8 @@ def test_a_request_that_comes_twice_or_late(driver: ControllerDriver) -> None:
 
 
 def test_completing_a_reassignment_may_elect_another_leader(driver: ControllerDriver) -> None:
-    from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest as Request
-    from wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+    from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest as Request
+    from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 
     driver.start(4)
     target = Request.ReassignablePartition(partition_index=0, replicas=[4, 2])
@@ -109,7 +109,7 @@ def test_completing_a_reassignment_may_elect_another_leader(driver: ControllerDr
 
 
 def test_a_reassignment_can_be_cancelled(driver: ControllerDriver) -> None:
-    from wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest as Request
+    from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest as Request
 
     def reassign(replicas: list[int] | None) -> ErrorCode:
         target = Request.ReassignablePartition(partition_index=0, replicas=replicas)

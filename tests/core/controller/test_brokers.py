@@ -8,20 +8,21 @@ import pytest
 from helpers.controller_core import ControllerDriver, directory_of
 
 from minikafka.core.controller.sessions import (
+    CONNECTS_GRANTED,
     DISCONNECT_GRACE_MS,
     GRACE_STALL_MS,
     LOSS_WINDOW_MS,
     LOSSES_TOLERATED,
     SUCCESSION_GRACE_MS,
 )
-from wire.errors import ApiError, ErrorCode
-from wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
-from wire.messages.broker_registration import BrokerRegistrationRequest
-from wire.messages.controller_registration import ControllerRegistrationRequest
-from wire.messages.unregister_broker import UnregisterBrokerRequest
-from wire.messages.update_features import UpdateFeaturesRequest
-from wire.records.metadata_records import FeatureLevelRecord
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
+from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest
+from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.update_features import UpdateFeaturesRequest
+from minikafka.wire.records.metadata_records import FeatureLevelRecord
 
 
 def code_of(action: Any, *arguments: Any, **keywords: Any) -> ErrorCode:
@@ -49,6 +50,19 @@ def test_a_broker_is_unfenced_when_it_has_seen_its_own_registration() -> None:
     assert len(driver.last_records) == 1
     driver.heartbeat(1)
     assert driver.last_records == []
+
+
+def test_a_heartbeat_from_before_the_fencing_does_not_bring_a_broker_back() -> None:
+    """What a process had sent before it died may come late: a broker that is gone was unfenced by it and elected (simulator, seed 1049)."""
+    driver = ControllerDriver()
+    driver.start(1, 2)
+    before = len(driver.log) - 1
+    driver.fence(1)
+    fenced_at = driver.image.brokers[1].unfence_offset
+    assert driver.image.brokers[1].fenced and fenced_at > before
+    late = driver.heartbeat(1, offset=before)
+    assert late.is_fenced and driver.image.brokers[1].fenced
+    assert not driver.heartbeat(1, offset=fenced_at).is_fenced, "who knows of it is there"
 
 
 def test_heartbeats_with_another_epoch_are_stale() -> None:
@@ -135,6 +149,44 @@ def test_a_broken_connection_ends_the_session_soon_unless_the_broker_comes_back(
     assert not driver.image.brokers[2].fenced
     driver.heartbeat(1)
     assert not driver.image.brokers[1].fenced, "a broker that was fenced by mistake is back with its next heartbeat"
+
+
+def test_a_broker_that_does_not_come_back_at_once_keeps_its_session() -> None:
+    """Apache Kafka's connect again when their next heartbeat is due, after two seconds: a closed connection says nothing of them."""
+    driver = ControllerDriver()
+    driver.start(1)
+    epoch = driver.image.brokers[1].epoch
+    driver.core.broker_disconnected(1, epoch, driver.now_ms, None)
+    driver.advance(8_000)
+    assert not driver.image.brokers[1].fenced
+    assert driver.register(1, incarnation=2) > epoch, "its next process need not wait all the same"
+
+
+def test_a_broker_whose_connections_take_long_has_longer_to_come_back() -> None:
+    driver = ControllerDriver()
+    driver.start(1)
+    driver.core.broker_disconnected(1, driver.image.brokers[1].epoch, driver.now_ms, 150)
+    driver.advance(CONNECTS_GRANTED * 150 - 1)
+    assert not driver.image.brokers[1].fenced
+    driver.advance(1)
+    assert driver.image.brokers[1].fenced
+
+
+@pytest.mark.parametrize("reconnect_ms", [0, 300])
+def test_the_time_to_come_back_is_a_property(reconnect_ms: int) -> None:
+    driver = ControllerDriver(minikafka_heartbeat_reconnect_ms=reconnect_ms)
+    driver.start(1, 2)
+    driver.core.broker_disconnected(1, driver.image.brokers[1].epoch, driver.now_ms)
+    driver.advance(299)
+    assert not driver.image.brokers[1].fenced
+    driver.advance(1)
+    assert driver.image.brokers[1].fenced is (reconnect_ms > 0)
+    driver.heartbeat(1)
+    driver.fail_over(predecessor=2)
+    driver.advance(599)
+    assert not driver.image.brokers[2].fenced
+    driver.advance(1)
+    assert driver.image.brokers[2].fenced is (reconnect_ms > 0), "the suspicion of a new controller is off with it"
 
 
 def test_a_flapping_connection_is_given_more_and_more_time() -> None:

@@ -7,10 +7,10 @@ from helpers.controller_core import ControllerDriver
 
 from minikafka.core.controller.change import Election, PartitionChange
 from minikafka.core.metadata.image import RECOVERED, RECOVERING, RESOURCE_BROKER, PartitionRegistration
-from wire.errors import ErrorCode
-from wire.messages.elect_leaders import ElectLeadersRequest
-from wire.messages.update_features import UpdateFeaturesRequest
-from wire.records.metadata_records import ConfigRecord
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.update_features import UpdateFeaturesRequest
+from minikafka.wire.records.metadata_records import ConfigRecord
 
 TOPIC = b"t" * 16
 

@@ -11,13 +11,13 @@ from helpers.controller_core import ControllerDriver
 
 from minikafka.core.controller.placement import UsableBroker, place_replicas
 from minikafka.core.controller.topics import topic_name_fault
-from wire.errors import ApiError, ErrorCode
-from wire.messages.alter_client_quotas import AlterClientQuotasRequest
-from wire.messages.alter_configs import AlterConfigsRequest
-from wire.messages.create_partitions import CreatePartitionsRequest
-from wire.messages.create_topics import CreateTopicsRequest
-from wire.messages.delete_topics import DeleteTopicsRequest
-from wire.messages.update_features import UpdateFeaturesRequest
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
+from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 
 
 @pytest.fixture
@@ -326,12 +326,12 @@ def test_features(driver: ControllerDriver) -> None:
         "The update failed for all features since the following feature had an error: Invalid update version 1 for feature no.such. "
         "Local controller 0 does not support this feature."
     )
-    down = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=0)
+    down = UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=0)
     with pytest.raises(ApiError, match="without setting the upgrade type"):
         driver.do(UpdateFeaturesRequest(feature_updates=[down]))
     down.upgrade_type = 2
     driver.do(UpdateFeaturesRequest(feature_updates=[down]))
-    assert "group.version" not in driver.image.features
+    assert "transaction.version" not in driver.image.features
 
 
 def test_a_thousand_partitions_are_one_quick_batch(driver: ControllerDriver) -> None:

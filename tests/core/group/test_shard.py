@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from minikafka.core.group.config import Client, GroupConfig
-from minikafka.core.group.coordinator import GroupShard, parse_subscription
-from wire.errors import ApiError, ErrorCode
-from wire.messages.heartbeat import HeartbeatRequest
-from wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from wire.messages.leave_group import LeaveGroupRequest
-from wire.messages.offset_commit import OffsetCommitRequest
-from wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from minikafka.core.group.coordinator import GroupShard
+from minikafka.core.group.offsets import CommittedOffset
+from minikafka.core.group.removal import BATCH_RECORDS_MAX
+from minikafka.core.group.subscriptions import parse_subscription
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.heartbeat import HeartbeatRequest
+from minikafka.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from minikafka.wire.messages.leave_group import LeaveGroupRequest
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 TOPIC_ID = bytes(range(16))
 
@@ -26,6 +30,7 @@ class World:
         self.serial = 0
         self.config = GroupConfig(**{"initial_rebalance_delay_ms": 0, **config})
         self.shard = self.new_shard()
+        self.shard.loaded(self.now_ms)
         self.answers: dict[str, Any] = {}
         self.log: list[Any] = []
         self.failure = ErrorCode.NONE
@@ -42,10 +47,23 @@ class World:
             for append in effects.appends:
                 if self.failure is ErrorCode.NONE:
                     self.log.extend(append.records)
+                    for record in append.records:
+                        self.shard.replay(record.key, record.value, -1 if append.producer is None else append.producer[0])
+                append.on_settled(self.failure is ErrorCode.NONE, self.now_ms)
                 append.on_done(self.failure, self.now_ms)
             for reply, response in effects.answers:
                 assert reply not in self.answers, f"{reply} answered twice"
                 self.answers[reply] = response
+
+    def take_steps(self, work: Iterator[None]) -> int:
+        """Long work to its end; the number of steps before the last."""
+        self.settle()
+        steps = 0
+        for _ in work:
+            steps += 1
+            self.settle()
+        self.settle()
+        return steps
 
     def advance(self, ms: int) -> None:
         target = self.now_ms + ms
@@ -112,7 +130,9 @@ class World:
         self.settle()
         return ErrorCode(response.members[0].error_code)
 
-    def commit(self, reply: str, offset: int, member_id: str = "", generation: int = -1, metadata: str = "") -> ErrorCode:
+    def commit(
+        self, reply: str, offset: int, member_id: str = "", generation: int = -1, metadata: str = "", version: int = 8
+    ) -> ErrorCode:
         request = OffsetCommitRequest(
             group_id="g",
             generation_id_or_member_epoch=generation,
@@ -128,7 +148,7 @@ class World:
                 )
             ],
         )
-        self.shard.commit(reply, request, 8, lambda name, topic_id, index: (name, TOPIC_ID), self.now_ms)
+        self.shard.commit(reply, request, version, lambda name, topic_id, index: (name, TOPIC_ID), self.now_ms)
         self.settle()
         return ErrorCode(self.answers[reply].topics[0].partitions[0].error_code)
 
@@ -262,6 +282,36 @@ def test_refused_joins_answer_as_kafka_does(options: dict[str, Any], code: Error
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (code, -1, "")
 
 
+def test_member_that_never_syncs_is_removed_from_a_stable_group_too() -> None:
+    world = World()
+    leader = world.member("a1")
+    silent = world.member("b1")
+    world.join("a2", leader)
+    generation = world.answers["a2"].generation_id
+    world.sync("as", leader, generation, {leader: b"A", silent: b"B"})
+    assert world.shard.groups["g"].state.value == "Stable"
+    for _ in range(7):
+        world.advance(9_000)
+        world.heartbeat(leader, generation)
+        world.heartbeat(silent, generation)
+    assert world.heartbeat(silent, generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(leader, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_member_that_syncs_late_stays() -> None:
+    world = World()
+    leader = world.member("a1")
+    late = world.member("b1")
+    world.join("a2", leader)
+    generation = world.answers["a2"].generation_id
+    world.sync("as", leader, generation, {leader: b"A", late: b"B"})
+    synced = world.sync("bs", late, generation)
+    assert synced is not None and synced.assignment == b"B"
+    for _ in range(10):
+        world.advance(9_000)
+        assert world.heartbeat(leader, generation) is world.heartbeat(late, generation) is ErrorCode.NONE
+
+
 def test_join_with_another_protocol_is_refused_and_changes_nothing() -> None:
     world = World()
     leader, _, generation = world.stable_pair()
@@ -292,6 +342,22 @@ def test_static_member_comes_back_without_a_rebalance_and_fences_its_old_self() 
     synced = world.sync("ss2", new, 1)
     assert synced is not None
     assert synced.assignment == b"kept"
+
+
+def test_static_member_that_cannot_come_back_leaves_its_old_self_in_place() -> None:
+    world = World()
+    world.join("s1", instance="one")
+    old = world.answers["s1"].member_id
+    world.sync("ss", old, 1, {old: b"kept"})
+    world.failure = ErrorCode.NOT_ENOUGH_REPLICAS
+    world.join("s2", instance="one", session_ms=20_000)
+    assert world.answers["s2"].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    world.failure = ErrorCode.NONE
+    assert world.heartbeat(old, 1, "one") is ErrorCode.NONE
+    synced = world.sync("ss2", old, 1)
+    assert synced is not None and synced.assignment == b"kept"
+    world.advance(10_001)
+    assert world.heartbeat(old, 1, "one") is ErrorCode.UNKNOWN_MEMBER_ID, "its session is its own again"
 
 
 def test_restarted_coordinator_knows_groups_and_offsets() -> None:
@@ -335,15 +401,107 @@ def test_simple_consumer_commits_without_membership() -> None:
 def test_offsets_of_an_abandoned_group_expire_with_it() -> None:
     world = World(offsets_retention_ms=1000)
     world.commit("c1", 7)
-    world.shard.expire_offsets(world.now_ms + 999)
+    world.take_steps(world.shard.expire_offsets(world.now_ms + 999))
     world.settle()
     assert world.shard.offsets.get("g", "t", 0) is not None
-    world.shard.expire_offsets(world.now_ms + 1000)
+    world.take_steps(world.shard.expire_offsets(world.now_ms + 1000))
     world.settle()
     assert world.shard.offsets.get("g", "t", 0) is None
     assert "g" not in world.shard.groups
     world.restart()
     assert "g" not in world.shard.groups
+
+
+def subscription(*topics: str) -> bytes:
+    names = b"".join(len(name).to_bytes(2, "big") + name.encode() for name in topics)
+    return b"\x00\x01" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+
+
+def test_offsets_of_topics_that_a_stable_group_does_not_subscribe_to_expire() -> None:
+    world = World(offsets_retention_ms=1000)
+    world.commit("c1", 7)
+    world.shard.offsets.put("g", "other", 0, CommittedOffset(3, -1, "", world.now_ms))
+    world.take_steps(iter(()))
+    member = world.member("m", protocols=(("range", subscription("t")),))
+    world.take_steps(world.shard.expire_offsets(world.now_ms + 10_000))
+    assert world.shard.offsets.get("g", "other", 0) is not None, "not while the group looks for its assignment"
+    world.sync("s", member, 1, {member: b"x"})
+    world.take_steps(world.shard.expire_offsets(world.now_ms + 999))
+    assert world.shard.offsets.get("g", "other", 0) is not None
+    world.take_steps(world.shard.expire_offsets(world.now_ms + 1000))
+    assert list(world.shard.offsets.of_group("g")) == [("t", 0)] and "g" in world.shard.groups
+
+
+def test_an_empty_group_without_offsets_goes() -> None:
+    world = World(offsets_retention_ms=1000)
+    member = world.member("m")
+    world.sync("s", member, 1, {member: b"x"})
+    world.take_steps(world.shard.expire_offsets(world.now_ms))
+    assert "g" in world.shard.groups
+    world.leave(member)
+    world.take_steps(world.shard.expire_offsets(world.now_ms))
+    assert not world.shard.groups and world.log[-1].value is None
+
+
+def many_offsets(world: World, count: int) -> None:
+    world.commit("first", 1)
+    for number in range(count - 1):
+        world.shard.offsets.put("g", "gone" if number % 2 else "t", 1 + number, CommittedOffset(number, -1, "", world.now_ms))
+
+
+def test_a_group_of_many_offsets_is_deleted_in_steps_and_nobody_gets_between() -> None:
+    world = World()
+    many_offsets(world, 5 * BATCH_RECORDS_MAX)
+    done: list[ErrorCode] = []
+    work = world.shard.delete_group("g", done.append)
+    world.settle()
+    left = len(world.shard.offsets.of_group("g"))
+    assert left == 4 * BATCH_RECORDS_MAX and not done
+    assert world.commit("c2", 7) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    refused = world.join("j")
+    assert refused is not None and refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.take_steps(work) >= 4
+    assert done == [ErrorCode.NONE] and "g" not in world.shard.groups and not world.shard.offsets.of_group("g")
+    assert world.commit("c3", 7) is ErrorCode.NONE
+
+
+def test_a_deletion_that_fails_says_so_and_ends() -> None:
+    world = World()
+    many_offsets(world, 3 * BATCH_RECORDS_MAX)
+    done: list[ErrorCode] = []
+    work = world.shard.delete_group("g", done.append)
+    world.settle()
+    world.failure = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert world.take_steps(work) < 3
+    assert done == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    world.failure = ErrorCode.NONE
+    assert world.commit("c2", 7) is ErrorCode.NONE
+
+
+def test_a_deletion_is_answered_when_the_shard_is_given_up() -> None:
+    world = World()
+    many_offsets(world, 3 * BATCH_RECORDS_MAX)
+    done: list[ErrorCode] = []
+    work = world.shard.delete_group("g", done.append)
+    world.shard.shutdown()
+    assert done == [ErrorCode.NOT_COORDINATOR]
+    world.take_steps(work)
+    assert done == [ErrorCode.NOT_COORDINATOR]
+
+
+def test_offsets_of_a_topic_that_is_gone_are_deleted_in_steps() -> None:
+    world = World()
+    many_offsets(world, 4 * BATCH_RECORDS_MAX + 1)
+    assert world.take_steps(world.shard.partitions_deleted(["gone"])) >= 2
+    left = world.shard.offsets.of_group("g")
+    assert len(left) == 2 * BATCH_RECORDS_MAX + 1 and {topic for topic, _ in left} == {"t"}
+
+
+def test_a_group_that_does_not_exist_has_no_epoch() -> None:
+    world = World()
+    assert world.commit("c0", 1, "x", 5, version=9) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.commit("c1", 1, "x", 5, version=8) is ErrorCode.ILLEGAL_GENERATION
+    assert not world.shard.groups
 
 
 def test_only_empty_groups_are_deleted() -> None:

@@ -14,7 +14,7 @@ from minikafka.core.metadata.image import (
     empty_image,
 )
 from minikafka.core.metadata.records import image_records
-from wire.records.metadata_records import (
+from minikafka.wire.records.metadata_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
@@ -154,7 +154,7 @@ def test_brokers_register_change_and_leave() -> None:
     )
     base = image_of(register)
     broker = base.brokers[1]
-    assert (broker.fenced, broker.listeners, broker.registered_offset) == (True, {"PLAINTEXT": ("h", 9, 0)}, 0)
+    assert (broker.fenced, broker.listeners, broker.unfence_offset) == (True, {"PLAINTEXT": ("h", 9, 0)}, 0)
 
     delta = MetadataDelta(base)
     delta.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, fenced=-1))

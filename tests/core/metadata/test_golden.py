@@ -9,7 +9,7 @@ from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage, empty_image
 from minikafka.core.metadata.records import image_records
 from minikafka.core.metadata.versions import NEWEST, versioned
-from wire.records.frame import encode_metadata_record
+from minikafka.wire.records.frame import encode_metadata_record
 
 SNAPSHOTS = [
     (quorum, path.name)
@@ -66,7 +66,7 @@ def test_facts_of_a_killed_and_restarted_cluster() -> None:
 
     assert list(image.brokers) == [1]
     assert image.brokers[1].epoch == 163
-    assert image.brokers[1].registered_offset == 192
+    assert image.brokers[1].unfence_offset == 276, "it was fenced there after its registration at 192"
     assert image.features["metadata.version"] == 30
     assert image.is_elr_enabled
     assert image.config(4, "") == {"min.insync.replicas": "1", "log.cleaner.threads": "1"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minikafka.core.metadata.versions import NEWEST, versioned
-from wire.records.frame import decode_metadata_record_versioned, encode_metadata_record
-from wire.records.metadata_records import (
+from minikafka.wire.records.frame import decode_metadata_record_versioned, encode_metadata_record
+from minikafka.wire.records.metadata_records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,

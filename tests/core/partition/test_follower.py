@@ -1,32 +1,302 @@
-"""Where a follower cuts its log (KIP-101, KIP-279): every branch of AbstractFetcherThread.getOffsetTruncationState."""
+"""The follower core: what is fetched from where and when, session membership, back-off, throttles, answers that come late."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import pytest
 
-from minikafka.core.partition.follower import Truncation, truncation_for
+from minikafka.core.partition.follower import BACKOFF_MS_MIN, FetchPlan, FollowedPartition, Follower, Key, Phase, Step
+from minikafka.core.partition.truncation import OutOfRange, is_beyond_leader, out_of_range
+from minikafka.core.replication_quota import ReplicationQuota
+from minikafka.wire.errors import ErrorCode
 
-#: The follower's epochs: 1 ends at 10, 3 at 20, 5 at 30, which is its log end.
-ENDS = {0: (-1, -1), 1: (1, 10), 2: (1, 10), 3: (3, 20), 4: (3, 20), 5: (5, 30), 6: (5, 30)}
+BROKER = 2
+BACKOFF_MS_MAX = 1000
+SESSION = 77
 
 
-def cut(leader_epoch: int, leader_end_offset: int) -> Truncation:
-    return truncation_for(leader_epoch, leader_end_offset, log_end_offset=30, high_watermark=12, end_offset_for=lambda epoch: ENDS[epoch])
+@dataclass
+class Log:
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    latest_epoch: int | None = None
+
+
+@dataclass
+class Replica:
+    index: int = 0
+    topic: str = "t"
+    topic_id: bytes = bytes(16)
+    leader_epoch: int = 5
+    log: Log = field(default_factory=Log)
+    is_leader: bool = False
+    isr: tuple[int, ...] = (1,)
+
+    @property
+    def key(self) -> Key:
+        return self.topic_id, self.index
+
+
+class Leader:
+    """The other side, by hand: what it was asked last, and answers."""
+
+    def __init__(self, *replicas: Replica) -> None:
+        self.quota = ReplicationQuota()
+        self.follower = Follower(BROKER, self.quota, BACKOFF_MS_MAX)
+        self.now_ms = 10_000
+        for replica in replicas:
+            self.follower.add(replica)
+
+    def ask(self) -> FetchPlan | None:
+        return self.follower.next_fetch(self.now_ms)
+
+    def asked(self) -> FetchPlan:
+        plan = self.ask()
+        assert plan is not None
+        return plan
+
+    def answer(self, plan: FetchPlan, code: ErrorCode = ErrorCode.NONE, session_id: int = SESSION) -> bool:
+        is_current = self.follower.is_current(plan) and self.follower.answered(plan, code, session_id)
+        if is_current:
+            self.follower.finished()
+        return is_current
+
+    def say(self, plan: FetchPlan, replica: Replica, code: ErrorCode = ErrorCode.NONE, *, is_diverging: bool = False) -> Step | None:
+        """A whole answer that speaks of one partition."""
+        assert self.follower.is_current(plan) and self.follower.answered(plan, ErrorCode.NONE, SESSION)
+        followed = self.follower.followed(plan, replica.key)
+        step = None if followed is None else self.follower.step(followed, code, self.now_ms, is_diverging=is_diverging)
+        self.follower.finished()
+        return step
+
+    def followed(self, replica: Replica) -> FollowedPartition:
+        return self.follower.partitions[replica.key]
+
+
+def names(plan: FetchPlan) -> tuple[list[int], list[int]]:
+    return [key[1] for key, _ in plan.positions], [key[1] for key in plan.forgotten]
+
+
+def test_the_first_fetch_asks_for_a_session_and_is_not_parked() -> None:
+    replica = Replica(log=Log(3, 8, 4))
+    leader = Leader(replica)
+    first = leader.asked()
+    assert (first.session_id, first.session_epoch, first.may_wait) == (0, 0, False)
+    assert first.positions == [(replica.key, (8, 5, 4, 3))]
+    assert leader.ask() is None, "one is under way, and there is no session to tell anything"
+    assert leader.say(first, replica) is Step.APPEND
+    second = leader.asked()
+    assert (second.session_id, second.session_epoch, second.may_wait) == (SESSION, 1, True)
+    assert names(second) == ([], []), "the session knows where the partition is"
+
+
+def test_only_what_has_changed_is_named_and_epochs_of_the_session_count() -> None:
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    assert leader.say(leader.asked(), one) is Step.APPEND
+    one.log.log_end_offset, one.log.latest_epoch = 2, 5
+    plan = leader.asked()
+    assert plan.positions == [(one.key, (2, 5, 5, 0))] and plan.session_epoch == 1
+    leader.answer(plan)
+    leader.follower._session_epoch = 0x7FFFFFFF
+    assert leader.asked().session_epoch == 1
+
+
+def test_what_joins_while_a_fetch_is_parked_is_told_with_a_second_one_and_no_third() -> None:
+    one, other, third = Replica(0), Replica(1), Replica(2)
+    leader = Leader(one)
+    leader.answer(leader.asked())
+    leader.asked()
+    assert leader.ask() is None
+    leader.follower.add(other)
+    assert names(leader.asked()) == ([1], [])
+    leader.follower.add(third)
+    assert leader.ask() is None
+
+
+def test_a_leader_without_sessions_is_told_everything_again() -> None:
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    leader.answer(leader.asked(), session_id=0)
+    plan = leader.asked()
+    assert names(plan) == ([0, 1], []) and plan.may_wait
+    leader.answer(plan, session_id=0)
+    assert names(leader.asked()) == ([0, 1], [])
+
+
+def test_a_refused_session_and_a_broken_connection_begin_anew_and_late_answers_are_dropped() -> None:
+    replica = Replica()
+    leader = Leader(replica)
+    first = leader.asked()
+    leader.answer(first)
+    second = leader.asked()
+    assert not leader.answer(second, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    third = leader.asked()
+    assert third.session_id == 0 and not third.may_wait and names(third) == ([0], [])
+    assert not leader.follower.is_current(first)
+    leader.follower.disconnected()
+    assert not leader.follower.is_current(third)
+    assert names(leader.asked()) == ([0], [])
+
+
+def test_what_leaves_is_forgotten_by_the_session_unless_it_is_back() -> None:
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    leader.answer(leader.asked())
+    leader.follower.remove(one.key)
+    leader.follower.remove(other.key)
+    leader.follower.add(other)
+    assert names(leader.asked()) == ([1], [0])
+
+
+def test_an_answer_to_a_fetch_before_the_partition_joined_is_not_about_it() -> None:
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    leader.answer(leader.asked())
+    parked = leader.asked()
+    leader.follower.remove(one.key)
+    leader.follower.add(one)
+    news = leader.asked()
+    assert leader.say(parked, one) is None
+    assert leader.say(news, one) is Step.APPEND
+
+
+@pytest.mark.parametrize("change", ["epoch", "leader", "removed"])
+def test_an_answer_of_an_earlier_role_changes_nothing(change: str) -> None:
+    replica = Replica()
+    leader = Leader(replica)
+    plan = leader.asked()
+    if change == "epoch":
+        replica.leader_epoch += 1
+    elif change == "leader":
+        replica.is_leader = True
+    else:
+        leader.follower.remove(replica.key)
+    assert leader.say(plan, replica, ErrorCode.OFFSET_OUT_OF_RANGE) is None
+
+
+def test_a_partition_in_back_off_leaves_the_session_and_comes_back_in_time() -> None:
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    assert leader.say(leader.asked(), one, ErrorCode.NOT_LEADER_OR_FOLLOWER) is Step.WAIT
+    plan = leader.asked()
+    assert names(plan) == ([], [0]) and leader.follower.wake_ms == leader.now_ms + BACKOFF_MS_MIN
+    leader.now_ms += BACKOFF_MS_MIN - 1
+    assert leader.ask() is None
+    leader.now_ms += 1
+    assert names(leader.asked()) == ([0], []), "the parked fetch is not waited for"
+
+
+def test_back_off_doubles_up_to_its_bound_and_ends_with_what_is_appended() -> None:
+    replica = Replica()
+    leader = Leader(replica)
+    pauses = []
+    for _ in range(9):
+        assert leader.say(leader.asked(), replica, ErrorCode.UNKNOWN_LEADER_EPOCH) is Step.WAIT
+        assert leader.ask() is not None or leader.follower.wake_ms is not None
+        assert leader.follower.wake_ms is not None
+        pauses.append(leader.follower.wake_ms - leader.now_ms)
+        leader.now_ms = leader.follower.wake_ms
+        leader.follower.disconnected()
+    assert pauses == [10, 20, 40, 80, 160, 320, 640, 1000, 1000]
+    leader.follower.appended(leader.followed(replica))
+    leader.follower.refused(leader.followed(replica), leader.now_ms)
+    assert leader.followed(replica).backoff_ms == BACKOFF_MS_MIN
+    leader.follower.refused(leader.followed(replica), leader.now_ms)
+    assert leader.followed(replica).backoff_ms == 2 * BACKOFF_MS_MIN, "what cannot be appended is not asked for at full speed"
+
+
+def test_a_fenced_epoch_waits_as_long_as_may_be_and_a_leader_that_is_back_is_asked_at_once() -> None:
+    replica = Replica()
+    leader = Leader(replica)
+    assert leader.say(leader.asked(), replica, ErrorCode.FENCED_LEADER_EPOCH) is Step.WAIT
+    assert leader.followed(replica).resume_ms == leader.now_ms + BACKOFF_MS_MAX
+    leader.follower.leader_changed()
+    leader.follower.disconnected()
+    assert names(leader.asked()) == ([0], [])
+
+
+def test_diverging_epochs_are_cut_and_errors_go_first() -> None:
+    replica = Replica()
+    leader = Leader(replica)
+    assert leader.say(leader.asked(), replica, is_diverging=True) is Step.TRUNCATE
+    assert leader.say(leader.asked(), replica, ErrorCode.NOT_LEADER_OR_FOLLOWER, is_diverging=True) is Step.WAIT
+
+
+@pytest.mark.parametrize("is_found", [True, False])
+def test_a_partition_out_of_range_is_not_fetched_until_it_is_located(is_found: bool) -> None:
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    assert leader.say(leader.asked(), one, ErrorCode.OFFSET_OUT_OF_RANGE) is Step.LOCATE
+    plan = leader.asked()
+    assert names(plan) == ([], [0]) and leader.followed(one).phase is Phase.LOCATING
+    assert leader.ask() is None
+    leader.follower.located(leader.followed(one), leader.now_ms, is_found=is_found)
+    if not is_found:
+        assert leader.ask() is None and leader.follower.wake_ms == leader.now_ms + BACKOFF_MS_MIN
+        leader.now_ms += BACKOFF_MS_MIN
+    assert names(leader.asked()) == ([0], [])
+
+
+def test_a_partition_whose_log_has_failed_is_never_asked_for_again() -> None:
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    leader.answer(leader.asked())
+    leader.follower.failed(leader.followed(one))
+    assert names(leader.asked()) == ([], [0])
+    leader.follower.leader_changed()
+    leader.follower.disconnected()
+    leader.now_ms += 60_000
+    assert names(leader.asked()) == ([1], [])
+
+
+def test_a_throttled_replica_goes_on_when_the_rate_is_raised() -> None:
+    """It stayed out for as long as the old rate had said (`resume_ms` was fixed): a reassignment was stuck after its throttle was raised
+    (Apache Kafka: ReassignPartitionsCommandTest)."""
+    one, other = Replica(0), Replica(1)
+    leader = Leader(one, other)
+    leader.quota.configure(1, {"t": frozenset({0})})
+    leader.quota.record(1_000_000, leader.now_ms)
+    leader.answer(plan := leader.asked())
+    assert names(plan) == ([1], [])
+    wake_ms = leader.follower.wake_ms
+    assert wake_ms is not None and wake_ms > leader.now_ms + 900_000
+    parked = leader.asked()
+    assert leader.ask() is None
+    leader.now_ms += 100
+    leader.quota.configure(10_000_000, {"t": frozenset({0})})
+    assert names(leader.asked()) == ([0], []), "beside the fetch that is parked"
+    assert leader.say(parked, other) is Step.APPEND
+
+
+def test_a_throttled_replica_leaves_the_session_but_not_one_in_sync() -> None:
+    one, other = Replica(0), Replica(1, isr=(1, BROKER))
+    leader = Leader(one, other)
+    leader.answer(leader.asked())
+    leader.quota.configure(1000, {"t": None})
+    leader.quota.record(5000, leader.now_ms)
+    plan = leader.asked()
+    assert names(plan) == ([], [0])
+    leader.answer(plan)
+    one.isr = (1, BROKER)
+    assert names(leader.asked()) == ([0], [])
+
+
+def test_nothing_is_asked_for_without_partitions_or_when_everything_waits() -> None:
+    assert Leader().ask() is None
+    replica = Replica()
+    leader = Leader(replica)
+    leader.say(leader.asked(), replica, ErrorCode.UNKNOWN_TOPIC_ID)
+    assert names(leader.asked()) == ([], [0])
+    leader.answer(FetchPlan(leader.follower._connection, 2, SESSION, 1, [], [], True))
+    assert leader.ask() is None and leader.follower.wake_ms is not None
 
 
 @pytest.mark.parametrize(
-    ("leader_epoch", "leader_end", "expected", "why"),
-    [
-        (5, -1, Truncation(12, True), "the leader does not know: back to what was committed"),
-        (-1, 25, Truncation(25, True), "a leader without epochs: its end"),
-        (-1, 99, Truncation(30, True), "never beyond the own end"),
-        (0, 7, Truncation(7, True), "an epoch before all of ours: the leader's end of it"),
-        (5, 25, Truncation(25, True), "the same epoch ended earlier there"),
-        (5, 99, Truncation(30, True), "the same epoch goes on there"),
-        (3, 15, Truncation(15, True), "our last common epoch is 3, and ended earlier there"),
-        (4, 22, Truncation(20, False), "KIP-279: epoch 4 is unknown here; cut to the end of 3 and ask again"),
-        (2, 8, Truncation(10, False), "KIP-279: fast leader changes leave several diverging epochs"),
-    ],
+    ("leader_start", "start", "end", "expected"),
+    [(10, 0, 9, OutOfRange.START_ANEW), (9, 0, 9, OutOfRange.MOVE_START), (1, 0, 9, OutOfRange.MOVE_START), (0, 0, 9, OutOfRange.GO_ON)],
 )
-def test_truncation(leader_epoch: int, leader_end: int, expected: Truncation, why: str) -> None:
-    assert cut(leader_epoch, leader_end) == expected, why
+def test_out_of_range(leader_start: int, start: int, end: int, expected: OutOfRange) -> None:
+    assert out_of_range(leader_start, log_start_offset=start, log_end_offset=end) is expected
+    assert is_beyond_leader(8, log_end_offset=9) and not is_beyond_leader(9, log_end_offset=9)

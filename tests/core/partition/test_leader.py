@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from minikafka.core.partition.isr import AlterOutcome, outcome_of
 from minikafka.core.partition.leader import PartitionLeader
-from wire.errors import ApiError, ErrorCode
+from minikafka.wire.errors import ApiError, ErrorCode
 
 LAG_MS = 1000
 
@@ -56,6 +56,28 @@ def test_high_watermark_is_the_least_end_of_the_in_sync_replicas() -> None:
     assert world.leader.high_watermark == 12
     assert world.fetch(3) is True
     assert world.leader.high_watermark == 15
+
+
+def test_the_high_watermark_waits_for_who_has_caught_up_and_is_about_to_join() -> None:
+    """Else it would run ahead of such a follower under load, and keep it out for ever."""
+    world = World(isr=(1, 2))
+    world.catch_up(2, 3)
+    world.append(5)
+    assert world.fetch(2) is False, "3 was at the end a moment ago"
+    assert world.fetch(3, 12) is True and world.leader.high_watermark == 12
+    world.ineligible.add(3)
+    assert world.leader.advance(world.now_ms) is True and world.leader.high_watermark == 15, "who may not join is not waited for"
+    world.ineligible.clear()
+    world.append(5)
+    assert world.fetch(2) is False
+    world.now_ms += LAG_MS + 1
+    assert world.leader.advance(world.now_ms) is True and world.leader.high_watermark == 20, "nor is who has lagged too long"
+
+
+def test_a_replica_that_has_never_fetched_is_not_waited_for() -> None:
+    world = World(isr=(1, 2))
+    world.append(5)
+    assert world.fetch(2) is True and world.leader.high_watermark == 15
 
 
 def test_a_lone_leader_moves_it_with_every_append() -> None:
@@ -112,6 +134,29 @@ def test_a_smaller_set_counts_when_the_metadata_bring_it() -> None:
     world.leader.update_replicas((1, 2, 3), 2, world.now_ms)
     assert world.leader.committed((1,), 8, world.now_ms) is False
     assert world.leader.isr.pending is None and world.leader.isr.committed == (1,) and world.leader.high_watermark == 10
+
+
+def test_what_an_answer_of_the_controller_means() -> None:
+    world = World(isr=(1, 2))
+    world.catch_up(2, 3)
+    grown = world.leader.expansion(3)
+    assert grown is not None
+    outcome, has_moved = world.leader.altered(grown, ErrorCode.REQUEST_TIMED_OUT, (), -1, world.now_ms)
+    assert (outcome, has_moved, world.leader.isr.pending) == (AlterOutcome.RETRY, False, grown), "perhaps it was carried out"
+    assert world.leader.altered(grown, ErrorCode.NEW_LEADER_ELECTED, (), -1, world.now_ms)[0] is AlterOutcome.WAIT_FOR_METADATA
+    assert world.leader.isr.maximal == (1, 2, 3), "it may be in sync by now"
+    assert world.leader.altered(grown, ErrorCode.NONE, (1, 2, 3), 8, world.now_ms) == (AlterOutcome.COMMITTED, False)
+    assert world.leader.isr.committed == (1, 2, 3)
+    assert world.leader.altered(grown, ErrorCode.INELIGIBLE_REPLICA, (), -1, world.now_ms) == (AlterOutcome.STALE, False)
+    assert world.leader.isr.committed == (1, 2, 3)
+    world.append()
+    world.now_ms += LAG_MS + 1
+    world.catch_up(2)
+    shrunk = world.leader.shrinkage(world.now_ms)
+    assert shrunk is not None and shrunk.isr == (1, 2)
+    assert world.leader.altered(shrunk, ErrorCode.NONE, (1, 2), 9, world.now_ms)[0] is AlterOutcome.WAIT_FOR_METADATA
+    assert world.leader.altered(shrunk, ErrorCode.INELIGIBLE_REPLICA, (), -1, world.now_ms)[0] is AlterOutcome.REVERT
+    assert world.leader.isr.pending is None and world.leader.isr.committed == (1, 2, 3)
 
 
 def test_metadata_that_come_late_do_not_take_a_later_proposal_back() -> None:

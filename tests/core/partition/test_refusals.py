@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.core.partition.refusals import REFUSALS_MAX, REMEMBERED_MS, Refusals
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 KEY = ("t", 0, 7)
 REFUSED = ErrorCode.NOT_ENOUGH_REPLICAS

@@ -15,7 +15,7 @@ from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached
 from minikafka.core.raft.types import ElectionState, Endpoint, InvariantViolated, OffsetAndEpoch, QuorumConfig, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterHistory, VoterSet
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 
 def key(node_id: int) -> ReplicaKey:

@@ -12,7 +12,7 @@ from minikafka.core.raft.log_state import LogState
 from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.types import ElectionState, Endpoint, QuorumConfig, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterHistory, VoterSet
-from wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode
 
 
 def key(node_id: int) -> ReplicaKey:

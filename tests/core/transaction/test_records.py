@@ -9,9 +9,9 @@ from minikafka.core.transaction.coordinator import TransactionShard
 from minikafka.core.transaction.effects import TransactionConfig
 from minikafka.core.transaction.records import transaction_from, transaction_key, transaction_value
 from minikafka.core.transaction.state import Transaction, TransactionState
-from wire.batch import RecordBatch
-from wire.errors import ErrorCode
-from wire.records.frame import decode_transaction_key, decode_transaction_value, encode_coordinator_key, encode_coordinator_value
+from minikafka.wire.batch import RecordBatch
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.records.frame import decode_transaction_key, decode_transaction_value, encode_coordinator_key, encode_coordinator_value
 
 S = TransactionState
 STORED = [
@@ -53,7 +53,11 @@ def test_the_same_requests_make_the_same_records(name: str) -> None:
                 give(ErrorCode.NONE, _decoded(expected[0]).producer_id, now_ms)
             for append in effects.appends:
                 made.extend(encode_coordinator_value(r.value, r.version) for r in append.records)
-                append.on_done(ErrorCode.NONE, _decoded(expected[min(len(made), len(expected) - 1)]).update_ms)
+                for r in append.records:
+                    shard.replay(r.key, r.value)
+                done_ms = _decoded(expected[min(len(made), len(expected) - 1)]).update_ms
+                append.on_settled(True, done_ms)
+                append.on_done(ErrorCode.NONE, done_ms)
             for markers in effects.markers:
                 shard.markers_answered(markers, dict.fromkeys(sorted(markers.partitions), ErrorCode.NONE), 0)
 

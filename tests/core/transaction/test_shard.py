@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from minikafka.core.coordinator.shard import Append
 from minikafka.core.transaction.coordinator import TransactionShard
-from minikafka.core.transaction.effects import Markers, StateAppend, TransactionConfig
+from minikafka.core.transaction.effects import Markers, TransactionConfig
 from minikafka.core.transaction.state import EPOCH_MAX, PREVIOUS_STATES, Transaction, TransactionState
-from wire.errors import ErrorCode
-from wire.records.frame import decode_transaction_key, decode_transaction_value, encode_coordinator_key, encode_coordinator_value
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.records.frame import decode_transaction_key, decode_transaction_value, encode_coordinator_key, encode_coordinator_value
 
 E, S = ErrorCode, TransactionState
 P0, P1 = frozenset({("t", 0)}), frozenset({("t", 1)})
@@ -26,7 +27,7 @@ class World:
         self.now_ms = 1_000
         self.next_id = 7
         self.log = [] if log is None else log
-        self.appends: list[StateAppend] = []
+        self.appends: list[Append] = []
         self.markers: list[Markers] = []
         self.ids: list[Callable[[ErrorCode, int, int], None]] = []
         self.later: list[Callable[[int], None]] = []
@@ -60,7 +61,25 @@ class World:
                 for record in append.records:
                     value = None if record.value is None else encode_coordinator_value(record.value, record.version)
                     self.log.append((encode_coordinator_key(record.key), value))
+                    self.shard.replay(record.key, record.value)
+            append.on_settled(code is E.NONE, self.now_ms)
             append.on_done(code, self.now_ms)
+        self.collect()
+
+    def time_out(self) -> list[Append]:
+        """The appends so far are in the log, and whoever waits for them has waited for too long."""
+        waiting, self.appends = self.appends, []
+        for append in waiting:
+            append.on_done(E.REQUEST_TIMED_OUT, self.now_ms)
+        self.collect()
+        return waiting
+
+    def commit_late(self, waiting: list[Append]) -> None:
+        """What timed out is committed after all."""
+        for append in waiting:
+            for record in append.records:
+                self.shard.replay(record.key, record.value)
+            append.on_settled(True, self.now_ms)
         self.collect()
 
     def mark(self, code: ErrorCode = E.NONE) -> list[frozenset[tuple[str, int]]]:
@@ -181,12 +200,14 @@ def test_end_of_version_2_without_an_open_transaction(state: S, commit: bool, is
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_while_markers_are_written_the_same_decision_waits_and_the_other_is_refused(commit: bool) -> None:
+def test_while_markers_are_written_every_decision_waits(commit: bool) -> None:
     world = World().begun()
     world.end(0, commit)
     world.commit()
     assert world.end(0, commit) == [(E.CONCURRENT_TRANSACTIONS, -1, -1)]
-    assert world.end(1, commit) == [(E.PRODUCER_FENCED, -1, -1)]
+    assert world.end(0, not commit) == [(E.CONCURRENT_TRANSACTIONS, -1, -1)]
+    assert world.end(1, commit) == world.end(1, not commit) == [(E.CONCURRENT_TRANSACTIONS, -1, -1)], "of the next transaction"
+    assert world.end(2, commit) == [(E.PRODUCER_FENCED, -1, -1)]
     assert world.init() == [(E.CONCURRENT_TRANSACTIONS, -1, -1)]
     assert world.add(1) == [E.CONCURRENT_TRANSACTIONS]
     assert world.shard.verify_partitions("x", 8, 1, P0) == {("t", 0): E.CONCURRENT_TRANSACTIONS}
@@ -325,11 +346,37 @@ def test_the_end_of_the_end_is_written_until_it_is_committed() -> None:
     world.end(0)
     world.commit()
     world.mark()
-    world.commit(E.REQUEST_TIMED_OUT)
+    world.commit(E.NOT_ENOUGH_REPLICAS)
     (again,) = world.later
     again(world.now_ms)
     world.collect()
     world.commit()
+    assert world.transaction.state is S.COMPLETE_COMMIT
+
+
+def test_a_decision_that_comes_late_stands() -> None:
+    """Its client has been told that nobody knows; its record is in the log, and a successor would go by it."""
+    world = World().begun()
+    ended = world.end(0, commit=True)
+    waiting = world.time_out()
+    assert ended == [(E.COORDINATOR_NOT_AVAILABLE, -1, -1)] and world.transaction.state is S.ONGOING
+    assert world.end(0, commit=False) == [(E.CONCURRENT_TRANSACTIONS, -1, -1)]
+    assert world.shard.abort_timed_out(world.now_ms + 10 * TIMEOUT_MS) == []
+    world.commit_late(waiting)
+    assert world.transaction.state is S.PREPARE_COMMIT and world.markers[0].commit
+    world.run()
+    assert world.end(0, commit=True) == [(E.NONE, 8, 1)]
+
+
+def test_an_end_that_comes_late_is_written_once() -> None:
+    world = World().begun()
+    world.end(0)
+    world.commit()
+    world.mark()
+    waiting = world.time_out()
+    assert not world.later and not world.appends
+    assert world.add(1) == [E.CONCURRENT_TRANSACTIONS]
+    world.commit_late(waiting)
     assert world.transaction.state is S.COMPLETE_COMMIT
 
 

@@ -1,0 +1,93 @@
+"""Loggers as configurations (resource type 8, KIP-412): this process's loggers under their own names and under Kafka's well-known ones.
+
+Rules and texts are those of Kafka's RuntimeLoggerManager. Levels are not stored: a restart forgets them, as in Kafka. Brokers that are
+threads of one process share them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from minikafka.wire.errors import ApiError, ErrorCode
+
+ROOT = "root"
+OWN = "minikafka"
+TRACE = 5
+LEVELS = {
+    "DEBUG": logging.DEBUG, "ERROR": logging.ERROR, "FATAL": logging.CRITICAL, "INFO": logging.INFO, "TRACE": TRACE,
+    "WARN": logging.WARNING,
+}  # fmt: skip
+#: Loggers of Kafka that runbooks and tools name, and ours that say the same things.
+KAFKA_LOGGERS = {
+    "kafka": OWN,
+    "kafka.authorizer.logger": "minikafka.authorizer",
+    "kafka.cluster.Partition": "minikafka.replicas",
+    "kafka.controller": "minikafka.controller",
+    "kafka.controller.KafkaController": "minikafka.controller",
+    "kafka.coordinator.group": "minikafka.group",
+    "kafka.coordinator.transaction": "minikafka.transaction",
+    "kafka.log.LogCleaner": "minikafka.cleaner",
+    "kafka.log.LogManager": "minikafka.storage",
+    "kafka.network.Processor": "minikafka.net",
+    "kafka.network.RequestChannel": "minikafka.net",
+    "kafka.network.SocketServer": "minikafka.net",
+    "kafka.request.logger": "minikafka.net",
+    "kafka.server.ClientQuotaManager": "minikafka.quotas",
+    "kafka.server.KafkaApis": "minikafka.net",
+    "kafka.server.ReplicaFetcherThread": "minikafka.fetcher",
+    "kafka.server.ReplicaManager": "minikafka.replicas",
+    "org.apache.kafka": OWN,
+    "org.apache.kafka.controller": "minikafka.controller",
+    "org.apache.kafka.raft": "minikafka.raft",
+    "state.change.logger": "minikafka.replicas",
+}
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def levels() -> dict[str, str]:
+    """Name -> Kafka's level, in the order of names."""
+    own = {name for name in logging.Logger.manager.loggerDict if name == OWN or name.startswith(f"{OWN}.")}
+    names = sorted({ROOT, *own, *KAFKA_LOGGERS})
+    return {name: _level_name(_logger(name).getEffectiveLevel()) for name in names}
+
+
+def check_broker_id(name: str, node_id: int) -> None:
+    """Raises ApiError(INVALID_REQUEST): loggers are those of the broker that is asked."""
+    if not name.lstrip("-").isdecimal():
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if int(name) != node_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {node_id}, but received {name}")
+
+
+def alter(changes: Iterable[tuple[str, int, str | None]], *, validate_only: bool) -> None:
+    """(logger, operation, level) each. Raises ApiError before anything is changed."""
+    changes = list(changes)
+    for name, operation, level in changes:
+        _check(name, operation, level)
+    for name, operation, level in () if validate_only else changes:
+        _logger(name).setLevel(LEVELS[str(level)] if operation == SET else logging.NOTSET)
+
+
+def _check(name: str, operation: int, level: str | None) -> None:
+    if operation in (APPEND, SUBTRACT):
+        word = "APPEND" if operation == APPEND else "SUBTRACT"
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{word} operation is not allowed for the BROKER_LOGGER resource")
+    if operation not in (SET, DELETE):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation} is not allowed for the BROKER_LOGGER resource")
+    if name not in levels():
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+    if operation == DELETE and name == ROOT:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed")
+    if operation == SET and level not in LEVELS:
+        text = f"Cannot set the log level of {name} to {level} as it is not a supported log level. Valid log levels are {','.join(LEVELS)}"
+        raise ApiError(ErrorCode.INVALID_CONFIG, text)
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == ROOT else KAFKA_LOGGERS.get(name, name))
+
+
+def _level_name(level: int) -> str:
+    """The level of Kafka that lets the same records through."""
+    return min(LEVELS, key=lambda name: (LEVELS[name] < level, LEVELS[name])) if level <= logging.CRITICAL else "FATAL"

@@ -1,0 +1,251 @@
+"""DescribeConfigs of topics, brokers, loggers, groups and client metrics, from a node's image and properties (Kafka's ConfigHelper)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import dropwhile
+from typing import TYPE_CHECKING
+
+from minikafka.broker.admin import broker_loggers
+from minikafka.broker.config.listener_security import general_name
+from minikafka.broker.config.listeners import base_of
+from minikafka.broker.config.properties import Property
+from minikafka.broker.config.rules import (
+    BROKER_SOURCE,
+    CLUSTER_SOURCE,
+    DEFAULT_SOURCE,
+    HIDDEN_PROPERTIES,
+    STATIC_SOURCE,
+    TOPIC_SOURCE,
+    static_names,
+)
+from minikafka.broker.config.table import BROKER_PROPERTIES
+from minikafka.broker.config.topic_config import TOPIC_PROPERTIES, inherited, text_of
+from minikafka.core.controller.topics import topic_name_fault
+from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+
+#: DescribeConfigs type ids (DescribeConfigsResponse.ConfigType).
+_TYPES = {"boolean": 1, "string": 2, "int": 3, "short": 4, "long": 5, "double": 6, "list": 7, "class": 8, "password": 9}
+GROUP_SOURCE, CLIENT_METRICS_SOURCE, LOGGER_SOURCE = 8, 7, 6
+
+_DYNAMIC_SOURCES = frozenset({TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE})
+#: Broker properties, and their defaults, that Kafka names as the origin though this broker inherits from others or from none.
+_DEFAULT_ORIGINS = {
+    "retention.ms": ("log.retention.hours", "168"),
+    "segment.ms": ("log.roll.hours", "168"),
+    "segment.jitter.ms": ("log.roll.jitter.hours", "0"),
+    "local.retention.ms": ("log.local.retention.ms", "-2"),
+    "local.retention.bytes": ("log.local.retention.bytes", "-2"),
+}
+
+#: Unset, these follow from coarser ones (log.retention.hours); Kafka shows them as unset.
+_DERIVED = frozenset({"log.roll.ms", "log.roll.jitter.ms", "log.retention.ms"})
+
+#: (name, value or None, source)
+Synonym = tuple[str, str | None, int]
+
+
+class ConfigDescriptions:
+    """Answers DescribeConfigs on brokers and, of the controller itself, on controllers."""
+
+    def __init__(self, config: BrokerConfig, metadata: MetadataHost) -> None:
+        self._config = config
+        self._metadata = metadata
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve DescribeConfigs."""
+        dispatcher.register(DescribeConfigsRequest, self.describe)
+
+    def describe(self, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        """DescribeConfigs: null or no keys are all properties."""
+        response = DescribeConfigsResponse()
+        for resource in request.resources:
+            result = DescribeConfigsResponse.DescribeConfigsResult(
+                error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
+            )
+            keys = resource.configuration_keys or None
+            try:
+                result.configs = self._describe_one(resource.resource_type, resource.resource_name, keys, request)
+            except ApiError as error:
+                result.error_code = error.code
+                # Of a topic that does not exist Kafka says the code alone here.
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    result.error_message = error.message
+            response.results.append(result)
+        return response
+
+    def _describe_one(
+        self, kind: int, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
+    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
+        if kind == RESOURCE_TOPIC:
+            return self._describe_topic(name, keys, request)
+        if kind == RESOURCE_BROKER:
+            return self._describe_broker(name, keys, request)
+        if kind == RESOURCE_BROKER_LOGGER:
+            broker_loggers.check_broker_id(name, self._config.node_id)
+            return [
+                _entry(key, level, LOGGER_SOURCE, [], "string", "", request)
+                for key, level in broker_loggers.levels().items()
+                if keys is None or key in keys
+            ]
+        if kind in {RESOURCE_GROUP, RESOURCE_CLIENT_METRICS}:
+            source = GROUP_SOURCE if kind == RESOURCE_GROUP else CLIENT_METRICS_SOURCE
+            return [
+                _entry(key, value, source, [(key, value, source)], "string", "", request)
+                for key, value in self._metadata.image.config(kind, name).items()
+                if keys is None or key in keys
+            ]
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+    def _describe_topic(
+        self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
+    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
+        image = self._metadata.image
+        fault = topic_name_fault(name)
+        if fault is not None:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+        if name not in image.topics_by_name:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        overrides = image.config(RESOURCE_TOPIC, name)
+        own = image.config(RESOURCE_BROKER, str(self._config.node_id))
+        cluster = image.config(RESOURCE_BROKER, "")
+        results = []
+        for entry in TOPIC_PROPERTIES:
+            if (entry.name in HIDDEN_PROPERTIES and entry.name not in overrides) or (keys is not None and entry.name not in keys):
+                continue
+            synonyms = self._topic_synonyms(entry, overrides, own, cluster)
+            source = synonyms[0][2] if synonyms else DEFAULT_SOURCE
+            # A static value may be written in a coarser unit (log.retention.hours): the typed one is in the topic's.
+            value = synonyms[0][1] if source in _DYNAMIC_SOURCES else inherited(entry, self._config)
+            results.append(_entry(entry.name, value, source, synonyms, entry.kind, entry.doc, request))
+        return results
+
+    def _topic_synonyms(
+        self, entry: Property, overrides: Mapping[str, str], own: Mapping[str, str], cluster: Mapping[str, str]
+    ) -> list[Synonym]:
+        """Where a topic property could come from, what counts first."""
+        topic = [(entry.name, overrides[entry.name], TOPIC_SOURCE)] if entry.name in overrides else []
+        found: list[Synonym] = []
+        for name in entry.synonyms:
+            if name in own:
+                found.append((name, own[name], BROKER_SOURCE))
+            if name in cluster:
+                found.append((name, cluster[name], CLUSTER_SOURCE))
+        given = self._config.given
+        found += [(name, given[name], STATIC_SOURCE) for name in static_names(entry) if name in given]
+        origin = _DEFAULT_ORIGINS.get(entry.name)
+        for name in entry.synonyms:
+            known = BROKER_PROPERTIES.get(name)
+            if known is not None and known.default is not None:
+                origin = (name, known.default)
+        if origin is not None:
+            found.append((*origin, DEFAULT_SOURCE))
+        return [*topic, *(_from(entry.synonyms[0], found) if entry.synonyms else found)]
+
+    def _describe_broker(
+        self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
+    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
+        image = self._metadata.image
+        if name and name != str(self._config.node_id):
+            if not name.lstrip("-").isdecimal():
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {self._config.node_id} or empty string, but received {name}"
+            )
+        cluster = image.config(RESOURCE_BROKER, "")
+        if not name:
+            return [
+                _entry(key, value, CLUSTER_SOURCE, [(key, value, CLUSTER_SOURCE)], _kind(key), _doc(key), request)
+                for key, value in cluster.items()
+                if keys is None or key in keys
+            ]
+        own = image.config(RESOURCE_BROKER, name)
+        # As in Kafka either of the two names says what the other one does.
+        given = {"node.id": name, "broker.id": name, **self._config.given}
+        results = []
+        for entry in BROKER_PROPERTIES:
+            if entry.name not in keys if keys is not None else entry.internal:
+                continue
+            synonyms: list[Synonym] = []
+            for values, source in ((own, BROKER_SOURCE), (cluster, CLUSTER_SOURCE), (given, STATIC_SOURCE)):
+                if entry.name in values:
+                    synonyms.append((entry.name, values[entry.name], source))
+            if entry.default is not None:
+                synonyms.append((entry.name, entry.default, DEFAULT_SOURCE))
+            if synonyms:
+                value, source = synonyms[0][1], synonyms[0][2]
+            else:
+                typed = None if entry.name in _DERIVED else getattr(self._config, entry.attribute, None)
+                value, source = (None if typed is None else text_of(typed)), DEFAULT_SOURCE
+            results.append(_entry(entry.name, value, source, synonyms, entry.kind, entry.doc, request, read_only=not entry.dynamic))
+        layers = ((own, BROKER_SOURCE), (cluster, CLUSTER_SOURCE), (self._config.given, STATIC_SOURCE))
+        for key in sorted({*own, *cluster, *self._config.given}):
+            if key not in BROKER_PROPERTIES and (keys is None or key in keys):
+                results.append(_other_entry(key, layers, request))
+        return results
+
+
+def _other_entry(
+    name: str, layers: Sequence[tuple[Mapping[str, str], int]], request: DescribeConfigsRequest
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+    """A property of one listener, which falls back on the general one; or one that only a plugin may know, and that may be a secret."""
+    base = base_of(name)
+    general = general_name(name)
+    names = (name, general) if general else (name,)
+    synonyms: list[Synonym] = [(key, values[key], source) for values, source in layers for key in names if key in values]
+    if base is not None and base.default is not None:
+        synonyms.append((base.name, base.default, DEFAULT_SOURCE))
+    synonyms = _from(name, synonyms)
+    return _entry(name, synonyms[0][1], synonyms[0][2], synonyms, _kind(name), _doc(name), request, read_only=True)
+
+
+def _from(name: str, synonyms: Sequence[Synonym]) -> list[Synonym]:
+    """What Kafka leaves of them: those before the first of that name are left out (ConfigHelper)."""
+    return list(dropwhile(lambda synonym: synonym[0] != name, synonyms))
+
+
+def _kind(name: str) -> str:
+    """ "" of what is not known."""
+    entry = BROKER_PROPERTIES.get(name) or base_of(name)
+    return "" if entry is None else entry.kind
+
+
+def _doc(name: str) -> str:
+    entry = BROKER_PROPERTIES.get(name) or base_of(name)
+    return "" if entry is None else entry.doc
+
+
+def _entry(
+    name: str,
+    value: str | None,
+    source: int,
+    synonyms: Sequence[Synonym],
+    kind: str,
+    doc: str,
+    request: DescribeConfigsRequest,
+    *,
+    read_only: bool = False,
+) -> DescribeConfigsResponse.DescribeConfigsResourceResult:
+    secret = kind in ("password", "")
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=name,
+        value=None if secret else value,
+        read_only=read_only,
+        config_source=source,
+        is_sensitive=secret,
+        synonyms=[
+            DescribeConfigsResponse.DescribeConfigsSynonym(name=key, value=None if secret else text, source=origin)
+            for key, text, origin in synonyms
+        ]
+        if request.include_synonyms
+        else [],
+        config_type=_TYPES.get(kind, 0),
+        documentation=doc if request.include_documentation else None,
+    )

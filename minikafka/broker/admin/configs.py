@@ -1,0 +1,72 @@
+"""Configurations on a broker listener: described here, altered by the controller; loggers are this process's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.admin import broker_loggers
+from minikafka.broker.admin.config_descriptions import ConfigDescriptions
+from minikafka.core.metadata.image import RESOURCE_BROKER_LOGGER
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.front.forwarding import Forwarder
+
+class ConfigHandlers:
+    """Configuration on a broker listener."""
+
+    def __init__(self, config: BrokerConfig, descriptions: ConfigDescriptions, forwarder: Forwarder) -> None:
+        self._config = config
+        self._descriptions = descriptions
+        self._forwarder = forwarder
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve the three APIs."""
+        self._descriptions.register(dispatcher)
+        dispatcher.register(IncrementalAlterConfigsRequest, self.alter)
+        dispatcher.register(AlterConfigsRequest, self.alter)
+
+    async def alter(self, context: RequestContext, request: Any) -> Any:
+        """IncrementalAlterConfigs and AlterConfigs; this broker knows the change when the client hears of it."""
+        loggers = self._alter_loggers(request) if isinstance(request, IncrementalAlterConfigsRequest) else []
+        if loggers and not request.resources:
+            return IncrementalAlterConfigsResponse(responses=loggers)
+        response = await self._forwarder.forward(context, request)
+        response.responses += loggers
+        if not request.validate_only:
+            wanted = self._settled(request, response)
+            await self._forwarder.until(lambda image: all(image.config(*res).get(key) == value for res, key, value in wanted))
+        return response
+
+    def _alter_loggers(self, request: IncrementalAlterConfigsRequest) -> list[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse]:
+        """Loggers are this process's own (Kafka's ConfigAdminManager.preprocess): take them out of the request."""
+        answers = []
+        for resource in [one for one in request.resources if one.resource_type == RESOURCE_BROKER_LOGGER]:
+            answer = IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                resource_type=resource.resource_type, resource_name=resource.resource_name
+            )
+            try:
+                broker_loggers.check_broker_id(resource.resource_name, self._config.node_id)
+                changes = [(entry.name, entry.config_operation, entry.value) for entry in resource.configs]
+                broker_loggers.alter(changes, validate_only=request.validate_only)
+            except ApiError as error:
+                answer.error_code, answer.error_message = error.code, error.message
+            answers.append(answer)
+        request.resources = [one for one in request.resources if one.resource_type != RESOURCE_BROKER_LOGGER]
+        return answers
+
+    @staticmethod
+    def _settled(request: Any, response: Any) -> list[tuple[tuple[int, str], str, str | None]]:
+        """What plain assignments that succeeded must have become."""
+        good = {(entry.resource_type, entry.resource_name) for entry in response.responses if entry.error_code == ErrorCode.NONE}
+        settled = []
+        for resource in request.resources:
+            key = (resource.resource_type, resource.resource_name)
+            for entry in resource.configs if key in good else ():
+                if getattr(entry, "config_operation", 0) <= 1:
+                    settled.append((key, entry.name, entry.value if getattr(entry, "config_operation", 0) == 0 else None))
+        return settled

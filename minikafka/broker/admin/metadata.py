@@ -1,0 +1,399 @@
+"""Metadata and DescribeTopicPartitions: what clients learn of topics, leaders and brokers (Kafka's KRaftMetadataCache)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING
+
+from minikafka.broker.front.error_responses import failure_response
+from minikafka.broker.partitions.partition import INTERNAL_TOPICS
+from minikafka.broker.supervise import Ends
+from minikafka.core.controller.topics import topic_name_fault
+from minikafka.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from minikafka.net.channel import UnsupportedVersion
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.front.forwarding import Forwarder
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.broker.supervise import Supervisor
+    from minikafka.core.metadata.delta import MetadataDelta
+    from minikafka.net.network import Clock
+
+log = logging.getLogger("minikafka.metadata")
+
+#: Every operation that an authorizer could grant on a topic and on the cluster, as bits: there is no authorizer.
+TOPIC_OPERATIONS = 3576
+CLUSTER_OPERATIONS = 8096
+PARTITIONS_PER_RESPONSE_MAX = 2000
+#: How long a request that creates topics waits for them.
+CREATION_WAIT_MS = 2_000
+#: How long a request is held whose answer would name a leader that this broker has just lost its connection to: most often it has died, and
+#: the client would come back for its successor only after a back-off of its own.
+LOST_LEADER_WAIT_MS = 1_000
+LOST_LEADER_CHECK_MS = 20
+#: How long a broker is still named after it was fenced. librdkafka forgets where partitions have moved to when their old broker vanishes in
+#: the same answer, and asks again only a second later.
+FENCED_NAMED_MS = 2_000
+
+_ZERO_ID = bytes(16)
+
+
+class MetadataHandlers:
+    """Answers from this broker's image; creates missing topics when client and configuration allow it."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        metadata: MetadataHost,
+        forwarder: Forwarder,
+        cluster_id: str,
+        clock: Clock,
+        supervisor: Supervisor,
+        lost_leaders: AbstractSet[int] = frozenset(),
+    ) -> None:
+        """`lost_leaders`: brokers that partitions here follow and that do not answer at the moment."""
+        self._clock = clock
+        self._supervisor = supervisor
+        self._lost_leaders = lost_leaders
+        self._named_until_ms: dict[int, int] = {}
+        metadata.subscribe(self._on_metadata)
+        self._config = config
+        self._metadata = metadata
+        self._forwarder = forwarder
+        self._cluster_id = cluster_id
+        self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+        # Topics as described from one image; the next image begins anew.
+        self._described_image: MetadataImage | None = None
+        self._described: dict[tuple[bytes, str, int, int], MetadataResponse.MetadataResponseTopic] = {}
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve both APIs."""
+        dispatcher.register(MetadataRequest, self.metadata)
+        dispatcher.register(DescribeTopicPartitionsRequest, self.describe_topic_partitions)
+
+    # -- Metadata --------------------------------------------------------------------------------------------------
+
+    def metadata(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
+        """Metadata, all versions: null topics are all, an empty list none (in version 0: all)."""
+        version = context.api_version
+        topics = request.topics
+        if topics is not None and version in {10, 11} and any(topic.name is None or topic.topic_id != _ZERO_ID for topic in topics):
+            return _refused_by_id(topics)
+        image = self._metadata.image
+        if self._lost_leaders and self._names_lost(image, topics):
+            ends = Ends("connection", context.close)
+            self._supervisor.start(self._answer_later(context, request), "an answer to Metadata", ends=ends)
+            return None
+        return self._answer(context, request)
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        for broker_id, broker in delta.changed_brokers.items():
+            before = delta.base.brokers.get(broker_id)
+            if broker is not None and broker.fenced and before is not None and not before.fenced:
+                self._named_until_ms[broker_id] = self._clock.now_ms() + FENCED_NAMED_MS
+
+    def _names_lost(self, image: MetadataImage, topics: list[MetadataRequest.MetadataRequestTopic] | None) -> bool:
+        """Whether the answer would name a leader that does not answer."""
+        if topics is None:
+            found = list(image.topics_by_id.values())
+        else:
+            names, ids = _asked(topics)
+            asked = [*map(image.topics_by_name.get, names), *map(image.topics_by_id.get, ids)]
+            found = [topic for topic in asked if topic is not None]
+        return any(partition.leader in self._lost_leaders for topic in found for partition in topic.partitions.values())
+
+    async def _answer_later(self, context: RequestContext, request: MetadataRequest) -> None:
+        """When the leaders answer again or others lead, but not much later."""
+        deadline_ms = self._clock.now_ms() + LOST_LEADER_WAIT_MS
+        while self._clock.now_ms() < deadline_ms and self._lost_leaders and self._names_lost(self._metadata.image, request.topics):
+            await self._metadata.wait_until(lambda image: not self._names_lost(image, request.topics), LOST_LEADER_CHECK_MS)
+        response = self._answer(context, request)
+        if response is not None:
+            context.respond(response)
+
+    def _answer(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
+        version, topics, image = context.api_version, request.topics, self._metadata.image
+        if topics is None or (version == 0 and not topics):
+            return self._response(context, request, image, list(image.topics_by_name), [], {})
+        names, ids = _asked(topics)
+        if request.allow_auto_topic_creation and self._config.auto_create_topics_enable:
+            missing = [name for name in dict.fromkeys(names) if name not in image.topics_by_name and topic_name_fault(name) is None]
+            missing = [name for name in missing if name not in INTERNAL_TOPICS]
+            if missing:
+                ends = Ends("connection", context.close)
+                creating = self._create_and_answer(context, request, names, ids, missing)
+                self._supervisor.start(creating, "creation of topics for Metadata", ends=ends)
+                return None
+        return self._response(context, request, image, names, ids, {})
+
+    async def _create_and_answer(
+        self, context: RequestContext, request: MetadataRequest, names: list[str], ids: list[bytes], missing: list[str]
+    ) -> None:
+        codes = dict(zip(missing, await asyncio.gather(*(self._create(name) for name in missing)), strict=True))
+        context.respond(self._response(context, request, self._metadata.image, names, ids, codes))
+
+    def _create(self, name: str) -> asyncio.Task[ErrorCode]:
+        """Create a topic with the cluster's defaults; clients that ask for the same one share the attempt."""
+        task = self._creating.get(name)
+        if task is None:
+            ends = Ends("creation", log.error)
+            task = self._creating[name] = self._supervisor.start(self._create_now(name), f"creation of topic {name}", ends=ends)
+            task.add_done_callback(lambda _: self._creating.pop(name, None))
+        return task
+
+    async def _create_now(self, name: str) -> ErrorCode:
+        topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=CREATION_WAIT_MS)
+        try:
+            response = await self._forwarder.ask(request, CREATION_WAIT_MS)
+        except (TimeoutError, ConnectionError, UnsupportedVersion):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        code = ErrorCode(response.topics[0].error_code)
+        if code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+            await self._forwarder.until(lambda image: name in image.topics_by_name, CREATION_WAIT_MS)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        log.warning("topic %s was not created automatically: %s", name, response.topics[0].error_message or code.name)
+        shown = {ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_TOPIC_EXCEPTION}
+        return code if code in shown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _response(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        image: MetadataImage,
+        names: Sequence[str],
+        ids: Sequence[bytes],
+        codes: dict[str, ErrorCode],
+    ) -> MetadataResponse:
+        version, listener = context.api_version, context.listener
+        operations = TOPIC_OPERATIONS if version >= 8 and request.include_topic_authorized_operations else -(2**31)
+        unknown, known, errors = [], [], []
+        for topic_id in ids:
+            topic = image.topics_by_id.get(topic_id)
+            if topic is None:
+                unknown.append(_topic_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
+            else:
+                known.append(self._topic(image, topic, listener, version, operations))
+        for name in dict.fromkeys(names):
+            topic = image.topics_by_name.get(name)
+            if topic is not None:
+                known.append(self._topic(image, topic, listener, version, operations))
+            elif topic_name_fault(name) is not None:
+                errors.append(_topic_error(name, _ZERO_ID, ErrorCode.INVALID_TOPIC_EXCEPTION))
+            else:
+                errors.append(_topic_error(name, _ZERO_ID, codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+        response = MetadataResponse(
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(
+                    node_id=broker.broker_id, host=broker.listeners[listener][0], port=broker.listeners[listener][1], rack=broker.rack
+                )
+                for broker in self._named_on(image, listener)
+            ],
+            cluster_id=self._cluster_id,
+            controller_id=controller_for_clients(image, self._config.node_id),
+            topics=[*unknown, *known, *errors],
+        )
+        if 8 <= version <= 10 and request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        return response
+
+    def _named_on(self, image: MetadataImage, listener: str) -> list[BrokerRegistration]:
+        """Live brokers, and for a moment those that have just been fenced."""
+        found, named = alive_on(image, listener), self._named_until_ms
+        if named:
+            for broker_id, until_ms in list(named.items()):
+                broker = image.brokers.get(broker_id)
+                if broker is None or not broker.fenced or until_ms <= self._clock.now_ms():
+                    del named[broker_id]
+                elif listener in broker.listeners:
+                    found.append(broker)
+            found.sort(key=lambda broker: broker.broker_id)
+        return found
+
+    def _topic(
+        self, image: MetadataImage, topic: TopicImage, listener: str, version: int, operations: int
+    ) -> MetadataResponse.MetadataResponseTopic:
+        if image is not self._described_image:
+            self._described_image = image
+            self._described.clear()
+        key = (topic.topic_id, listener, version, operations)
+        described = self._described.get(key)
+        if described is None:
+            described = self._described[key] = _topic(image, topic, listener, version, operations)
+        return described
+
+    # -- DescribeTopicPartitions -----------------------------------------------------------------------------------
+
+    def describe_topic_partitions(
+        self, context: RequestContext, request: DescribeTopicPartitionsRequest
+    ) -> DescribeTopicPartitionsResponse:
+        """DescribeTopicPartitions (KIP-966): topics by name, as many partitions as asked for, and where to go on."""
+        cursor = request.cursor
+        if cursor is not None and cursor.partition_index < 0:
+            text = f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.topic_name}-{cursor.partition_index}"
+            failed: DescribeTopicPartitionsResponse = failure_response(request, 0, ApiError(ErrorCode.INVALID_REQUEST, text))
+            return failed
+        image = self._metadata.image
+        wanted = [topic.name for topic in request.topics] if request.topics else list(image.topics_by_name)
+        names = sorted({name: None for name in wanted if cursor is None or name >= cursor.topic_name})
+        left = max(1, min(request.response_partition_limit, PARTITIONS_PER_RESPONSE_MAX))
+        response = DescribeTopicPartitionsResponse()
+        for name in names:
+            topic = image.topics_by_name.get(name)
+            if left == 0:
+                response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
+                break
+            if topic is None:
+                response.topics.append(_described_error(name))
+                continue
+            start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+            indexes = [index for index in sorted(topic.partitions) if index >= start]
+            response.topics.append(_described(image, topic, indexes[:left], context.listener))
+            if len(indexes) > left:
+                response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=indexes[left])
+                break
+            left -= len(indexes)
+        return response
+
+
+# -- parts of responses --------------------------------------------------------------------------------------------
+
+
+def alive_on(image: MetadataImage, listener: str) -> list[BrokerRegistration]:
+    """Unfenced brokers that have the listener, by id."""
+    found = [broker for broker in image.brokers.values() if not broker.fenced and listener in broker.listeners]
+    return sorted(found, key=lambda broker: broker.broker_id)
+
+
+def controller_for_clients(image: MetadataImage, node_id: int) -> int:
+    """A live broker to send administration to, -1 without any: this one if it is in service, since all brokers forward."""
+    own = image.brokers.get(node_id)
+    if own is not None and not own.fenced:
+        return node_id
+    return next((broker.broker_id for broker in image.alive_brokers()), -1)
+
+
+def _is_online(image: MetadataImage, partition: PartitionRegistration, broker_id: int, listener: str) -> bool:
+    broker = image.brokers.get(broker_id)
+    if broker is None or broker.fenced or listener not in broker.listeners:
+        return False
+    return broker.has_online_directory(partition.directory(broker_id))
+
+
+def _is_reachable(image: MetadataImage, broker_id: int, listener: str) -> bool:
+    broker = image.brokers.get(broker_id)
+    return broker is not None and not broker.fenced and listener in broker.listeners
+
+
+def _leader_error(image: MetadataImage, leader: int, names_listeners: bool) -> ErrorCode:
+    """Why there is no leader to name: none alive, or it does not have the client's listener (version 6 on says so)."""
+    if leader in image.brokers and names_listeners:
+        return ErrorCode.LISTENER_NOT_FOUND
+    return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _partition(
+    image: MetadataImage, index: int, partition: PartitionRegistration, listener: str, version: int
+) -> MetadataResponse.MetadataResponsePartition:
+    replicas, isr = list(partition.replicas), list(partition.isr)
+    offline = [replica for replica in replicas if not _is_online(image, partition, replica, listener)]
+    code = ErrorCode.NONE
+    if version == 0 and offline:
+        replicas = [replica for replica in replicas if _is_reachable(image, replica, listener)]
+        isr = [replica for replica in isr if _is_reachable(image, replica, listener)]
+        if len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+    leader = partition.leader
+    if not _is_reachable(image, leader, listener):
+        code, leader = _leader_error(image, leader, version >= 6), NO_LEADER
+    return MetadataResponse.MetadataResponsePartition(
+        error_code=code,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=offline,
+    )
+
+
+def _topic(image: MetadataImage, topic: TopicImage, listener: str, version: int, operations: int) -> MetadataResponse.MetadataResponseTopic:
+    return MetadataResponse.MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[_partition(image, index, partition, listener, version) for index, partition in topic.partitions.items()],
+        topic_authorized_operations=operations,
+    )
+
+
+def _topic_error(name: str | None, topic_id: bytes, code: ErrorCode) -> MetadataResponse.MetadataResponseTopic:
+    return MetadataResponse.MetadataResponseTopic(error_code=code, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS)
+
+
+def _asked(topics: Sequence[MetadataRequest.MetadataRequestTopic]) -> tuple[list[str], list[bytes]]:
+    """(names, ids) of what is asked for. One id makes all of it a question by id, whatever the names are: Kafka's Admin sends empty ones
+    beside ids (KafkaApis.handleTopicMetadataRequest)."""
+    ids = [topic.topic_id for topic in topics if topic.topic_id != _ZERO_ID or topic.name is None]
+    return ([] if ids else [topic.name for topic in topics if topic.name is not None]), ids
+
+
+def _refused_by_id(topics: Sequence[MetadataRequest.MetadataRequestTopic]) -> MetadataResponse:
+    """Versions 10 and 11 have ids in the request but do not serve them (KAFKA-12701): everything in it is refused."""
+    return MetadataResponse(
+        topics=[
+            MetadataResponse.MetadataResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name="" if topic.name is None else topic.name, topic_id=topic.topic_id
+            )
+            for topic in topics
+        ]
+    )
+
+
+def _described(
+    image: MetadataImage, topic: TopicImage, indexes: Sequence[int], listener: str
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    partitions = []
+    for index in indexes:
+        partition = topic.partitions[index]
+        leader, code = partition.leader, ErrorCode.NONE
+        if not _is_reachable(image, leader, listener):
+            code, leader = _leader_error(image, leader, True), NO_LEADER
+        partitions.append(
+            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+                error_code=code,
+                partition_index=index,
+                leader_id=leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=list(partition.elr),
+                last_known_elr=list(partition.last_known_elr),
+                offline_replicas=[replica for replica in partition.replicas if not _is_online(image, partition, replica, listener)],
+            )
+        )
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _described_error(name: str) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_fault(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, is_internal=name in INTERNAL_TOPICS
+    )

@@ -1,0 +1,206 @@
+"""What a broker has on top of the metadata, put together: replication, coordinators, handlers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from minikafka.broker.admin.acls import AclHandlers
+from minikafka.broker.admin.cluster import ClusterHandlers
+from minikafka.broker.admin.config_descriptions import ConfigDescriptions
+from minikafka.broker.admin.configs import ConfigHandlers
+from minikafka.broker.admin.delegation_tokens import DelegationTokenHandlers
+from minikafka.broker.admin.metadata import MetadataHandlers
+from minikafka.broker.admin.topics import TopicHandlers
+from minikafka.broker.config.broker_config import BrokerConfig
+from minikafka.broker.config.dynamic import Settings
+from minikafka.broker.coordinators.group_coordinator import GroupHost
+from minikafka.broker.coordinators.group_requests import GroupHandlers
+from minikafka.broker.coordinators.loader import StepQueue
+from minikafka.broker.coordinators.producer_ids import ProducerIdBlocks
+from minikafka.broker.coordinators.transaction_coordinator import TransactionHost
+from minikafka.broker.coordinators.transaction_markers import MarkerSender, MarkerWriter
+from minikafka.broker.coordinators.transaction_requests import TransactionHandlers
+from minikafka.broker.coordinators.transaction_verification import TransactionVerifier
+from minikafka.broker.environment import Environment
+from minikafka.broker.front.connection_limits import ConnectionLimiter
+from minikafka.broker.front.connection_rates import ConnectionRates
+from minikafka.broker.front.controller_channel import ControllerChannel
+from minikafka.broker.front.dispatch import Dispatcher, Features
+from minikafka.broker.front.forwarding import CONNECTION_TIMEOUT_MS, Forwarder
+from minikafka.broker.front.heavy_work import HeavyWork
+from minikafka.broker.front.quotas import ClientQuotaHost
+from minikafka.broker.partitions.cleaner import LogCleaner
+from minikafka.broker.partitions.cordons import Cordons
+from minikafka.broker.partitions.fetch import FetchHandlers
+from minikafka.broker.partitions.handover import Handover
+from minikafka.broker.partitions.log_dirs import LogDirHandlers
+from minikafka.broker.partitions.offsets import OffsetHandlers
+from minikafka.broker.partitions.produce import ProduceHandlers
+from minikafka.broker.partitions.produce_transactional import TransactionalProduce
+from minikafka.broker.partitions.replica_manager import ReplicaManager
+from minikafka.broker.partitions.replication import Replication
+from minikafka.broker.partitions.throttles import ReplicationThrottles
+from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycle, heartbeat_timeout_ms
+from minikafka.broker.quorum.metadata_log import MetadataHost
+from minikafka.broker.quorum.raft_host import RaftHost
+from minikafka.broker.quorum.raft_peers import RaftPeers
+from minikafka.broker.security.authorization.authority import Authority
+from minikafka.broker.security.authorization.data_plane import guard_data_plane
+from minikafka.broker.security.authorization.table import ON_BROKERS, install
+from minikafka.broker.security.authorization.transactions import may_describe
+from minikafka.broker.security.node_security import NodeSecurity
+from minikafka.broker.security.sasl_requests import LateSaslHandlers, ScramHandlers
+from minikafka.net.network import Listener
+from minikafka.storage.log_dir import LogDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class Foundation:
+    """What a node has before it can be a broker. `authority` None: everybody may do everything."""
+
+    config: BrokerConfig
+    environment: Environment
+    cluster_id: str
+    directories: list[LogDirectory]
+    raft: RaftHost
+    metadata: MetadataHost
+    security: NodeSecurity
+    authority: Authority | None
+    quotas: ClientQuotaHost
+    #: The broker's own, by name, and as it registers them: name -> (host, port, security protocol).
+    listeners: dict[str, Listener]
+    registered_listeners: dict[str, tuple[str, int, int]]
+    features: Features
+
+
+class Handlers(Protocol):
+    """Serves some APIs."""
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve them."""
+
+
+class BrokerParts:
+    """The parts of a broker. They are started and stopped by the node."""
+
+    def __init__(self, node: Foundation) -> None:
+        config, environment, metadata = node.config, node.environment, node.metadata
+        self.settings = Settings(config, metadata)
+        session_ms = config.broker_session_timeout_ms
+        self.controller_channel = _channel(node, "to-controller", session_ms)
+        self.heartbeat_channel = _channel(node, "heartbeats", heartbeat_timeout_ms(session_ms))
+        self.forwarding_channel = _channel(node, "forwarding", CONNECTION_TIMEOUT_MS)
+        self.forwarder = Forwarder(self.forwarding_channel, metadata)
+        self.cordons = Cordons(self.settings, node.directories)
+        self.lifecycle = _lifecycle(node, self.heartbeat_channel, self.cordons)
+        self.cleaner = LogCleaner(self.settings, environment, node.directories)
+        self.replicas = self._make_replicas(node)
+        self.lifecycle.on_registered = self.replicas.registered
+        self.settings.watch(self.lifecycle.directories_changed)
+        self.settings.watch(lambda: self.replicas.fetchers.resize(self.settings.num_replica_fetchers))
+        self._limit_connections(node)
+        steps = StepQueue(environment)
+        self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel, steps)
+        self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel, environment.supervisor)
+        self.peers = RaftPeers(environment, f"broker-{config.node_id}-transactions", config.request_timeout_ms, node.security.inter_broker)
+        metadata.subscribe(lambda delta, _: self.peers.renew_brokers(config.inter_broker_listener, delta))
+        markers = MarkerWriter(self.replicas, environment, config.request_timeout_ms)
+        sender = MarkerSender(config.node_id, config.inter_broker_listener, metadata, self.peers, markers)
+        self.transactions = TransactionHost(
+            config, environment, self.replicas, metadata, self.controller_channel, self.producer_ids, sender, steps
+        )
+        verifier = TransactionVerifier(config.node_id, self.settings, environment, metadata, self.transactions, self.peers)
+        self.dispatcher = Dispatcher("broker", environment.clock, environment.supervisor, node.features, environment.monotonic_s)
+        node.quotas.guard(self.dispatcher, node.listeners.values)
+        heavy_work = HeavyWork(environment)
+        self.handover = Handover(config, environment, self.replicas, metadata, node.security.inter_broker)
+        transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms, environment.supervisor)
+        self.produce = ProduceHandlers(self.replicas, metadata, environment, heavy_work, transactional, self.handover)
+        self.fetch = FetchHandlers(config, self.replicas, metadata, environment)
+        self._serve(node, markers, verifier, heavy_work)
+
+    def _make_replicas(self, node: Foundation) -> ReplicaManager:
+        replication = Replication(
+            node.config,
+            node.environment,
+            node.metadata,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            throttles=ReplicationThrottles(self.settings, node.metadata, node.config.node_id),
+            security=node.security.inter_broker,
+        )
+        return ReplicaManager(replication, node.directories, self.controller_channel, self.settings, self.cordons, self.cleaner.wake)
+
+    def _limit_connections(self, node: Foundation) -> None:
+        ConnectionLimiter(node.config, self.settings, node.listeners, node.environment)
+        rates = ConnectionRates(node.config, self.settings, node.environment.clock.now_ms)
+        for name, listener in node.listeners.items():
+            listener.pace = rates.of(name)
+
+    def _serve(self, node: Foundation, markers: MarkerWriter, verifier: TransactionVerifier, heavy_work: HeavyWork) -> None:
+        config, environment, metadata, authority = node.config, node.environment, node.metadata, node.authority
+        all_handlers: tuple[Handlers, ...] = (
+            self.produce,
+            self.fetch,
+            OffsetHandlers(self.replicas, metadata, environment, heavy_work),
+            LogDirHandlers(self.replicas),
+            MetadataHandlers(
+                config,
+                metadata,
+                self.forwarder,
+                node.cluster_id,
+                environment.clock,
+                environment.supervisor,
+                self.replicas.fetchers.lost_leaders,
+            ),
+            TopicHandlers(self.forwarder),
+            ConfigHandlers(config, ConfigDescriptions(config, metadata), self.forwarder),
+            ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
+            GroupHandlers(self.groups, self.transactions.topic, metadata, environment),
+            TransactionHandlers(
+                self.transactions,
+                markers,
+                verifier,
+                self.groups,
+                self.replicas,
+                metadata,
+                self.producer_ids,
+                environment,
+                heavy_work,
+                may_describe(authority),
+            ),
+            LateSaslHandlers(),
+            ScramHandlers(metadata),
+            AclHandlers(None if authority is None else authority.acls, self.forwarder),
+            DelegationTokenHandlers(config, authority),
+        )
+        for handlers in all_handlers:
+            handlers.register(self.dispatcher)
+        if authority is not None:
+            guard_data_plane(authority, self.dispatcher, self.fetch)
+            install(authority, self.dispatcher, ON_BROKERS)
+
+    async def close_channels(self) -> None:
+        """Those to the controller; what waits for an answer fails with ConnectionError."""
+        for channel in (self.controller_channel, self.heartbeat_channel, self.forwarding_channel):
+            await channel.close()
+
+
+def _channel(node: Foundation, purpose: str, request_timeout_ms: int) -> ControllerChannel:
+    client_id = f"broker-{node.config.node_id}-{purpose}"
+    return ControllerChannel(node.raft, node.environment, client_id, node.security.controller, request_timeout_ms)
+
+
+def _lifecycle(node: Foundation, channel: ControllerChannel, cordons: Cordons) -> BrokerLifecycle:
+    return BrokerLifecycle(
+        node.config,
+        node.environment,
+        node.metadata,
+        channel,
+        cluster_id=node.cluster_id,
+        listeners=node.registered_listeners,
+        log_dirs=lambda: [d.directory_id for d in node.directories if not d.is_offline],
+        offline_log_dirs=lambda: [d.directory_id for d in node.directories if d.is_offline and d.meta is not None],
+        cordoned_log_dirs=cordons.ids,
+        previous_broker_epoch=min((d.previous_broker_epoch for d in node.directories), default=-1),
+    )

@@ -1,0 +1,48 @@
+"""Listeners as properties name them: NAME://host:port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = range(4)
+SECURITY_PROTOCOLS = {"PLAINTEXT": PLAINTEXT, "SSL": SSL, "SASL_PLAINTEXT": SASL_PLAINTEXT, "SASL_SSL": SASL_SSL}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A listener: its name, where it is, and its security protocol (PLAINTEXT ...)."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = PLAINTEXT
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def on_every_address(text: str) -> str:
+    """A listener like another, on every address."""
+    name, _, address = text.partition("://")
+    return f"{name}://0.0.0.0:{address.rpartition(':')[2]}"
+
+
+def parse_endpoints(name: str, texts: list[str], protocols: dict[str, int], problems: list[str]) -> list[Endpoint]:
+    """Of NAME://host:port each; `name` is the property, and sentences about what is wrong go to `problems`."""
+    endpoints: list[Endpoint] = []
+    for text in texts:
+        listener, separator, address = text.partition("://")
+        host, _, port = address.rpartition(":")
+        if not separator or not port.isdigit() or int(port) > 65535:
+            problems.append(f"{name}={text}: must be NAME://host:port")
+            continue
+        listener = listener.upper()
+        if listener not in protocols:
+            problems.append(f"{name}={text}: listener.security.protocol.map does not say which protocol {listener} speaks")
+            continue
+        if listener in {e.name for e in endpoints}:
+            problems.append(f"{name}={text}: the name {listener} is used twice")
+            continue
+        endpoints.append(Endpoint(listener, host.strip("[]"), int(port), protocols[listener]))
+    return endpoints

@@ -1,0 +1,222 @@
+"""A container's environment as users of Apache Kafka's image (`KAFKA_*`), Confluent's cp-kafka and Bitnami's (`KAFKA_CFG_*`) know it.
+
+Sources: KafkaDockerWrapper.scala and docker/resources of Apache Kafka; the scripts of confluentinc/kafka-images; libkafka.sh of
+bitnami/containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from minikafka.broker.config.properties import ConfigurationError
+
+#: The cluster id of nodes that are given none, as in Apache Kafka's image: nodes that are started separately must agree.
+DEFAULT_CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
+#: Variables that are no properties in any of the images.
+NOT_PROPERTIES = frozenset(
+    {
+        "KAFKA_VERSION", "KAFKA_HEAP_OPTS", "KAFKA_LOG4J_OPTS", "KAFKA_OPTS", "KAFKA_JMX_OPTS", "KAFKA_JVM_PERFORMANCE_OPTS",
+        "KAFKA_GC_LOG_OPTS", "KAFKA_LOG4J_ROOT_LOGLEVEL", "KAFKA_LOG4J_LOGGERS", "KAFKA_TOOLS_LOG4J_LOGLEVEL", "KAFKA_JMX_HOSTNAME",
+        "KAFKA_JMX_PORT", "KAFKA_CREATE_TOPICS", "KAFKA_CREATE_TOPICS_SEPARATOR", "KAFKA_BOOTSTRAP_SERVERS", "KAFKA_HOME",
+        "KAFKA_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID_FILE", "KAFKA_CLUSTER_ID_FILE", "KAFKA_ENABLE_KRAFT",
+        "KAFKA_SKIP_KRAFT_STORAGE_INIT", "KAFKA_KRAFT_VERSION", "KAFKA_INITIAL_CONTROLLERS", "KAFKA_CERTIFICATE_PASSWORD",
+        "KAFKA_MOUNTED_CONF_DIR", "KAFKA_DATA_DIRS", "KAFKA_DATA_DIR", "KAFKA_BASE_DIR", "KAFKA_VOLUME_DIR", "KAFKA_CONF_DIR",
+        "KAFKA_CONF_FILE", "KAFKA_CERTS_DIR", "KAFKA_INITSCRIPTS_DIR", "KAFKA_DAEMON_USER", "KAFKA_DAEMON_GROUP", "KAFKA_CUB_ZK_TIMEOUT",
+    }
+)  # fmt: skip
+#: Beginnings of families that the other images know and that mean nothing here; said in one line each.
+IGNORED_FAMILIES = {
+    "KAFKA_CONFLUENT_": "Confluent Server only",
+    "CONFLUENT_": "Confluent Server only",
+    "KAFKA_ZOOKEEPER_": "there is no ZooKeeper",
+    "KAFKA_CFG_ZOOKEEPER_": "there is no ZooKeeper",
+    "KAFKA_CLIENT_USERS": "Bitnami's, for SASL",
+    "KAFKA_CLIENT_PASSWORDS": "Bitnami's, for SASL",
+    "KAFKA_CLIENT_LISTENER_NAME": "Bitnami's, for SASL",
+    "KAFKA_CLIENT_SASL_MECHANISM": "Bitnami's, for SASL",
+    "KAFKA_INTER_BROKER_USER": "Bitnami's, for SASL",
+    "KAFKA_INTER_BROKER_PASSWORD": "Bitnami's, for SASL",
+    "KAFKA_CONTROLLER_USER": "Bitnami's, for SASL",
+    "KAFKA_CONTROLLER_PASSWORD": "Bitnami's, for SASL",
+    "KAFKA_TLS_": "Bitnami's, for TLS",
+    "KAFKA_SERVICE_": "made by Kubernetes for a service called kafka",
+    "KAFKA_PORT_": "made by Kubernetes for a service called kafka",
+}
+#: Bitnami's older names.
+ALIASES = {"logs.dirs": "log.dirs", "segment.bytes": "log.segment.bytes", "max.message.bytes": "message.max.bytes"}
+#: What compose files still set: properties of Kafka before 4.0, and of clients.
+GONE = frozenset(
+    {
+        "inter.broker.protocol.version", "log.message.format.version", "broker.id.generation.enable", "reserved.broker.max.id",
+        "control.plane.listener.name", "log.message.timestamp.difference.max.ms", "max.request.size",
+        "max.partition.fetch.bytes", "security.protocol",
+    }
+)  # fmt: skip
+#: Names of secrets below /etc/kafka/secrets, as in Apache's and Confluent's images: variable -> (property, whether the file's contents).
+SECRETS_DIRECTORY = "/etc/kafka/secrets"
+SECRETS = {
+    "KAFKA_SSL_KEYSTORE_FILENAME": ("ssl.keystore.location", False),
+    "KAFKA_SSL_TRUSTSTORE_FILENAME": ("ssl.truststore.location", False),
+    "KAFKA_SSL_KEY_CREDENTIALS": ("ssl.key.password", True),
+    "KAFKA_SSL_KEYSTORE_CREDENTIALS": ("ssl.keystore.password", True),
+    "KAFKA_SSL_TRUSTSTORE_CREDENTIALS": ("ssl.truststore.password", True),
+}
+#: Where a mounted server.properties is looked for: Apache's, Bitnami's.
+MOUNTED_CONFIGS = (
+    "/mnt/shared/config/server.properties",
+    "/bitnami/kafka/config/server.properties",
+    "/opt/bitnami/kafka/config/server.properties",
+)
+#: Where data go that are given no place: what is mounted, by image's convention, else our own.
+DATA_DIRECTORIES = {
+    "/bitnami/kafka": "/bitnami/kafka/data",
+    "/bitnami": "/bitnami/kafka/data",
+    "/var/lib/kafka/data": "/var/lib/kafka/data",
+}
+OWN_DATA_DIRECTORY = "/var/lib/minikafka/data"
+#: A container without any setting is a cluster of one node, for clients on its host.
+SINGLE_NODE = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.quorum.voters": "1@localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    "advertised.listeners": "PLAINTEXT://localhost:9092",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+QUORUM_PROPERTIES = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")
+YES = frozenset({"1", "yes", "true"})
+
+
+@dataclass(slots=True)
+class ImageEnvironment:
+    """What the variables say: properties, and what is no property. `notes` are lines for the log."""
+
+    properties: dict[str, str] = field(default_factory=dict)
+    cluster_id: str = DEFAULT_CLUSTER_ID
+    initial_controllers: str | None = None
+    formats: bool = True
+    debug: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+def properties_from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The properties alone. Raises ConfigurationError."""
+    return read_environment(environment).properties
+
+
+def read_environment(environment: Mapping[str, str], read_file: Callable[[str], str] | None = None) -> ImageEnvironment:
+    """Understand the variables of any of the three images; `_` is `.`, `__` is `_`, `___` is `-`. Raises ConfigurationError."""
+    read = read_file or (lambda path: Path(path).read_text(encoding="utf-8").strip())
+    found = ImageEnvironment()
+    problems: list[str] = []
+    ignored: dict[str, list[str]] = {}
+    for variable in sorted(environment):
+        value = environment[variable]
+        why = _why_ignored(variable, value)
+        if why is not None:
+            ignored.setdefault(why, []).append(variable)
+        elif variable in SECRETS:
+            _secret(found, variable, value, read, problems)
+        elif variable.startswith("KAFKA_") and variable not in NOT_PROPERTIES:
+            name = _property_name(variable)
+            if name in GONE:
+                ignored.setdefault("not a broker property of Kafka 4", []).append(variable)
+            else:
+                found.properties[name] = value
+    if any(variable.startswith("KAFKA_CFG_") for variable in environment):
+        # Bitnami's image writes them over Kafka's example of a server.properties, which says this.
+        for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor", "transaction.state.log.min.isr"):
+            found.properties.setdefault(name, "1")
+    _identity(found, environment, read, problems)
+    if problems:
+        raise ConfigurationError(problems)
+    found.notes += [f"{', '.join(names)}: no effect ({why})" for why, names in ignored.items()]
+    return found
+
+
+def _property_name(variable: str) -> str:
+    name = variable.removeprefix("KAFKA_").removeprefix("CFG_").lower()
+    name = name.replace("_", ".").replace("...", "-").replace("..", "_")
+    return ALIASES.get(name, name)
+
+
+def _why_ignored(variable: str, value: str) -> str | None:
+    if variable in NOT_PROPERTIES:
+        return None
+    if variable == "KAFKA_PORT":
+        return IGNORED_FAMILIES["KAFKA_PORT_"] if value.startswith("tcp://") else None
+    return next((why for family, why in IGNORED_FAMILIES.items() if variable.startswith(family)), None)
+
+
+def _secret(found: ImageEnvironment, variable: str, value: str, read: Callable[[str], str], problems: list[str]) -> None:
+    name, is_contents = SECRETS[variable]
+    path = f"{SECRETS_DIRECTORY}/{value}"
+    try:
+        found.properties[name] = read(path) if is_contents else path
+    except (OSError, UnicodeDecodeError) as error:
+        problems.append(f"{variable}={value}: cannot read {path}: {getattr(error, 'strerror', None) or error}")
+
+
+def _identity(found: ImageEnvironment, environment: Mapping[str, str], read: Callable[[str], str], problems: list[str]) -> None:
+    for variable in ("CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_KRAFT_CLUSTER_ID"):
+        if environment.get(variable):
+            found.cluster_id = environment[variable]
+            break
+        path = environment.get(f"{variable}_FILE")
+        if path:
+            try:
+                found.cluster_id = read(path)
+                break
+            except (OSError, UnicodeDecodeError) as error:
+                problems.append(f"{variable}_FILE={path}: {getattr(error, 'strerror', None) or error}")
+    else:
+        found.notes.append(f"no CLUSTER_ID: the cluster is {DEFAULT_CLUSTER_ID}, as in Apache Kafka's image")
+    found.initial_controllers = environment.get("KAFKA_INITIAL_CONTROLLERS") or None
+    found.formats = environment.get("KAFKA_SKIP_KRAFT_STORAGE_INIT", "").lower() not in YES
+    found.debug = environment.get("BITNAMI_DEBUG", "").lower() in YES
+
+
+def old_names(properties: Mapping[str, str], environment: Mapping[str, str]) -> list[str]:
+    """Problems with what worked in Kafka 3 and cannot be meant otherwise now. `properties` are those of file and environment together."""
+    problems = []
+    zookeeper = environment.get("KAFKA_ZOOKEEPER_CONNECT") or environment.get("KAFKA_CFG_ZOOKEEPER_CONNECT")
+    if zookeeper and "process.roles" not in properties:
+        problems.append(
+            f"zookeeper.connect={zookeeper}: Kafka 4 and minikafka have no ZooKeeper. Set KAFKA_PROCESS_ROLES=broker,controller,"
+            " KAFKA_CONTROLLER_LISTENER_NAMES=CONTROLLER and KAFKA_CONTROLLER_QUORUM_VOTERS=1@host:9093, or no KAFKA_* variable for a"
+            " single node"
+        )
+    problems += [
+        f"{name}={properties[name]}: Kafka has this no longer; set KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://host:9092"
+        for name in ("advertised.host.name", "advertised.port", "host.name", "port")
+        if name in properties
+    ]
+    return problems
+
+
+def own_quorum(properties: Mapping[str, str]) -> dict[str, str]:
+    """What is missing when a controller is given no others: its own listener is where the quorum is found (KIP-853)."""
+    if "controller" not in properties.get("process.roles", "") or any(properties.get(name) for name in QUORUM_PROPERTIES):
+        return {}
+    names = properties.get("controller.listener.names", "").split(",")
+    for entry in properties.get("listeners", "").split(","):
+        name, _, address = entry.strip().partition("://")
+        if name in names:
+            return {"controller.quorum.bootstrap.servers": f"localhost:{address.rpartition(':')[2]}"}
+    return {}
+
+
+def mounted_config(exists: Callable[[str], bool]) -> str | None:
+    """The server.properties that somebody has mounted."""
+    return next((path for path in MOUNTED_CONFIGS if exists(path)), None)
+
+
+def data_directory(is_mount: Callable[[str], bool]) -> str:
+    """Where data go when log.dirs is not set."""
+    return next((target for place, target in DATA_DIRECTORIES.items() if is_mount(place)), OWN_DATA_DIRECTORY)

@@ -1,0 +1,152 @@
+"""Judges configuration for the controller, from the tables of properties; in Kafka's words (ConfigDef, LogConfig)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from minikafka.broker.config.listeners import base_of
+from minikafka.broker.config.properties import Property
+from minikafka.broker.config.table import BROKER_PROPERTIES
+from minikafka.broker.config.topic_config import TOPIC_PROPERTIES, inherited
+from minikafka.core.controller.config import TopicConfigValue
+from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+
+# DescribeConfigs sources.
+TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5
+
+#: Properties of groups (KIP-848) and of client metrics (KIP-714) that may be stored; nothing here judges their values.
+GROUP_PROPERTIES = frozenset(
+    {
+        "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "share.session.timeout.ms", "share.heartbeat.interval.ms",
+        "share.record.lock.duration.ms", "share.auto.offset.reset", "share.isolation.level", "streams.session.timeout.ms",
+        "streams.heartbeat.interval.ms", "streams.num.standby.replicas", "streams.initial.rebalance.delay.ms",
+    }
+)  # fmt: skip
+CLIENT_METRICS_PROPERTIES = frozenset({"metrics", "interval.ms", "match"})
+#: A topic property that exists for tests and is not shown.
+HIDDEN_PROPERTIES = frozenset({"internal.segment.bytes"})
+
+_TYPE_WORDS = {"short": "SHORT", "int": "INT", "long": "LONG", "double": "DOUBLE"}
+
+
+def source_of(entry: Property, config: BrokerConfig, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> int:
+    """Where a topic property's value comes from, as a DescribeConfigs source id."""
+    if entry.name in overrides:
+        return TOPIC_SOURCE
+    if any(name in cluster for name in entry.synonyms):
+        return CLUSTER_SOURCE
+    return STATIC_SOURCE if any(name in config.given for name in static_names(entry)) else DEFAULT_SOURCE
+
+
+def static_names(entry: Property) -> tuple[str, ...]:
+    """Names in server.properties that give a topic property its value; times have coarser ones too."""
+    coarser = {
+        "retention.ms": ("log.retention.minutes", "log.retention.hours"),
+        "segment.ms": ("log.roll.hours",),
+        "segment.jitter.ms": ("log.roll.jitter.hours",),
+    }
+    return (*entry.synonyms, *coarser.get(entry.name, ()))
+
+
+def fault_of(entry: Property, text: str) -> str | None:
+    """What is wrong with a value, in the words of Kafka's ConfigDef, or None."""
+    try:
+        entry.parse(text)
+    except ValueError as error:
+        reason = str(error)
+    else:
+        return None
+    prefix = f"Invalid value {text} for configuration {entry.name}: "
+    if entry.kind in _TYPE_WORDS:
+        try:
+            number: float = int(text.strip()) if entry.kind != "double" else float(text.strip())
+        except ValueError:
+            return f"{prefix}Not a number of type {_TYPE_WORDS[entry.kind]}"
+        if entry.low is not None and number < entry.low:
+            return f"{prefix}Value must be at least {_plain(entry.low)}"
+        if entry.high is not None and number > entry.high:
+            return f"{prefix}Value must be no more than {_plain(entry.high)}"
+        return f"{prefix}Not a number of type {_TYPE_WORDS[entry.kind]}"
+    if entry.kind == "boolean":
+        return f"{prefix}Expected value to be either true or false"
+    if entry.choices:
+        return f"{prefix}String must be one of: {', '.join(entry.choices)}"
+    return prefix + reason
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() else str(number)
+
+
+class BrokerConfigRules:
+    """ConfigRules (core/controller/config.py) over this node's tables."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+
+    def validate(self, resource_type: int, resource_name: str, name: str, value: str) -> str | None:
+        """A message saying what is wrong with one property, or None."""
+        if resource_type == RESOURCE_TOPIC:
+            entry = TOPIC_PROPERTIES.get(name)
+            return f"Unknown topic config name: {name}" if entry is None else fault_of(entry, value)
+        if resource_type == RESOURCE_BROKER:
+            entry = BROKER_PROPERTIES.get(name)
+            if entry is not None and not entry.dynamic:
+                return f"Cannot update these configs dynamically: [{name}]"
+            entry = entry or base_of(name)
+            if entry is None:
+                return None  # Kafka stores what plugins may know
+            if entry.name == "max.connections" and value.strip() == "0":
+                return "Invalid max.connections 0"
+            return fault_of(entry, value)
+        known = {RESOURCE_GROUP: GROUP_PROPERTIES, RESOURCE_CLIENT_METRICS: CLIENT_METRICS_PROPERTIES}.get(resource_type, frozenset())
+        if name not in known:
+            kind = "group" if resource_type == RESOURCE_GROUP else "client metrics"
+            return f"Unknown {kind} config name: {name}" if resource_type == RESOURCE_GROUP else f"Unknown {kind} configuration {name}"
+        return None
+
+    def validate_together(self, resource_type: int, values: Mapping[str, str]) -> str | None:
+        """A message when properties that are right alone cannot stand together, or None."""
+        if resource_type != RESOURCE_TOPIC:
+            return None
+        low, high = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
+        if low is not None and high is not None and int(low) > int(high):
+            return (
+                f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})"
+            )
+        if values.get("remote.storage.enable", "false").strip().lower() == "true":
+            return "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage."
+        return None
+
+    def is_list(self, resource_type: int, name: str) -> bool:
+        """Whether APPEND and SUBTRACT apply."""
+        entry = self._entry(resource_type, name)
+        return entry is not None and entry.kind == "list"
+
+    def default(self, resource_type: int, name: str) -> str | None:
+        """The value that an APPEND or SUBTRACT starts from when there is no override."""
+        entry = self._entry(resource_type, name)
+        if entry is None:
+            return None
+        return inherited(entry, self._config) if resource_type == RESOURCE_TOPIC else entry.default
+
+    def effective_topic(self, overrides: Mapping[str, str], cluster: Mapping[str, str]) -> list[TopicConfigValue]:
+        """Every property of a topic, in order of name."""
+        values = []
+        for entry in sorted(TOPIC_PROPERTIES, key=lambda entry: entry.name):
+            if entry.name in HIDDEN_PROPERTIES and entry.name not in overrides:
+                continue
+            value = overrides.get(entry.name)
+            if value is None:
+                value = inherited(entry, self._config, cluster)
+            values.append(TopicConfigValue(entry.name, value, source_of(entry, self._config, overrides, cluster)))
+        return values
+
+    @staticmethod
+    def _entry(resource_type: int, name: str) -> Property | None:
+        table = {RESOURCE_TOPIC: TOPIC_PROPERTIES, RESOURCE_BROKER: BROKER_PROPERTIES}.get(resource_type)
+        return None if table is None else table.get(name)

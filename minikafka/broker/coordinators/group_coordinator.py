@@ -1,0 +1,180 @@
+"""The group coordinator: a plug-in of the runtime over `__consumer_offsets`."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
+from minikafka.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
+from minikafka.core.group.config import GroupConfig
+from minikafka.core.group.coordinator import GroupShard
+from minikafka.core.group.effects import Effects
+from minikafka.wire.records.frame import decode_group_key, decode_group_value
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.coordinators.loader import StepQueue
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.controller_channel import ControllerChannel
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+
+OFFSETS_TOPIC = "__consumer_offsets"
+LOAD_BUFFER_BYTES = 1 << 20
+
+
+class GroupHost:
+    """Gives group shards their configuration, the topics that go and the time at which offsets expire; the runtime does the rest."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        replicas: ReplicaManager,
+        metadata: MetadataHost,
+        controller: ControllerChannel,
+        steps: StepQueue,
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._metadata = metadata
+        self.topic = CoordinatorTopic(
+            OFFSETS_TOPIC,
+            metadata,
+            controller,
+            environment.supervisor,
+            partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            },
+        )
+        self._group_config = GroupConfig(
+            session_timeout_ms_min=config.group_min_session_timeout_ms,
+            session_timeout_ms_max=config.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+            group_size_max=config.group_max_size,
+            offset_metadata_bytes_max=config.offset_metadata_max_bytes,
+            offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+        )
+        kind = CoordinatorKind(
+            name="group",
+            new_shard=self._new_shard,
+            decode_key=decode_group_key,
+            decode_value=decode_group_value,
+            carry_out=self._answer,
+            on_loaded=self._forget_deleted_topics,
+            now_ms=environment.clock.now_ms,
+            append_timeout_ms=config.offsets_commit_timeout_ms,
+            load_buffer_bytes=LOAD_BUFFER_BYTES,
+            base_sequence=0,
+        )
+        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(kind, environment, replicas, self.topic, steps)
+        #: Topics that went while a partition was loaded.
+        self._deleted: dict[int, list[str]] = {}
+        self._expiry: asyncio.TimerHandle | None = None
+        metadata.subscribe(self._metadata_changed)
+
+    async def start(self) -> None:
+        """Begin the periodic expiry of offsets."""
+        self._schedule_expiry()
+
+    async def stop(self) -> None:
+        """Answer what is parked and forget the shards."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self.runtime.stop()
+
+    def _new_shard(self, index: int, leader_epoch: int) -> GroupShard:
+        self._deleted.pop(index, None)
+        return GroupShard(self._group_config, self._new_uuid, self._wall_ms)
+
+    def _forget_deleted_topics(self, index: int, shard: GroupShard) -> None:
+        deleted = self._deleted.pop(index, None)
+        if deleted:
+            self.runtime.run_steps(index, shard, shard.partitions_deleted(deleted))
+
+    @staticmethod
+    def _answer(index: int, shard: GroupShard, effects: Effects) -> None:
+        for reply, response in effects.answers:
+            reply.respond(response)
+
+    # -- which shard -----------------------------------------------------------------------------------------------
+
+    @property
+    def group_counts(self) -> dict[str, int]:
+        """Number of groups by state name, for the metrics."""
+        counts: dict[str, int] = {}
+        for shard in self.runtime.loaded_shards():
+            for group in shard.groups.values():
+                counts[group.state.value] = counts.get(group.state.value, 0) + 1
+        return counts
+
+    def loaded_shards(self) -> list[GroupShard]:
+        """The shards that are loaded, in partition order."""
+        return self.runtime.loaded_shards()
+
+    def shards(self) -> list[GroupShard]:
+        """The shards in partition order; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
+        return self.runtime.shards()
+
+    def partition_of(self, group_id: str) -> int | None:
+        """The partition that coordinates the group; None while the offsets topic does not exist."""
+        return self.topic.partition_of(group_id)
+
+    def shard(self, group_id: str) -> tuple[int, GroupShard]:
+        """The shard of a group; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+        return self.runtime.shard(group_id)
+
+    def run_effects(self, index: int, shard: GroupShard) -> None:
+        """Carry out what the shard asks for."""
+        self.runtime.run(index, shard)
+
+    def run_steps(self, index: int, shard: GroupShard, work: Iterator[None]) -> None:
+        """Have the shard do long work in steps."""
+        self.runtime.run_steps(index, shard, work)
+
+    async def ensure_topic(self) -> None:
+        """Create `__consumer_offsets` when it is missing, and wait until it is there or time is up."""
+        await self.topic.ensure()
+
+    # -- what is not asked for by clients --------------------------------------------------------------------------
+
+    def _metadata_changed(self, delta: Any, image: Any) -> None:
+        deleted = [topic.name for topic in delta.deleted_topics.values()]
+        if deleted:
+            for index in self.runtime.loading():
+                self._deleted.setdefault(index, []).extend(deleted)
+            for index, shard in self.runtime.loaded():
+                self.runtime.run_steps(index, shard, shard.partitions_deleted(deleted))
+
+    def _schedule_expiry(self) -> None:
+        interval = self._config.offsets_retention_check_interval_ms / 1000
+        self._expiry = self._environment.supervisor.call_later(interval, "expiry of offsets", self._expire)
+
+    def _expire(self) -> None:
+        for index, shard in self.runtime.loaded():
+            self.runtime.run_steps(index, shard, shard.expire_offsets(self._environment.clock.now_ms()))
+        self._schedule_expiry()
+
+    # -- what the shards are given -----------------------------------------------------------------------------------
+
+    def _new_uuid(self) -> str:
+        return str(uuid.UUID(int=self._environment.random.getrandbits(128), version=4))
+
+    def _wall_ms(self, now_ms: int) -> int:
+        clock = self._environment.clock
+        return clock.wall_ms() - (clock.now_ms() - now_ms)
+
+    def resolve_topic(self, name: str, topic_id: bytes, index: int) -> tuple[str, bytes] | None:
+        """Name and id of a partition's topic, found by name or else by id; None when the cluster does not have it."""
+        image = self._metadata.image
+        topic = image.topics_by_name.get(name) if name else image.topics_by_id.get(topic_id)
+        if topic is None or index not in topic.partitions:
+            return None
+        return topic.name, topic.topic_id

@@ -1,0 +1,439 @@
+"""The group APIs: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch, and their admin side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minikafka.broker.coordinators.group_coordinator import GroupHost
+from minikafka.core.group.classic import GroupState
+from minikafka.core.group.config import Client
+from minikafka.core.group.coordinator import GroupShard
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from minikafka.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from minikafka.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from minikafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from minikafka.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from minikafka.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+
+KEY_TYPE_GROUP = 0
+KEY_TYPE_TRANSACTION = 1
+KEY_TYPE_SHARE = 2
+MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
+    "incompatible broker. See the broker logs for more details."
+)
+UNSUPPORTED_COORDINATOR = "This broker does not run a coordinator of the requested type."
+
+
+class GroupHandlers:
+    """Translates between the wire and the shards; every answer of a parked request goes through its context."""
+
+    def __init__(self, groups: GroupHost, transactions: CoordinatorTopic, metadata: MetadataHost, environment: Environment) -> None:
+        """`transactions`: where the coordinators of transactions are."""
+        self._groups = groups
+        self._topics = {KEY_TYPE_GROUP: groups.topic, KEY_TYPE_TRANSACTION: transactions}
+        self._metadata = metadata
+        self._clock = environment.clock
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve the group APIs on a broker listener."""
+        dispatcher.register(FindCoordinatorRequest, self.find_coordinator)
+        dispatcher.register(JoinGroupRequest, self.join_group)
+        dispatcher.register(SyncGroupRequest, self.sync_group)
+        dispatcher.register(HeartbeatRequest, self.heartbeat)
+        dispatcher.register(LeaveGroupRequest, self.leave_group)
+        dispatcher.register(OffsetCommitRequest, self.offset_commit)
+        dispatcher.register(OffsetFetchRequest, self.offset_fetch)
+        dispatcher.register(OffsetDeleteRequest, self.offset_delete)
+        dispatcher.register(DescribeGroupsRequest, self.describe_groups)
+        dispatcher.register(ListGroupsRequest, self.list_groups)
+        dispatcher.register(DeleteGroupsRequest, self.delete_groups)
+
+    # -- FindCoordinator -------------------------------------------------------------------------------------------
+
+    async def find_coordinator(
+        self, context: RequestContext, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse:
+        """One coordinator (v0-3) or one for each key (v4+, KIP-699)."""
+        batched = context.header.api_version >= 4
+        keys = request.coordinator_keys if batched else [request.key]
+        topic = self._topics.get(request.key_type)
+        if keys and topic is not None:
+            await topic.ensure()
+        found = [self._coordinator(key, request.key_type, context.listener) for key in keys]
+        if batched:
+            return FindCoordinatorResponse(coordinators=found)
+        one = found[0]
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message if one.error_code else "NONE",
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+
+    def _coordinator(self, key: str, key_type: int, listener: str) -> FindCoordinatorResponse.Coordinator:
+        def failed(code: ErrorCode, message: str) -> FindCoordinatorResponse.Coordinator:
+            return FindCoordinatorResponse.Coordinator(
+                key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
+            )
+
+        if key_type == KEY_TYPE_SHARE:
+            return failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, UNSUPPORTED_COORDINATOR)
+        topic = self._topics.get(key_type)
+        if topic is None:
+            return failed(ErrorCode.INVALID_REQUEST, MALFORMED)
+        leader = topic.leader_of(key)
+        broker = None if leader is None else self._metadata.image.brokers.get(leader)
+        endpoint = None if broker is None or broker.fenced else broker.listeners.get(listener)
+        if broker is None or endpoint is None:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return failed(code, code.text)
+        return FindCoordinatorResponse.Coordinator(
+            key=key, node_id=broker.broker_id, host=endpoint[0], port=endpoint[1], error_message=""
+        )
+
+    # -- membership ------------------------------------------------------------------------------------------------
+
+    def join_group(self, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | None:
+        """Parked until the group's join phase ends."""
+        if not request.group_id:
+            return _join_error(context, request, ErrorCode.INVALID_GROUP_ID)
+        try:
+            index, shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return _join_error(context, request, error.code)
+        shard.join(context, request, _client(context), self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return None
+
+    def sync_group(self, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | None:
+        """Parked until the leader's assignment is committed."""
+        try:
+            index, shard = self._shard_of(request.group_id)
+        except ApiError as error:
+            return SyncGroupResponse(error_code=error.code)
+        shard.sync(context, request, _client(context), self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return None
+
+    def heartbeat(self, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Answered at once."""
+        try:
+            index, shard = self._shard_of(request.group_id)
+        except ApiError as error:
+            loading = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return HeartbeatResponse(error_code=ErrorCode.NONE if loading else error.code)
+        response = shard.heartbeat(request, self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return response
+
+    def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """Answered at once; the rest of the group is told by its heartbeats."""
+        try:
+            index, shard = self._shard_of(request.group_id)
+        except ApiError as error:
+            return LeaveGroupResponse(error_code=error.code)
+        response = shard.leave(request, context.header.api_version, self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return response
+
+    def _shard_of(self, group_id: str) -> tuple[int, GroupShard]:
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+        return self._groups.shard(group_id)
+
+    # -- offsets ---------------------------------------------------------------------------------------------------
+
+    def offset_commit(self, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | None:
+        """Answered when the commit is in every in-sync replica. The empty group id is a legal one (KIP-289)."""
+        try:
+            index, shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return _commit_error(request, error.code)
+        version = context.header.api_version
+        shard.commit(context, request, version, self._groups.resolve_topic, self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return None
+
+    def offset_fetch(self, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """One group (v0-7) or several (v8+, KIP-709); a null topic list asks for all."""
+        if context.header.api_version >= 8:
+            return OffsetFetchResponse(groups=[self._fetch_group(context, group, request.require_stable) for group in request.groups])
+        try:
+            _, shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return self._fetch_error_v7(context, request, error.code)
+        wanted = None if request.topics is None else [(t.name, t.partition_indexes) for t in request.topics]
+        response = OffsetFetchResponse(topics=[])
+        for name, indexes in self._wanted(shard, request.group_id, wanted):
+            partitions = []
+            for index in indexes:
+                is_unstable = request.require_stable and shard.offsets.is_open(request.group_id, name, index)
+                committed = None if is_unstable else shard.offsets.get(request.group_id, name, index)
+                partitions.append(
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else ErrorCode.NONE,
+                        partition_index=index,
+                        committed_offset=-1 if committed is None else committed.offset,
+                        committed_leader_epoch=-1 if committed is None else committed.leader_epoch,
+                        metadata="" if committed is None else committed.metadata,
+                    )
+                )
+            response.topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=name, partitions=partitions))
+        return response
+
+    @staticmethod
+    def _fetch_error_v7(
+        context: RequestContext, request: OffsetFetchRequest, code: ErrorCode
+    ) -> OffsetFetchResponse:
+        if context.header.api_version >= 2:
+            return OffsetFetchResponse(error_code=code)
+        topics = [
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=index, committed_offset=-1, metadata="", error_code=code
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or []
+        ]
+        return OffsetFetchResponse(topics=topics)
+
+    @staticmethod
+    def _wanted(
+        shard: GroupShard, group_id: str, topics: list[tuple[str, list[int]]] | None
+    ) -> list[tuple[str, list[int]]]:
+        if topics is not None:
+            return topics
+        every: dict[str, list[int]] = {}
+        for topic, index in shard.offsets.of_group(group_id):
+            every.setdefault(topic, []).append(index)
+        return list(every.items())
+
+    def _fetch_group(
+        self, context: RequestContext, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
+    ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+        answer = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, topics=[])
+        try:
+            _, shard = self._groups.shard(group.group_id)
+        except ApiError as error:
+            answer.error_code = error.code
+            return answer
+        by_id = context.header.api_version >= 10
+        named: list[tuple[str, bytes | None, list[int]]]
+        image = self._metadata.image
+        if group.topics is None:
+            named = [(name, None, indexes) for name, indexes in self._wanted(shard, group.group_id, None)]
+        elif by_id:
+            named = []
+            for topic in group.topics:
+                found = image.topics_by_id.get(topic.topic_id)
+                named.append(("" if found is None else found.name, topic.topic_id, topic.partition_indexes))
+        else:
+            named = [(topic.name, None, topic.partition_indexes) for topic in group.topics]
+        for name, topic_id, indexes in named:
+            if topic_id is None:
+                existing = image.topics_by_name.get(name)
+                if by_id and existing is None:
+                    continue
+                topic_id = existing.topic_id if existing is not None else b"\0" * 16
+            missing = by_id and not name
+            answer.topics.append(
+                OffsetFetchResponse.OffsetFetchResponseTopics(
+                    name=name,
+                    topic_id=topic_id,
+                    partitions=[
+                        _fetched(shard, group.group_id, name, index, unknown_topic_id=missing, require_stable=require_stable)
+                        for index in indexes
+                    ],
+                )
+            )
+        return answer
+
+    def offset_delete(self, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse | None:
+        """OffsetDelete (KIP-496): answered when the tombstones are committed."""
+        wanted = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
+        resolve = self._groups.resolve_topic
+        known = [key for key in wanted if resolve(key[0], b"", key[1]) is not None]
+        try:
+            index, shard = self._shard_of(request.group_id)
+            results = shard.check_delete_offsets(request.group_id, known)
+        except ApiError as error:
+            return OffsetDeleteResponse(error_code=error.code, topics=[])
+
+        def done(code: ErrorCode) -> None:
+            topics = [
+                OffsetDeleteResponse.OffsetDeleteResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        OffsetDeleteResponse.OffsetDeleteResponsePartition(
+                            partition_index=p.partition_index,
+                            error_code=results.get(
+                                (topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                            ),
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+            context.respond(OffsetDeleteResponse(error_code=code, topics=topics))
+
+        allowed = [key for key, code in results.items() if code is ErrorCode.NONE]
+        self._groups.run_steps(index, shard, shard.delete_offsets(request.group_id, allowed, done))
+        return None
+
+    # -- admin -----------------------------------------------------------------------------------------------------
+
+    def describe_groups(self, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+        """Describe classic groups; an unknown one is Dead, with GROUP_ID_NOT_FOUND from v6 on (KIP-1043)."""
+        return DescribeGroupsResponse(groups=[self._describe(context, group_id) for group_id in request.groups])
+
+    def _describe(self, context: RequestContext, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+        described = DescribeGroupsResponse.DescribedGroup(group_id=group_id)
+        try:
+            _, shard = self._groups.shard(group_id)
+        except ApiError as error:
+            described.error_code = error.code
+            return described
+        group = shard.groups.get(group_id)
+        if group is None:
+            described.group_state = GroupState.DEAD.value
+            if context.header.api_version >= 6:
+                described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                described.error_message = f"Group {group_id} not found."
+            return described
+        stable = group.state is GroupState.STABLE
+        described.group_state = group.state.value
+        described.protocol_type = group.protocol_type or ""
+        described.protocol_data = (group.protocol_name or "") if stable else ""
+        described.members = [
+            DescribeGroupsResponse.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata_for(group.protocol_name) if stable else b"",
+                member_assignment=member.assignment if stable else b"",
+            )
+            for member in group.members.values()
+        ]
+        return described
+
+    def list_groups(self, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+        """Groups coordinated by this broker, filtered by state (v4+) and type (v5+)."""
+        try:
+            shards = self._groups.shards()
+        except ApiError as error:
+            return ListGroupsResponse(error_code=error.code)
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        listed = [
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type="classic",
+            )
+            for shard in shards
+            for group in shard.groups.values()
+            if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
+        ]
+        return ListGroupsResponse(groups=listed)
+
+    def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse | None:
+        """Delete empty groups; answered when every tombstone is committed."""
+        results = [DeleteGroupsResponse.DeletableGroupResult(group_id=name) for name in request.groups_names]
+        waiting = len(results)
+
+        def done(result: DeleteGroupsResponse.DeletableGroupResult, code: ErrorCode) -> None:
+            nonlocal waiting
+            result.error_code = code
+            waiting -= 1
+            if waiting == 0:
+                context.respond(DeleteGroupsResponse(results=results))
+
+        if not results:
+            return DeleteGroupsResponse(results=[])
+        for result in results:
+            try:
+                index, shard = self._groups.shard(result.group_id)
+                work = shard.delete_group(result.group_id, lambda code, result=result: done(result, code))  # type: ignore[misc]
+            except ApiError as error:
+                done(result, error.code)
+                continue
+            self._groups.run_steps(index, shard, work)
+        return None
+
+
+def _fetched(
+    shard: GroupShard, group_id: str, name: str, index: int, *, unknown_topic_id: bool, require_stable: bool
+) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
+    if require_stable and not unknown_topic_id and shard.offsets.is_open(group_id, name, index):
+        return OffsetFetchResponse.OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=-1,
+            committed_leader_epoch=-1,
+            metadata="",
+            error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        )
+    committed = shard.offsets.get(group_id, name, index)
+    if unknown_topic_id or committed is None:
+        return OffsetFetchResponse.OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=-1,
+            committed_leader_epoch=-1,
+            metadata="",
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID if unknown_topic_id else ErrorCode.NONE,
+        )
+    return OffsetFetchResponse.OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+    )
+
+
+def _client(context: RequestContext) -> Client:
+    header = context.header
+    host = context.connection.peer_host
+    return Client(client_id=header.client_id or "", host=f"/{host}", version=header.api_version)
+
+
+def _join_error(context: RequestContext, request: JoinGroupRequest, code: ErrorCode) -> JoinGroupResponse:
+    protocol_name = None if context.header.api_version >= 7 else ""
+    return JoinGroupResponse(error_code=code, protocol_name=protocol_name, member_id=request.member_id)
+
+
+def _commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponse.OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponse.OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

@@ -1,0 +1,121 @@
+"""Long work of coordinators, in steps between which the event loop does its other work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from minikafka.storage.batch_scan import marker_of
+from minikafka.storage.errors import StorageError
+from minikafka.wire.batch import iterate_batches
+from minikafka.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from minikafka.broker.environment import Environment
+    from minikafka.storage.log import Log
+    from minikafka.wire.record import Record
+
+#: Records that are replayed in one turn of the loop: some milliseconds.
+STEP_RECORDS = 200
+#: Bytes that are read, checked and unpacked in one turn, give or take a batch.
+STEP_BYTES = 256 * 1024
+
+#: What a log that cannot be replayed raises.
+UNREADABLE = (StorageError, WireError)
+_OVER = object()
+
+OnRecord = Callable[["Record", int], None]
+OnMarker = Callable[[int, bool], None]
+
+
+class StepQueue:
+    """Runs pieces of work one after the other, a step in each turn of the loop, however many partitions want one.
+
+    A coordinator that replays a million records, or deletes as many offsets, in one turn is silent for longer than its session.
+    """
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._waiting: deque[tuple[Iterator[None], Callable[[], None]]] = deque()
+        self._next: asyncio.Handle | None = None
+
+    def run(self, work: Iterator[None], after_step: Callable[[], None]) -> None:
+        """Take `work` to its end, `after_step` after each step and the end; the first step at once, if nobody else waits. What raises in
+        it is raised here, or in the turn, and ends the work."""
+        is_idle = not self._waiting
+        self._waiting.append((work, after_step))
+        if is_idle and self._next is None:
+            self._step()
+
+    def stop(self) -> None:
+        """Forget all work."""
+        self._waiting.clear()
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _turn(self) -> None:
+        self._next = None
+        self._step()
+
+    def _step(self) -> None:
+        """Work that ends within its first step makes room for the next only in the next turn."""
+        work, after_step = self._waiting[0]
+        is_over = True
+        try:
+            for _ in work:
+                is_over = False
+                break
+            after_step()
+        finally:
+            if is_over and self._waiting and self._waiting[0][0] is work:
+                self._waiting.popleft()
+            if self._waiting and self._next is None:
+                self._next = self._environment.supervisor.call_soon("long work of coordinators", self._turn)
+
+
+class CommittedReader:
+    """Reads a coordinator's log from its start up to the high watermark, and on from there as it moves.
+
+    `next_offset`: everything before has been handed on.
+    """
+
+    def __init__(self, log: Log, chunk_bytes: int, what: str) -> None:
+        """`what` is read, for the error of a disk that fails."""
+        self._log = log
+        self._chunk_bytes = min(chunk_bytes, STEP_BYTES)
+        self._what = what
+        self.next_offset: int = log.log_start_offset
+        #: Records that were read.
+        self.records = 0
+
+    def read(self, end_offset: int, on_record: OnRecord, on_marker: OnMarker) -> Iterator[None]:
+        """Hand on what is committed before `end_offset`, in steps: `on_record(record, producer id or -1)` and `on_marker(producer id, is it
+        a commit)`. Raises StorageError; CorruptRecord for a batch that is not what its checksum says."""
+        due = self.records + STEP_RECORDS
+        while self.next_offset < end_offset:
+            result = self._log.read(max(self.next_offset, self._log.log_start_offset), self._chunk_bytes, end_offset=end_offset)
+            with self._log.disk(self._what):
+                data = result.slice.read() if result is not None else b""
+            if not data:
+                self.next_offset = end_offset
+                break
+            for batch in iterate_batches(memoryview(data)):
+                batch.check()
+                if batch.is_control:
+                    marker = marker_of(batch)
+                    if marker is not None:
+                        on_marker(batch.producer_id, not marker[0])
+                else:
+                    producer_id = batch.producer_id if batch.is_transactional else -1
+                    for record in batch.records():
+                        self.records += 1
+                        on_record(record, producer_id)
+                        if self.records >= due:
+                            due = self.records + STEP_RECORDS
+                            yield
+                self.next_offset = batch.next_offset
+            if self.next_offset < end_offset:
+                yield

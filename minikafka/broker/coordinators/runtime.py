@@ -1,0 +1,453 @@
+"""Hosts coordinators: one shard for each partition of an internal topic that this broker leads.
+
+Rules: org.apache.kafka.coordinator.common.runtime.CoordinatorRuntime of Apache Kafka 4.3, for one thread. A shard's state is what its log
+holds as far as it is committed: the log is followed from its start, at the load and ever after, and what the shard writes itself,
+markers of transactions and whatever else stands there reach it in one and the same way. So nothing late, lost or written by somebody
+else can make what a coordinator has in memory differ from its log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from minikafka.broker.coordinators.loader import UNREADABLE, CommittedReader, StepQueue
+from minikafka.broker.measures.durations import Window
+from minikafka.broker.supervise import Ends
+from minikafka.core.coordinator.shard import Append, Shard
+from minikafka.wire.batch import build_batch
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.record import Record
+from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
+
+if TYPE_CHECKING:
+    from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+
+logger = logging.getLogger("minikafka.coordinator")
+S = TypeVar("S", bound=Shard)
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorKind(Generic[S]):
+    """What a kind of coordinator adds to the runtime."""
+
+    #: What its records are called in the log of the broker: "group", "transaction".
+    name: str
+    #: (partition, leader epoch) -> an empty shard.
+    new_shard: Callable[[int, int], S]
+    #: A key of the log, or None for one of no interest; the value that goes with a key. Both raise WireError.
+    decode_key: Callable[[bytes], Any | None]
+    decode_value: Callable[[Any, bytes], Any]
+    #: (partition, shard, effects): carry out what the effects ask for beside appends. The shard may have been shut down.
+    carry_out: Callable[[int, S, Any], None]
+    #: (partition, shard): it serves from now on.
+    on_loaded: Callable[[int, S], None]
+    #: The clock of the shards' times, ms.
+    now_ms: Callable[[], int]
+    #: For how long whoever caused a record waits for its replicas, and how much is read at once while a partition is loaded.
+    append_timeout_ms: int
+    load_buffer_bytes: int
+    #: Of its batches, which have no producer's order: what Kafka writes there.
+    base_sequence: int
+
+
+@dataclass(slots=True)
+class _Written:
+    """A batch of the shard's own that is not committed yet."""
+
+    first_offset: int
+    next_offset: int
+    append: Append
+    deadline_ms: int
+    is_answered: bool = False
+
+
+class _Led(Generic[S]):
+    """A partition that this broker leads.
+
+    Invariants: the shard has replayed exactly what stands before `reader.next_offset`, which is not above the high watermark; `written` are
+    the shard's own batches from there on, in the order of the log; `is_loaded` when everything is replayed that the log held when the
+    leadership began (`end_offset`): from then on requests are served.
+    """
+
+    __slots__ = (
+        "deadline", "end_offset", "index", "is_appending", "is_busy", "is_loaded", "is_loading", "leader_epoch", "partition", "reader",
+        "shard", "started_ms", "timeout", "written",
+    )  # fmt: skip
+
+    def __init__(self, index: int, leader_epoch: int, partition: Partition, shard: S, reader: CommittedReader, started_ms: int) -> None:
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.partition = partition
+        self.shard = shard
+        self.reader = reader
+        self.end_offset: int = partition.log.log_end_offset
+        self.started_ms = started_ms
+        self.written: deque[_Written] = deque()
+        self.is_loaded = False
+        self.is_loading = False
+        self.is_busy = False
+        self.is_appending = False
+        #: The shard's next deadline and the oldest time-out of a batch, each with its time.
+        self.deadline: tuple[asyncio.TimerHandle, int] | None = None
+        self.timeout: asyncio.TimerHandle | None = None
+
+    def cancel_timers(self) -> None:
+        """Nothing is due any more."""
+        if self.deadline is not None:
+            self.deadline[0].cancel()
+        if self.timeout is not None:
+            self.timeout.cancel()
+
+
+class CoordinatorRuntime(Generic[S]):
+    """Feeds shards with logs and time, and carries out what they ask for.
+
+    A batch of a shard has one of two fates: it was not written, of which the shard is told at once; or it is in the log, and takes effect
+    when the high watermark passes it, however late. Who waits for it waits for `append_timeout_ms` at most. A disk that fails in the midst
+    leaves nobody knowing: the shard is given up and loaded anew.
+    """
+
+    def __init__(
+        self,
+        kind: CoordinatorKind[S],
+        environment: Environment,
+        replicas: ReplicaManager,
+        topic: CoordinatorTopic,
+        steps: StepQueue,
+    ) -> None:
+        self._kind = kind
+        self._environment = environment
+        self._clock = environment.clock
+        self._replicas = replicas
+        self.topic = topic
+        self._steps = steps
+        self._led: dict[int, _Led[S]] = {}
+        self._stopping = False
+        #: How long loading a partition took, ms.
+        self.loads = Window()
+        replicas.subscribe_leadership(topic.name, self._leadership_changed)
+        replicas.subscribe_commits(topic.name, self._committed)
+
+    def stop(self) -> None:
+        """Answer what waits and forget the shards."""
+        self._stopping = True
+        self._steps.stop()
+        self.topic.stop()
+        for led in list(self._led.values()):
+            self._resign(led)
+
+    # -- which shard -----------------------------------------------------------------------------------------------
+
+    def shard(self, key: str) -> tuple[int, S]:
+        """The shard of a group or transactional id. Raises COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        index = self.topic.partition_of(key)
+        led = None if index is None else self._led.get(index)
+        if index is None or led is None:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        if not led.is_loaded:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return index, led.shard
+
+    def shards(self) -> list[S]:
+        """Every shard, in partition order. Raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
+        if not all(led.is_loaded for led in self._led.values()):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self.loaded_shards()
+
+    def loaded_shards(self) -> list[S]:
+        """Those that are loaded, whatever the others do, in partition order."""
+        return [shard for _, shard in self.loaded()]
+
+    def loaded(self) -> list[tuple[int, S]]:
+        """The same, each with its partition."""
+        return [(index, led.shard) for index, led in sorted(self._led.items()) if led.is_loaded]
+
+    def loading(self) -> list[int]:
+        """Partitions that are being loaded."""
+        return [index for index, led in self._led.items() if not led.is_loaded]
+
+    def is_current(self, index: int, shard: S) -> bool:
+        """Whether it is the shard of the partition, which this broker leads."""
+        led = self._led.get(index)
+        return led is not None and led.shard is shard
+
+    # -- leadership and loading ------------------------------------------------------------------------------------
+
+    def _leadership_changed(self, index: int, leader_epoch: int, is_leader: bool) -> None:
+        led = self._led.get(index)
+        if led is not None:
+            self._resign(led)
+        if is_leader and not self._stopping:
+            self._load(index, leader_epoch)
+
+    def _resign(self, led: _Led[S]) -> None:
+        del self._led[led.index]
+        led.cancel_timers()
+        led.shard.shutdown()
+        for written in led.written:
+            if not written.is_answered:
+                written.append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
+        led.written.clear()
+        self._drain(led.index, led.shard)
+
+    def _drain(self, index: int, shard: S) -> None:
+        """Of a shard that has been shut down: nothing is written any more, and everybody is answered."""
+        while effects := shard.take_effects():
+            for append in effects.appends:
+                append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
+            self._kind.carry_out(index, shard, effects)
+
+    def _load(self, index: int, leader_epoch: int) -> None:
+        partition = self._replicas.partition(self.topic.name, index)
+        if partition is None:
+            return
+        reader = CommittedReader(partition.log, self._kind.load_buffer_bytes, f"load the {self._kind.name}s")
+        shard = self._kind.new_shard(index, leader_epoch)
+        led = self._led[index] = _Led(index, leader_epoch, partition, shard, reader, self._clock.now_ms())
+        self._load_on(led)
+
+    def _load_on(self, led: _Led[S]) -> None:
+        """Replay what is committed by now. The rest follows when it is (`_committed`)."""
+        led.is_loading = True
+        self._steps.run(self._load_steps(led), lambda: None)
+
+    def _load_steps(self, led: _Led[S]) -> Iterator[None]:
+        try:
+            while self._is_current(led) and led.reader.next_offset < (end := min(_committed_end(led), led.end_offset)):
+                for _ in led.reader.read(end, *self._replayer(led)):
+                    yield
+                    if not self._is_current(led):
+                        return
+        except UNREADABLE as error:
+            self._unreadable(led, error)
+            return
+        except Exception as error:
+            # What failed once would fail again: another leader may do better.
+            given_up = Ends("shard", lambda reason: self._unreadable(led, reason))
+            self._environment.supervisor.caught(f"the loading of {self.topic.name}-{led.index}", error, given_up)
+            return
+        led.is_loading = False
+        if self._is_current(led) and led.reader.next_offset >= led.end_offset:
+            self._loaded(led)
+
+    def _unreadable(self, led: _Led[S], error: object) -> None:
+        """The directory is offline now, and another broker will lead the partition and load it; or the log is corrupt, and nobody
+        coordinates what is in it until another leads."""
+        logger.error("%s-%d cannot be loaded: %s", self.topic.name, led.index, error)
+        if self._is_current(led):
+            self._resign(led)
+
+    def _loaded(self, led: _Led[S]) -> None:
+        led.is_loaded = True
+        now_ms = self._clock.now_ms()
+        self.loads.record(now_ms - led.started_ms, now_ms)
+        if led.reader.records:
+            logger.info(
+                "loaded %d %s records of %s-%d in %d ms",
+                led.reader.records, self._kind.name, self.topic.name, led.index, now_ms - led.started_ms,
+            )  # fmt: skip
+        led.shard.loaded(self._kind.now_ms())
+        self._go_on(led)
+        if self._is_current(led):
+            self._kind.on_loaded(led.index, led.shard)
+
+    def _is_current(self, led: _Led[S]) -> bool:
+        return self._led.get(led.index) is led
+
+    # -- following the log -----------------------------------------------------------------------------------------
+
+    def _committed(self, partition: Partition) -> None:
+        """The high watermark of a partition has moved."""
+        led = self._led.get(partition.index)
+        if led is None or led.partition is not partition:
+            return
+        if led.is_loaded:
+            self._go_on(led)
+        elif not led.is_loading:
+            self._load_on(led)
+
+    def _replayer(self, led: _Led[S]) -> tuple[Callable[[Record, int], None], Callable[[int, bool], None]]:
+        decode_key, decode_value, shard = self._kind.decode_key, self._kind.decode_value, led.shard
+
+        def on_record(record: Record, producer_id: int) -> None:
+            key = None if record.key is None else decode_key(bytes(record.key))
+            if key is not None:
+                shard.replay(key, None if record.value is None else decode_value(key, bytes(record.value)), producer_id)
+
+        return on_record, shard.replay_marker
+
+    def _go_on(self, led: _Led[S]) -> None:
+        """Carry out what the shard asks for and replay what is committed, until neither brings anything new. What that sets off may come
+        back here: whoever is busy with the shard sees to it."""
+        if led.is_busy or led.is_appending or not led.is_loaded:
+            return
+        led.is_busy = True
+        try:
+            while self._is_current(led):
+                effects = led.shard.take_effects()
+                if effects:
+                    for append in effects.appends:
+                        self._append(led, append)
+                    self._kind.carry_out(led.index, led.shard, effects)
+                elif not self._replay_next(led):
+                    break
+        except UNREADABLE as error:
+            logger.error("%s-%d cannot be followed and is loaded anew: %s", self.topic.name, led.index, error)
+            self._load_anew(led)
+        except Exception as error:
+            self._environment.supervisor.caught(f"the coordinator of {self.topic.name}-{led.index}", error, self._ends(led))
+        finally:
+            led.is_busy = False
+        if self._is_current(led):
+            self._schedule(led)
+
+    def _replay_next(self, led: _Led[S]) -> bool:
+        """Replay the next batch of the shard's own, or what others have written before it; False when nothing more is committed."""
+        reader, end = led.reader, _committed_end(led)
+        if reader.next_offset >= end:
+            return False
+        first = led.written[0] if led.written else None
+        if first is None or reader.next_offset < first.first_offset:
+            for _ in reader.read(end if first is None else min(end, first.first_offset), *self._replayer(led)):
+                pass
+            return True
+        if first.next_offset > end:
+            return False
+        led.written.popleft()
+        append = first.append
+        producer_id = -1 if append.producer is None else append.producer[0]
+        for record in append.records:
+            led.shard.replay(record.key, record.value, producer_id)
+        reader.next_offset = first.next_offset
+        now_ms = self._kind.now_ms()
+        append.on_settled(True, now_ms)
+        if not first.is_answered:
+            append.on_done(ErrorCode.NONE, now_ms)
+        return True
+
+    def _load_anew(self, led: _Led[S]) -> None:
+        if self._is_current(led):
+            self._resign(led)
+            self._load(led.index, led.leader_epoch)
+
+    # -- effects ---------------------------------------------------------------------------------------------------
+
+    def run(self, index: int, shard: S) -> None:
+        """Carry out what the shard asks for: appends first, then the rest."""
+        led = self._led.get(index)
+        if led is not None and led.shard is shard:
+            self._go_on(led)
+        else:
+            self._drain(index, shard)
+
+    def run_steps(self, index: int, shard: S, work: Iterator[None]) -> None:
+        """Have the shard do long work in steps, and carry out after each what it asks for. It ends with the leadership."""
+
+        def while_led() -> Iterator[None]:
+            for _ in work:
+                yield
+                if not self.is_current(index, shard):
+                    return
+
+        self.run(index, shard)
+        self._steps.run(while_led(), lambda: self.run(index, shard))
+
+    def _append(self, led: _Led[S], append: Append) -> None:
+        if not self._is_current(led):
+            append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self._kind.now_ms())
+            return
+        led.is_appending = True
+        try:
+            partition = self._replicas.require(self.topic.name, None, led.index)
+            if partition is not led.partition or partition.leader_epoch != led.leader_epoch:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            batch = memoryview(self._batch(append))
+            info = partition.append(batch, -1, self._clock.wall_ms(), self._clock.now_ms(), origin="coordinator")
+        except ApiError as error:
+            led.is_appending = False
+            self._not_written(led, append, error.code)
+            return
+        led.is_appending = False
+        deadline_ms = self._clock.now_ms() + self._kind.append_timeout_ms
+        led.written.append(_Written(info.first_offset, info.last_offset + 1, append, deadline_ms))
+        if led.timeout is None:
+            led.timeout = self._call_later(self._kind.append_timeout_ms, self._time_out, led)
+
+    def _not_written(self, led: _Led[S], append: Append, code: ErrorCode) -> None:
+        now_ms = self._kind.now_ms()
+        append.on_settled(False, now_ms)
+        append.on_done(code, now_ms)
+        if code is ErrorCode.KAFKA_STORAGE_ERROR:
+            # Part of it may stand in the log.
+            self._load_anew(led)
+
+    def _batch(self, append: Append) -> bytearray:
+        wall_ms = self._clock.wall_ms()
+        return build_batch(
+            (
+                Record(
+                    offset=number,
+                    timestamp=wall_ms,
+                    key=encode_coordinator_key(record.key),
+                    value=None if record.value is None else encode_coordinator_value(record.value, record.version),
+                    headers=(),
+                )
+                for number, record in enumerate(append.records)
+            ),
+            base_sequence=self._kind.base_sequence,
+            producer_id=-1 if append.producer is None else append.producer[0],
+            producer_epoch=-1 if append.producer is None else append.producer[1],
+            is_transactional=append.producer is not None,
+        )
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def _call_later(self, delay_ms: int, work: Callable[[_Led[S]], None], led: _Led[S]) -> asyncio.TimerHandle:
+        name = f"timers of {self._kind.name}s"
+        return self._environment.supervisor.call_later(delay_ms / 1000, name, work, led, ends=self._ends(led))
+
+    def _ends(self, led: _Led[S]) -> Ends:
+        """A shard in which something fails that nobody expected is given up, and made anew of its log."""
+        return Ends("shard", lambda reason: self._load_anew(led))
+
+    def _time_out(self, led: _Led[S]) -> None:
+        """Answer who has waited for too long; what they wrote keeps its place."""
+        led.timeout = None
+        now_ms = self._clock.now_ms()
+        for written in led.written:
+            if written.deadline_ms > now_ms:
+                break
+            if not written.is_answered:
+                written.is_answered = True
+                written.append.on_done(ErrorCode.REQUEST_TIMED_OUT, self._kind.now_ms())
+        waiting = next((written for written in led.written if not written.is_answered), None)
+        if waiting is not None:
+            led.timeout = self._call_later(max(waiting.deadline_ms - now_ms, 1), self._time_out, led)
+        self._go_on(led)
+
+    def _schedule(self, led: _Led[S]) -> None:
+        """Have `_due` called no later than the shard's next deadline: an earlier call finds nothing to do."""
+        deadline_ms = led.shard.next_deadline()
+        if deadline_ms is None or (led.deadline is not None and led.deadline[1] <= deadline_ms):
+            return
+        if led.deadline is not None:
+            led.deadline[0].cancel()
+        led.deadline = (self._call_later(max(deadline_ms - self._kind.now_ms(), 0), self._due, led), deadline_ms)
+
+    def _due(self, led: _Led[S]) -> None:
+        led.deadline = None
+        led.shard.on_deadline(self._kind.now_ms())
+        self._go_on(led)
+
+
+def _committed_end(led: _Led[Any]) -> int:
+    """Exclusive end of what no election can take back."""
+    return led.partition.log.high_watermark

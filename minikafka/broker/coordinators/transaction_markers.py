@@ -1,0 +1,157 @@
+"""Markers of finished transactions: written into this broker's partitions, and sent to the leaders of others (WriteTxnMarkers)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.transaction.effects import Markers
+from minikafka.core.transaction.records import by_topic
+from minikafka.core.transaction.state import EPOCH_BUMP_VERSION_MIN, PartitionKey
+from minikafka.wire.control import ControlType, end_transaction_batch
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.broker.quorum.raft_peers import RaftPeers
+
+OnMarkers = Callable[[dict[PartitionKey, ErrorCode]], None]
+OnMarker = Callable[[ErrorCode], None]
+Marker = WriteTxnMarkersRequest.WritableTxnMarker
+
+
+class MarkerWriter:
+    """Writes markers into the partitions that this broker leads. Whoever is concerned finds them in the log."""
+
+    def __init__(self, replicas: ReplicaManager, environment: Environment, timeout_ms: int) -> None:
+        """`timeout_ms`: how long whoever asked for a marker waits for its replicas."""
+        self._replicas = replicas
+        self._clock = environment.clock
+        self._timeout_ms = timeout_ms
+
+    def write(self, marker: Marker, done: OnMarkers) -> None:
+        """Append the marker to each of its partitions; `done` when every one is replicated or has failed."""
+        keys = list(dict.fromkeys((topic.name, index) for topic in marker.topics for index in topic.partition_indexes))
+        results: dict[PartitionKey, ErrorCode] = {}
+        if not keys:
+            done(results)
+        for key in keys:
+
+            def one(code: ErrorCode, key: PartitionKey = key) -> None:
+                results[key] = code
+                if len(results) == len(keys):
+                    done({key: results[key] for key in keys})
+
+            self._write_one(marker, key, one)
+
+    def _write_one(self, marker: Marker, key: PartitionKey, done: OnMarker) -> None:
+        try:
+            partition = self._replicas.require(key[0], None, key[1])
+            partition.leading()
+        except ApiError as error:
+            done(error.code)
+            return
+        if marker.producer_id < 0 or marker.producer_epoch < 0:
+            # Nobody's: such a batch is none that the format knows.
+            done(ErrorCode.INVALID_REQUEST)
+            return
+        entry = partition.log.producer_state.entries.get(marker.producer_id)
+        if (
+            marker.transaction_version >= EPOCH_BUMP_VERSION_MIN
+            and entry is not None
+            and entry.epoch == marker.producer_epoch
+        ):
+            # The epoch after the transaction's own is already here: the marker has come before. If a transaction is open, it is the
+            # next one, and a marker that was sent twice must not end it.
+            if entry.txn_first_offset >= 0:
+                done(ErrorCode.INVALID_PRODUCER_EPOCH)
+            else:
+                required = partition.log.log_end_offset
+                self._replicas.when_replicated(partition, required, self._timeout_ms, lambda code, _: done(code))
+            return
+        batch = end_transaction_batch(
+            ControlType.COMMIT if marker.transaction_result else ControlType.ABORT,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=self._clock.wall_ms(),
+        )
+
+        self._replicas.append_records(
+            key[0], key[1], batch, -1, self._timeout_ms, lambda code, base_offset: done(code), origin="coordinator"
+        )
+
+
+class MarkerSender:
+    """Sends the markers of the coordinators of this broker to whoever leads the partitions."""
+
+    def __init__(self, node_id: int, listener: str, metadata: MetadataHost, peers: RaftPeers, writer: MarkerWriter) -> None:
+        self._node_id = node_id
+        self._listener = listener
+        self._metadata = metadata
+        self._peers = peers
+        self._writer = writer
+
+    def send(self, markers: Markers, on_results: OnMarkers) -> None:
+        """Try once; `on_results` is called for disjoint sets of the partitions until every one has been told of, perhaps before this
+        returns. UNKNOWN_TOPIC_OR_PARTITION may mean that the topic is gone, or that this broker does not know it yet."""
+        image = self._metadata.image
+        failed: dict[PartitionKey, ErrorCode] = {}
+        by_leader: dict[int, list[PartitionKey]] = {}
+        for topic, indexes in by_topic(markers.partitions):
+            known = image.topics_by_name.get(topic)
+            for index in indexes:
+                registration = None if known is None else known.partitions.get(index)
+                if registration is None:
+                    failed[topic, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif registration.leader < 0:
+                    failed[topic, index] = ErrorCode.LEADER_NOT_AVAILABLE
+                else:
+                    by_leader.setdefault(registration.leader, []).append((topic, index))
+        for leader, keys in by_leader.items():
+            marker = _marker(markers, keys)
+            if leader == self._node_id:
+                self._writer.write(marker, on_results)
+            else:
+                self._ask(leader, marker, keys, on_results)
+        if failed:
+            on_results(failed)
+
+    def _ask(self, leader: int, marker: Marker, keys: list[PartitionKey], on_results: OnMarkers) -> None:
+        broker = self._metadata.image.brokers.get(leader)
+        endpoint = None if broker is None or broker.fenced else broker.listeners.get(self._listener)
+        if endpoint is None:
+            on_results(dict.fromkeys(keys, ErrorCode.LEADER_NOT_AVAILABLE))
+            return
+
+        def answered(response: Any, error: Exception | None) -> None:
+            results = dict.fromkeys(keys, ErrorCode.NETWORK_EXCEPTION)
+            if error is None:
+                results |= {
+                    (topic.name, p.partition_index): ErrorCode(p.error_code)
+                    for answer in response.markers
+                    for topic in answer.topics
+                    for p in topic.partitions
+                }
+            on_results(results)
+
+        self._peers.send(endpoint[0], endpoint[1], WriteTxnMarkersRequest(markers=[marker]), answered)
+
+
+def _marker(markers: Markers, keys: list[PartitionKey]) -> Marker:
+    topics: dict[str, list[int]] = {}
+    for topic, index in keys:
+        topics.setdefault(topic, []).append(index)
+    return Marker(
+        producer_id=markers.producer_id,
+        producer_epoch=markers.producer_epoch,
+        transaction_result=markers.commit,
+        coordinator_epoch=markers.coordinator_epoch,
+        transaction_version=markers.transaction_version,
+        topics=[
+            WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()
+        ],
+    )

@@ -1,0 +1,168 @@
+"""Before a partition takes the first batch of a transaction, it asks the transaction's coordinator (KIP-890).
+
+Clients of transactions before version 2 have added the partition themselves: it is verified. Those of version 2 have not: it is added.
+Rules: kafka.server.AddPartitionsToTxnManager and ReplicaManager of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.transaction.records import by_topic
+from minikafka.core.transaction.state import PartitionKey
+from minikafka.core.transaction.verification import IMPLICIT_VERSION, Support
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.dynamic import Settings
+    from minikafka.broker.coordinators.transaction_coordinator import TransactionHost
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.broker.quorum.raft_peers import RaftPeers
+
+OnVerified = Callable[[dict[PartitionKey, ErrorCode]], None]
+
+
+class TransactionVerifier:
+    """Asks coordinators, this broker's own or others'."""
+
+    def __init__(
+        self, node_id: int, settings: Settings, environment: Environment, metadata: MetadataHost, host: TransactionHost, peers: RaftPeers
+    ) -> None:
+        self._node_id = node_id
+        self._settings = settings
+        self._environment = environment
+        self._metadata = metadata
+        self._host = host
+        self._peers = peers
+
+    def is_wanted(self, support: Support) -> bool:
+        """Whether clients of this kind are verified (transaction.partition.verification.enable)."""
+        return support is Support.ADDS or bool(self._settings.transaction_partition_verification_enable)
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[PartitionKey],
+        support: Support,
+        done: OnVerified,
+    ) -> None:
+        """`done(partition -> error)`, perhaps before this returns. The errors are those that the client is to see."""
+        settings = self._settings
+        deadline_ms = self._environment.clock.now_ms() + settings.add_partitions_to_txn_retry_backoff_max_ms
+
+        def ask() -> None:
+            self._ask(transactional_id, producer_id, producer_epoch, partitions, support, answered)
+
+        def answered(results: dict[PartitionKey, ErrorCode]) -> None:
+            backoff_ms = settings.add_partitions_to_txn_retry_backoff_ms
+            if (
+                support is Support.ADDS
+                and ErrorCode.CONCURRENT_TRANSACTIONS in results.values()
+                and self._environment.clock.now_ms() + backoff_ms <= deadline_ms
+            ):
+                # The markers of the transaction before are being written: that is sooner done than the client's pause is over.
+                self._environment.supervisor.call_later(backoff_ms / 1000, "verification of a transaction", ask)
+                return
+            done({key: _told(code, support) for key, code in results.items()})
+
+        ask()
+
+    def _ask(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[PartitionKey],
+        support: Support,
+        done: OnVerified,
+    ) -> None:
+        leader = self._host.topic.leader_of(transactional_id)
+        broker = None if leader is None else self._metadata.image.brokers.get(leader)
+        if leader is None or broker is None or broker.fenced:
+            done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+        if leader == self._node_id:
+            self._ask_here(transactional_id, producer_id, producer_epoch, partitions, support, done)
+            return
+        endpoint = broker.listeners.get(self._host.listener)
+        if endpoint is None:
+            done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return
+
+        def answered(response: Any, error: Exception | None) -> None:
+            if error is not None or response.error_code:
+                code = ErrorCode.NETWORK_EXCEPTION if error is not None else ErrorCode(response.error_code)
+                done(dict.fromkeys(partitions, code))
+                return
+            results = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
+            for transaction in response.results_by_transaction:
+                for topic in transaction.topic_results:
+                    for p in topic.results_by_partition:
+                        results[topic.name, p.partition_index] = ErrorCode(p.partition_error_code)
+            done(results)
+
+        wanted = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            verify_only=support is not Support.ADDS,
+            topics=[
+                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=indexes)
+                for topic, indexes in by_topic(partitions)
+            ],
+        )
+        self._peers.send(endpoint[0], endpoint[1], AddPartitionsToTxnRequest(transactions=[wanted]), answered)
+
+    def _ask_here(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[PartitionKey],
+        support: Support,
+        done: OnVerified,
+    ) -> None:
+        try:
+            index, shard = self._host.shard(transactional_id)
+        except ApiError as error:
+            done(dict.fromkeys(partitions, error.code))
+            return
+        if support is not Support.ADDS:
+            done(shard.verify_partitions(transactional_id, producer_id, producer_epoch, partitions))
+            return
+        shard.add_partitions(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            partitions,
+            IMPLICIT_VERSION,
+            lambda code: done(dict.fromkeys(partitions, code)),
+            self._environment.clock.wall_ms(),
+        )
+        self._host.run_effects(index, shard)
+
+
+_TRY_AGAIN = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+def _told(code: ErrorCode, support: Support) -> ErrorCode:
+    """An error in words that a producer of this kind knows. NOT_ENOUGH_REPLICAS makes every one try again, without asking for metadata."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and support is Support.OLD:
+        return ErrorCode.INVALID_TXN_STATE
+    if code in _TRY_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and support is not Support.ADDS):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return code

@@ -1,0 +1,227 @@
+"""The broker's connection to the active controller: finds it, keeps one channel to it, and retries what may be retried."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+from minikafka.net.channel import Channel, ChannelSecurity, ConnectionLost, RequestTimeout
+from minikafka.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from minikafka.broker.environment import Environment
+
+log = logging.getLogger("minikafka.controller")
+
+RETRY_BACKOFF_MS = 20
+RETRY_BACKOFF_MS_MAX = 500
+REQUEST_TIMEOUT_MS = 30_000
+CONNECT_TIMEOUT_MS = 2_000
+
+
+#: Of the time for an answer, after connections that gave none.
+TIMEOUT_GROWTH_MAX = 16
+
+
+class LeaderSource(Protocol):
+    """What knows the leader of the metadata quorum (RaftHost)."""
+
+    def leader_endpoint(self) -> tuple[str, int] | None:
+        """Where the leader is reached; None while none is known."""
+
+    def subscribe(self, listener: ControllerChannel, /) -> None:
+        """Call the listener's `on_leader_change`."""
+
+
+class ControllerChannel:
+    """Sends requests to whichever controller is active.
+
+    `request` waits for a leader of the metadata quorum, connects, and tries again after a lost connection or a
+    NOT_CONTROLLER answer until its timeout: callers see an answer of the active controller, or TimeoutError. A retry
+    may repeat a request that was carried out though its answer was lost, so requests must be idempotent or fenced by
+    an epoch (AlterPartition, BrokerRegistration are); `retry_lost=False` gives up with ConnectionError instead.
+
+    The controller answers a connection's requests in their order: what may have to wait there (requests of clients) and what must not
+    (heartbeats) have a channel each, as in Kafka. How long a caller waits is its own affair; a connection that leaves a request without an
+    answer for `request_timeout_ms` is taken for dead, and another one is made. That one gets twice the time, up to TIMEOUT_GROWTH_MAX times
+    as much: on a machine whose cores are taken every answer may be late, and new connections make it later.
+    """
+
+    def __init__(
+        self,
+        raft: LeaderSource,
+        environment: Environment,
+        client_id: str,
+        security: ChannelSecurity | None = None,
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        self._raft = raft
+        self._environment = environment
+        self._client_id = client_id
+        self._security = security
+        self._request_timeout_ms = self._limit_ms = request_timeout_ms
+        self._channel: Channel | None = None
+        self._endpoint: tuple[str, int] | None = None
+        self._connecting: asyncio.Task[Channel | OSError | TimeoutError] | None = None
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        #: Elections seen: a new leader may not be active yet when it is first asked, but will be soon.
+        self._elections = 0
+        self._closed = False
+        self._said = ""
+        #: Called when the connection has ended or another controller is active, so that a session there can be renewed at once.
+        self.on_disturbed: Callable[[], None] = lambda: None
+        raft.subscribe(self)
+
+    async def request(
+        self, request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS, *, version: int | None = None, retry_lost: bool = True
+    ) -> Any:
+        """The response of the active controller. Raises TimeoutError, ConnectionError, UnsupportedVersion."""
+        clock = self._environment.clock
+        deadline_ms = clock.now_ms() + timeout_ms
+        backoff_ms, elections = RETRY_BACKOFF_MS, self._elections
+        while not self._closed:
+            left_ms = deadline_ms - clock.now_ms()
+            if left_ms <= 0:
+                raise RequestTimeout(f"no active controller answered {type(request).__name__} within {timeout_ms} ms")
+            try:
+                channel = await self._open(left_ms)
+            except (OSError, TimeoutError) as error:
+                self._say(f"cannot reach the active controller: {error}")
+                channel = None
+            if channel is not None:
+                sent_ms = clock.now_ms()
+                try:
+                    response = await self._ask(channel, request, version, max(1, deadline_ms - sent_ms))
+                except (ConnectionLost, RequestTimeout) as error:
+                    self._say(f"the connection to the active controller ended: {error}")
+                    if isinstance(error, RequestTimeout):
+                        self._limit_ms = min(2 * self._limit_ms, TIMEOUT_GROWTH_MAX * self._request_timeout_ms)
+                    if not retry_lost:
+                        raise
+                    self._drop(channel)
+                else:
+                    took_ms = clock.now_ms() - sent_ms
+                    self._limit_ms = max(self._request_timeout_ms, min(self._limit_ms, 4 * took_ms))
+                    if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
+                        self._said = ""
+                        return response
+                    self._drop(channel)
+            if elections != self._elections:
+                backoff_ms, elections = RETRY_BACKOFF_MS, self._elections
+            await self._pause(min(backoff_ms, max(1, deadline_ms - clock.now_ms())))
+            backoff_ms = min(2 * backoff_ms, RETRY_BACKOFF_MS_MAX)
+        raise ConnectionLost("the node is stopping")
+
+    async def _ask(self, channel: Channel, request: Any, version: int | None, left_ms: int) -> Any:
+        """Raises ConnectionLost, RequestTimeout when the connection has ended; TimeoutError when only the caller's time is up."""
+        asked = channel.request(request, version, self._limit_ms)
+        if left_ms >= self._limit_ms:
+            return await asked
+        try:
+            return await asyncio.wait_for(asked, left_ms / 1000)
+        except RequestTimeout:
+            raise
+        except TimeoutError:
+            raise TimeoutError(f"the active controller did not answer {type(request).__name__} within {left_ms} ms") from None
+
+    async def close(self) -> None:
+        """Close the connection; requests that wait fail with ConnectionError."""
+        self._closed = True
+        self._wake()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._channel is not None:
+            self._channel.close("the node is stopping")
+
+    # -- raft listener ---------------------------------------------------------------------------------------------
+
+    def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
+        """Another leader: requests that wait try at once."""
+        endpoint = self._raft.leader_endpoint()
+        if endpoint is not None and endpoint != self._endpoint and self._channel is not None:
+            channel, self._channel = self._channel, None
+            channel.close("another controller is active")
+        self._elections += 1
+        self._wake()
+        self.on_disturbed()
+
+    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
+        """Nothing here depends on records."""
+
+    def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> None:
+        """Nothing here depends on records."""
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Nothing here depends on records."""
+
+    # -- connecting ------------------------------------------------------------------------------------------------
+
+    async def _open(self, timeout_ms: int) -> Channel | None:
+        """The open channel, or None when no leader is known. Raises OSError or TimeoutError."""
+        if self._channel is not None and not self._channel.closed:
+            return self._channel
+        endpoint = self._raft.leader_endpoint()
+        if endpoint is None:
+            return None
+        if self._connecting is None or self._connecting.done():
+            self._endpoint = endpoint
+            opening = self._connect(endpoint, min(timeout_ms, CONNECT_TIMEOUT_MS))
+            self._connecting = self._environment.supervisor.start(opening, "connecting to the active controller")
+        channel = await asyncio.shield(self._connecting)
+        if isinstance(channel, Exception):
+            raise channel
+        if self._closed:
+            channel.close("the node is stopping")
+            return None
+        if endpoint == self._endpoint and self._channel is not channel:
+            self._channel = channel
+            channel.on_end = self._ended
+        return channel
+
+    async def _connect(self, endpoint: tuple[str, int], timeout_ms: int) -> Channel | OSError | TimeoutError:
+        """A channel, or why there is none."""
+        host, port = endpoint
+        try:
+            return await Channel.open(
+                self._environment.network, host, port, client_id=self._client_id, timeout_ms=timeout_ms, security=self._security
+            )
+        except (OSError, TimeoutError) as error:
+            return error
+
+    def _ended(self) -> None:
+        if not self._closed:
+            self.on_disturbed()
+
+    def _drop(self, channel: Channel) -> None:
+        if self._channel is channel:
+            self._channel = None
+        channel.close("not the active controller")
+
+    async def _pause(self, backoff_ms: int) -> None:
+        """Wait for another leader, but no longer than the back-off."""
+        waiter = self._environment.loop.create_future()
+        self._waiters[waiter] = None
+        alarm = self._environment.loop.call_later(backoff_ms / 1000, _release, waiter)
+        try:
+            await waiter
+        finally:
+            alarm.cancel()
+            del self._waiters[waiter]
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            _release(waiter)
+
+    def _say(self, text: str) -> None:
+        """Log a trouble once, however often it is met in a row."""
+        if text != self._said:
+            self._said = text
+            log.info("%s", text)
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,548 @@
+"""From a frame to its handler and back: header, version check, decoding, the answer's place on its connection.
+
+Handlers are plain functions `(context, request) -> response | None`: a response answers at once, None means that `context.respond` follows.
+`async def` handlers are run as tasks; they are for cold APIs only. Rules: SocketServer.Processor, RequestContext and
+KafkaApis.handleApiVersionsRequest of Apache Kafka; KIP-511 for ApiVersions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+import struct
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from minikafka.broker.measures.request_times import RequestTimes, Sample, TimedAnswers
+from minikafka.broker.supervise import Ends, Supervisor
+from minikafka.net.network import Clock, Connection
+from minikafka.net.peer_lines import PeerLines
+from minikafka.wire.errors import ApiError, ErrorCode, WireError
+from minikafka.wire.frame import encode_response
+from minikafka.wire.header import skip_tagged_fields
+from minikafka.wire.message import Request, Response
+from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from minikafka.wire.registry import api, apis
+from minikafka.wire.types import EVERY_VERSION_MAX
+
+logger = logging.getLogger("minikafka.net")
+
+_PREFIX = struct.Struct(">hhih")
+_SIZE_AND_CORRELATION = struct.Struct(">ii")
+#: How flexible ApiVersions answers end without features, and begin without APIs.
+_THROTTLE_AND_NO_TAGS = b"\0\0\0\0\0"
+_NO_ERROR_AND_NO_APIS = b"\0\0\1"
+API_VERSIONS_KEY = 18
+FETCH_KEY = 1
+#: Longer ones are decoded each time.
+CLIENT_ID_KEPT_MAX = 256
+CLIENT_IDS_KEPT = 4096
+SOFTWARE_MAX = 64
+#: Names and versions of clients' software that are told apart.
+SOFTWARE_KEPT = 256
+OTHER_SOFTWARE = "other"
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+Handler = Callable[["RequestContext", Any], Any]
+ServeLane = Callable[[Connection, memoryview], bool]
+#: Gives the supported and the finalized features: (name, min, max) and (name, level), and the finalized features' epoch.
+Features = Callable[[], "tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]"]
+
+
+class Lane(Protocol):
+    """A fast path for requests that a connection repeats."""
+
+    def serve(self, connection: Connection, frame: memoryview) -> bool:
+        """Serve a frame. False, with nothing done, for a frame that the dispatcher must serve."""
+
+
+class Gate(Protocol):
+    """Counts what clients with quotas use."""
+
+    def limits(self, connection: Connection, frame: memoryview) -> object | None:
+        """What holds for the client that sent a request; None when nothing does."""
+
+    def serve(self, dispatch: Any, connection: Connection, listener: str, frame: memoryview, sample: Sample | None) -> None:
+        """Let `dispatch` (Dispatcher.dispatch) serve a request, and count it."""
+
+
+class RequestContext:
+    """One request on its way: its header, where it came from, and how to answer it. `header` is the context itself."""
+
+    __slots__ = (
+        "_ticket",
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "entry",
+        "listener",
+        "principal",
+        "received_ms",
+        "sample",
+    )
+
+    #: The quotas of the client, if it has any (`limited.LimitedContext`).
+    limits: Any = None
+
+    def __init__(
+        self, entry: _Entry, connection: Connection, listener: str, version: int, correlation_id: int, client_id: str | None
+    ) -> None:
+        self.entry = entry
+        self.connection = connection
+        self.listener = listener
+        self.api_key = entry.api_key
+        self.api_version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.principal = connection.principal
+        self.received_ms = 0
+        #: Set while the request is one of those that are timed.
+        self.sample: Sample | None = None
+        self._ticket = connection.begin()
+
+    #: Whether a broker forwards it for somebody else.
+    is_forwarded = False
+
+    @property
+    def header(self) -> RequestContext:
+        """api_key, api_version, correlation_id, client_id."""
+        return self
+
+    @property
+    def client_host(self) -> str:
+        """The address that the request comes from."""
+        return self.connection.peer_host
+
+    def respond(self, response: Response) -> None:
+        """Answer the request; a second answer is dropped. An answer that cannot be encoded closes the connection."""
+        ticket = self._ticket
+        if ticket < 0:
+            return
+        self._ticket = -1
+        try:
+            pieces = encode_response(response, self.api_version, self.correlation_id)
+        except WireError as error:
+            logger.error("cannot encode the answer to %s v%d: %s", self.entry.name, self.api_version, error)
+            self.connection.close("an answer could not be encoded")
+            return
+        if self.entry.has_error_code and response.error_code:  # type: ignore[attr-defined]
+            self.entry.count_error(response.error_code)  # type: ignore[attr-defined]
+        self._finish(ticket, pieces)
+
+    def respond_pieces(self, pieces: list[Any]) -> None:
+        """Answer with a frame that is encoded already."""
+        ticket = self._ticket
+        if ticket >= 0:
+            self._ticket = -1
+            self._finish(ticket, pieces)
+
+    def no_response(self) -> None:
+        """The request has no answer (Produce with acks=0)."""
+        ticket = self._ticket
+        if ticket >= 0:
+            self._ticket = -1
+            self._finish(ticket, [])
+
+    def _finish(self, ticket: int, pieces: list[Any]) -> None:
+        if self.sample is None:
+            self.connection.finish(ticket, pieces)
+        else:
+            self.sample.finish(self.connection, ticket, pieces)
+
+    def close(self, reason: str = "") -> None:
+        """Close the connection instead of answering."""
+        self.connection.close(reason)
+
+
+class _Entry:
+    """One served API."""
+
+    __slots__ = (
+        "api_key",
+        "counts",
+        "decode",
+        "errors",
+        "flexible_from",
+        "handler",
+        "has_error_code",
+        "is_async",
+        "max_version",
+        "min_version",
+        "name",
+        "response_class",
+    )
+
+    def __init__(self, request: type[Request], handler: Handler) -> None:
+        known = api(request.API_KEY)
+        assert known is not None
+        self.api_key = known.key
+        self.name = known.name
+        self.min_version = known.min_version
+        self.max_version = known.max_version
+        self.flexible_from = EVERY_VERSION_MAX if known.flexible_from is None else known.flexible_from
+        self.handler = handler
+        self.is_async = inspect.iscoroutinefunction(handler)
+        self.decode = request.decode_from
+        self.response_class = known.response
+        self.has_error_code = any(field.name == "error_code" for field in known.response.FIELDS)
+        #: Requests by version.
+        self.counts = [0] * (known.max_version + 1)
+        #: Error code -> answers (of Produce and Fetch: partitions of answers) that carried it.
+        self.errors: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        """Requests of all versions."""
+        return sum(self.counts)
+
+    def count_error(self, code: int) -> None:
+        """An answer carries an error."""
+        self.errors[code] = self.errors.get(code, 0) + 1
+
+
+MakeContext = Callable[[_Entry, Connection, str, int, int, "str | None"], RequestContext]
+
+
+class Dispatcher:
+    """The table of handlers of one kind of listener. Handlers are registered before the listener opens."""
+
+    def __init__(
+        self,
+        listener_type: str,
+        clock: Clock,
+        supervisor: Supervisor,
+        features: Features | None = None,
+        now_s: Callable[[], float] | None = None,
+    ) -> None:
+        """`listener_type` is "broker" or "controller": APIs of the other kind are refused. `now_s` is a fine monotonic clock; without one
+        no request is timed."""
+        self.listener_type = listener_type
+        self._clock = clock
+        self.supervisor = supervisor
+        self._features = features
+        self._table: list[_Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
+        self._client_ids: dict[bytes, str] = {}
+        #: Lines of the log about connections.
+        self.lines = PeerLines(logger)
+        #: Version of ApiVersions -> its answer up to the features.
+        self._served: dict[int, bytes] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.times = None if now_s is None else RequestTimes(now_s)
+        #: Connection -> (listener, name and version of the client's software), of clients that name theirs in ApiVersions.
+        self.software: dict[Connection, tuple[str, str, str]] = {}
+        #: When they did.
+        self.named_ms: dict[Connection, int] = {}
+        #: By API key, what makes the fast path of a new connection.
+        self.lanes: dict[int, Callable[[], Lane]] = {}
+        self._sessions: set[Session] = set()
+        self._gate: Gate | None = None
+        #: Called with every connection that has ended.
+        self.on_connection_closed: Callable[[Connection], None] | None = None
+        self.register(ApiVersionsRequest, self._api_versions)
+
+    def register(self, request: type[Request], handler: Handler) -> _Entry:
+        """Serve an API; the entry that counts its requests. It must be one of this kind of listener."""
+        known = api(request.API_KEY)
+        if known is None or self.listener_type not in known.listeners:
+            raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
+        self._served.clear()
+        entry = self._table[request.API_KEY] = _Entry(request, handler)
+        return entry
+
+    def entry(self, api_key: int) -> _Entry | None:
+        """A served API by its key."""
+        return self._table[api_key]
+
+    @property
+    def entries(self) -> list[_Entry]:
+        """The served APIs, with their counters, by key."""
+        return [entry for entry in self._table if entry is not None]
+
+    def session(self, listener: str) -> Session:
+        """The handler of one new connection."""
+        session = Session(self, listener, self._gate)
+        self._sessions.add(session)
+        return session
+
+    def ended(self, session: Session) -> None:
+        """A connection has ended."""
+        self._sessions.discard(session)
+
+    def age_ms(self, connection: Connection) -> int:
+        """For how long a client has been there that has named its software."""
+        return self._clock.now_ms() - self.named_ms[connection]
+
+    def limit(self, gate: Gate | None) -> None:
+        """From now on `gate` stands before every request, None: nothing does."""
+        if gate is self._gate:
+            return
+        self._gate = gate
+        for session in self._sessions:
+            session.limit(gate)
+
+    async def close(self) -> None:
+        """Cancel handlers that are still running."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    # -- one request -----------------------------------------------------------------------------------------------
+
+    def dispatch(
+        self, connection: Connection, listener: str, frame: memoryview, sample: Sample | None = None, make: MakeContext = RequestContext
+    ) -> None:
+        """Decode a request and hand it to its handler. Raises WireError for what must end the connection."""
+        try:
+            api_key, version, correlation_id, length = _PREFIX.unpack_from(frame)
+        except struct.error:
+            raise WireError("the request header is cut short") from None
+        entry = self._table[api_key] if 0 <= api_key < len(self._table) else None
+        if entry is None:
+            raise WireError(f"API key {api_key} (version {version}) is not served on this listener")
+        position = 10
+        client_id = None
+        if length >= 0:
+            position += length
+            if position > len(frame):
+                raise WireError(f"the client id claims {length} bytes, {len(frame) - 10} are there")
+            raw = bytes(frame[10:position])
+            client_id = self._client_ids.get(raw)
+            if client_id is None:
+                client_id = self._keep_client_id(raw)
+        unsupported = not entry.min_version <= version <= entry.max_version
+        if unsupported and api_key != API_VERSIONS_KEY:
+            raise WireError(f"{entry.name} version {version} is not supported (supported: {entry.min_version}-{entry.max_version})")
+        context = make(entry, connection, listener, version, correlation_id, client_id)
+        if unsupported:
+            self._refuse_api_versions(context, entry)
+            return
+        if sample is not None:
+            context.sample, sample.name = sample, entry.name
+        if version >= entry.flexible_from:
+            if position < len(frame) and frame[position] == 0:
+                position += 1
+            else:
+                try:
+                    position = skip_tagged_fields(frame, position)
+                except IndexError:
+                    raise WireError("the request header is cut short") from None
+        request = entry.decode(version, frame, position)[0]
+        entry.counts[version] += 1
+        if entry.is_async:
+            self._run(context, entry, request)
+            return
+        try:
+            response = entry.handler(context, request)
+        except ApiError as error:
+            response = _error_response(entry, error)
+        if response is not None:
+            context.respond(response)
+
+    def _keep_client_id(self, raw: bytes) -> str:
+        client_id = raw.decode("utf-8", "replace")
+        if len(raw) <= CLIENT_ID_KEPT_MAX:
+            if len(self._client_ids) >= CLIENT_IDS_KEPT:
+                del self._client_ids[next(iter(self._client_ids))]
+            self._client_ids[raw] = client_id
+        return client_id
+
+    def _run(self, context: RequestContext, entry: _Entry, request: Request) -> None:
+        name = f"{entry.name} v{context.api_version} from {context.connection}"
+        task = self.supervisor.start(self._answer(context, entry, request), name, ends=Ends("connection", context.close))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, context: RequestContext, entry: _Entry, request: Request) -> None:
+        try:
+            response = await entry.handler(context, request)
+        except ApiError as error:
+            response = _error_response(entry, error)
+        except asyncio.CancelledError:
+            context.close("the broker is stopping")
+            raise
+        except Exception:
+            entry.count_error(ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise
+        if response is not None:
+            context.respond(response)
+
+    # -- ApiVersions -----------------------------------------------------------------------------------------------
+
+    def _refuse_api_versions(self, context: RequestContext, entry: _Entry) -> None:
+        """An unknown version is answered in version 0 with what is known of ApiVersions itself; the connection stays (KIP-511)."""
+        own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=entry.min_version, max_version=entry.max_version)
+        context.api_version = 0
+        context.respond(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own]))
+
+    def _api_versions(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse | None:
+        version = context.api_version
+        if version >= 3 and not (
+            _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if version >= 3:
+            self._note_software(context, request.client_software_name, request.client_software_version)
+            self.named_ms.setdefault(context.connection, self._clock.now_ms())
+        body = self._served.get(version)
+        if body is None:
+            body = self._served[version] = self._encode_served(version)
+        if version >= 3:
+            body += self._encode_features(version)
+        if context.limits is not None:
+            # The answer says for how long the client must pause.
+            return ApiVersionsResponse.decode(version, body)
+        context.respond_pieces([_SIZE_AND_CORRELATION.pack(len(body) + 4, context.correlation_id) + body])
+        return None
+
+    def _note_software(self, context: RequestContext, name: str, version: str) -> None:
+        """What a client is; what would be one too many, or too long, is counted with the others."""
+        known = (context.listener, name, version)
+        if len(name) > SOFTWARE_MAX or len(version) > SOFTWARE_MAX:
+            known = (context.listener, OTHER_SOFTWARE, OTHER_SOFTWARE)
+        elif context.connection not in self.software and len(self.software) >= SOFTWARE_KEPT:
+            told = set(self.software.values())
+            if known not in told and len(told) >= SOFTWARE_KEPT:
+                known = (context.listener, OTHER_SOFTWARE, OTHER_SOFTWARE)
+        self.software[context.connection] = known
+
+    def _encode_served(self, version: int) -> bytes:
+        """The answer up to its APIs, the same for everybody; all of it for versions that have no features."""
+        response = ApiVersionsResponse(
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(api_key=entry.api_key, min_version=entry.min_version, max_version=entry.max_version)
+                for entry in self.entries
+            ]
+        )
+        encoded = response.encode(version)
+        return encoded[: -len(_THROTTLE_AND_NO_TAGS)] if version >= 3 else encoded
+
+    def _encode_features(self, version: int) -> bytes:
+        """The answer behind its APIs."""
+        if self._features is None:
+            return _THROTTLE_AND_NO_TAGS
+        response = ApiVersionsResponse()
+        supported, finalized, epoch = self._features()
+        response.supported_features = [
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, low, high in supported
+            if version >= 4 or low > 0
+        ]
+        response.finalized_features_epoch = epoch
+        response.finalized_features = [
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in finalized
+        ]
+        return response.encode(version)[len(_NO_ERROR_AND_NO_APIS) :]
+
+
+class Session:
+    """Hands the frames of one connection to the dispatcher; what goes wrong ends this connection and no other."""
+
+    __slots__ = (
+        "_dispatch",
+        "_dispatcher",
+        "_free_lanes",
+        "_gate",
+        "_lanes",
+        "_listener",
+        "_plain_dispatch",
+        "_plain_lanes",
+        "_timed_lanes",
+    )
+
+    def __init__(self, dispatcher: Dispatcher, listener: str, gate: Gate | None = None) -> None:
+        self._dispatcher = dispatcher
+        self._listener = listener
+        self._free_lanes: dict[bytes, ServeLane] = {api_key.to_bytes(2, "big"): lane().serve for api_key, lane in dispatcher.lanes.items()}
+        if dispatcher.times is not None:
+            dispatcher.times.connections += 1
+        self.limit(gate)
+
+    def limit(self, gate: Gate | None) -> None:
+        """Ask `gate` about each request; None: about none."""
+        self._gate = gate
+        lanes = self._free_lanes
+        dispatch: Callable[..., None] = self._dispatcher.dispatch
+        if gate is not None:
+            lanes = {key: partial(self._unless_limited, serve) for key, serve in lanes.items()}
+            dispatch = self._dispatch_limited
+        self._plain_lanes, self._plain_dispatch = lanes, dispatch
+        self._lanes = lanes
+        self._dispatch = dispatch
+        if self._dispatcher.times is not None:
+            self._timed_lanes: dict[bytes, ServeLane] = {key: partial(self._time, serve) for key, serve in lanes.items()}
+            self._arm()
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        """A request."""
+        try:
+            serve = self._lanes.get(bytes(frame[:2]))
+            if serve is None or not serve(connection, frame):
+                self._dispatch(connection, self._listener, frame)
+        except WireError as error:
+            connection.close(str(error))
+        except Exception as error:
+            self._dispatcher.supervisor.caught(f"a request from {connection}", error, Ends("connection", connection.close))
+
+    def _arm(self) -> None:
+        """Time the next request. Requests that are not timed take their way as if there were no timing at all."""
+        self._lanes = self._timed_lanes
+        self._dispatch = self._dispatch_timed
+
+    def _time(self, serve: ServeLane | None, connection: Connection, frame: memoryview) -> bool:
+        """Serve a request with a watch on it, and go on untimed for a while."""
+        dispatcher = self._dispatcher
+        times = dispatcher.times
+        assert times is not None
+        self._lanes = self._plain_lanes
+        self._dispatch = self._plain_dispatch
+        self._dispatcher.supervisor.call_later(times.interval_s, "timing of requests", self._arm)
+        sample = Sample(times, connection)
+        if serve is not None:
+            sample.name = "FetchConsumer" if frame[1] == FETCH_KEY else "Produce"
+        if serve is None or not serve(TimedAnswers(connection, sample), frame):
+            self._plain_dispatch(connection, self._listener, frame, sample)
+        sample.handled()
+        return True
+
+    def _dispatch_timed(self, connection: Connection, listener: str, frame: memoryview) -> None:
+        self._time(None, connection, frame)
+
+    def _unless_limited(self, serve: ServeLane, connection: Connection, frame: memoryview) -> bool:
+        """A short way for those without quotas."""
+        gate = self._gate
+        return (gate is None or gate.limits(connection, frame) is None) and serve(connection, frame)
+
+    def _dispatch_limited(self, connection: Connection, listener: str, frame: memoryview, sample: Sample | None = None) -> None:
+        gate, dispatch = self._gate, self._dispatcher.dispatch
+        if gate is None:
+            dispatch(connection, listener, frame, sample)
+        else:
+            gate.serve(dispatch, connection, listener, frame, sample)
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        """The connection has ended."""
+        self._dispatcher.ended(self)
+        self._dispatcher.software.pop(connection, None)
+        self._dispatcher.named_ms.pop(connection, None)
+        if self._dispatcher.times is not None:
+            self._dispatcher.times.connections -= 1
+        if reason and not reason.startswith(("closed", "[Errno", "the broker", "idle")):
+            self._dispatcher.lines.warning("closed", connection.peer_host, "closed the connection from %s: %s", connection, reason)
+        if self._dispatcher.on_connection_closed is not None:
+            self._dispatcher.on_connection_closed(connection)
+
+
+def _error_response(entry: _Entry, error: ApiError) -> Response:
+    response: Any = entry.response_class()
+    if not hasattr(response, "error_code"):
+        raise AssertionError(f"{entry.name} has no place for {error.code.name} at its top") from error
+    response.error_code = error.code
+    if hasattr(response, "error_message"):
+        response.error_message = error.message
+    typed: Response = response
+    return typed

@@ -1,0 +1,123 @@
+"""Forwards a client's request to the active controller in an Envelope (KIP-590), or sends the controller one of our own."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from minikafka.broker.front.error_responses import failure_response
+from minikafka.net.channel import UnsupportedVersion
+from minikafka.wire.errors import ApiError, ErrorCode, WireError
+from minikafka.wire.frame import encode_request
+from minikafka.wire.header import decode_response_header
+from minikafka.wire.messages.envelope import EnvelopeRequest
+from minikafka.wire.registry import api
+from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from minikafka.broker.front.controller_channel import ControllerChannel
+    from minikafka.core.metadata.image import MetadataImage
+
+FORWARD_TIMEOUT_MS = 30_000
+#: A request that the controller lets wait as long as it may (AddRaftVoter) is no sign of a dead connection.
+CONNECTION_TIMEOUT_MS = FORWARD_TIMEOUT_MS + 5_000
+#: How long an answer waits for this broker to learn what it announces, so that a client that asks here next finds it.
+CATCH_UP_MS = 1_000
+
+
+class ImageWaiter(Protocol):
+    """What publishes images of the metadata (MetadataHost)."""
+
+    async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_ms: int, /) -> bool:
+        """Wait until the newest image satisfies `condition`; False when the time is over."""
+
+
+class Forwarder:
+    """Asks the active controller on behalf of clients."""
+
+    def __init__(self, controller: ControllerChannel, metadata: ImageWaiter) -> None:
+        self._controller = controller
+        self._metadata = metadata
+
+    async def forward(self, context: Any, request: Any) -> Any:
+        """The controller's response to a client's request; a failure to reach it becomes an error in the response."""
+        version = context.api_version
+        frame = encode_request(request, version, context.correlation_id, context.client_id)
+        data = b"".join(bytes(piece) for piece in frame if isinstance(piece, (bytes, bytearray, memoryview)))[4:]
+        envelope = EnvelopeRequest(
+            request_data=data,
+            request_principal=principal_bytes(context.principal),
+            client_host_address=address_bytes(context.connection.peer_host),
+        )
+        try:
+            answer = await self._controller.request(envelope, _timeout_ms(request))
+        except (TimeoutError, ConnectionError, UnsupportedVersion):
+            error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
+            return failure_response(request, version, error)
+        if answer.error_code != ErrorCode.NONE or answer.response_data is None:
+            error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller could not read the request.")
+            return failure_response(request, version, error)
+        known = api(request.API_KEY)
+        assert known is not None
+        _, position = decode_response_header(answer.response_data, request.API_KEY, version)
+        return known.response.decode(version, answer.response_data, position)
+
+    async def ask(self, request: Any, timeout_ms: int = FORWARD_TIMEOUT_MS) -> Any:
+        """The controller's response to a request of this broker's own. Raises TimeoutError, ConnectionError."""
+        return await self._controller.request(request, timeout_ms)
+
+    async def until(self, condition: Callable[[MetadataImage], bool], timeout_ms: int = CATCH_UP_MS) -> bool:
+        """Wait until this broker's image satisfies `condition`."""
+        return await self._metadata.wait_until(condition, timeout_ms)
+
+
+def _timeout_ms(request: Any) -> int:
+    timeout_ms = getattr(request, "timeout_ms", FORWARD_TIMEOUT_MS)
+    return max(1, min(timeout_ms if timeout_ms > 0 else FORWARD_TIMEOUT_MS, FORWARD_TIMEOUT_MS))
+
+
+def principal_bytes(principal: str) -> bytes:
+    """DefaultPrincipalData version 0: type, name, not authenticated by token."""
+    kind, _, name = principal.partition(":")
+    data = bytearray(b"\0\0")
+    for text in (kind, name):
+        raw = text.encode()
+        append_unsigned_varint(data, len(raw) + 1)
+        data += raw
+    data += b"\0\0"
+    return bytes(data)
+
+
+def principal_of(data: bytes | None) -> str:
+    """The principal that an envelope names ("User:alice"). Raises ValueError for what is not a DefaultPrincipalData of version 0."""
+    if data is None:
+        raise ValueError("there is no principal")
+    try:
+        if bytes(data[:2]) != b"\0\0":
+            raise ValueError(f"principal data of version {int.from_bytes(data[:2], 'big')}")
+        texts, position = [], 2
+        for _ in range(2):
+            length, position = read_unsigned_varint(data, position)
+            end = position + length - 1
+            if length < 1 or end > len(data):
+                raise ValueError("the principal is cut short")
+            texts.append(bytes(data[position:end]).decode())
+            position = end
+    except (IndexError, UnicodeDecodeError, WireError) as error:
+        raise ValueError(f"the principal cannot be read: {error}") from error
+    return ":".join(texts)
+
+
+def host_of(address: bytes) -> str:
+    """What `address_bytes` was made of. Raises ValueError."""
+    return str(ipaddress.ip_address(bytes(address)))
+
+
+def address_bytes(host: str) -> bytes:
+    """An address as java.net.InetAddress.getAddress gives it; loopback when the host is no address."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return bytes((127, 0, 0, 1))

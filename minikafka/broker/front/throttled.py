@@ -1,0 +1,176 @@
+"""Requests of clients that have quotas: their use is counted, the answer says for how long to pause, and the broker does not read from
+them meanwhile (KIP-219).
+
+While no client has a quota no request passes here (`Dispatcher.limit`). A client that has one does not take the fast paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.front.dispatch import RequestContext
+
+if TYPE_CHECKING:
+    from minikafka.core.client_quota import ClientQuotas, Limits, Meter
+    from minikafka.net.network import Clock, Connection
+
+PRODUCE_KEY = 0
+#: Between brokers, whatever the client id (KafkaApis' sendResponseExemptThrottle).
+EXEMPT_KEYS = frozenset({27})
+SHARES_KEPT = 4096
+#: Clients with longer ids are looked up each time.
+CLIENT_ID_KEPT_MAX = 256
+
+
+class Gate:
+    """Knows the limits of each client of one kind of listener."""
+
+    def __init__(self, quotas: ClientQuotas, clock: Clock, now_s: Callable[[], float]) -> None:
+        """`now_s`: a fine monotonic clock, for the time of handlers."""
+        self._quotas = quotas
+        self._known: dict[tuple[str, bytes], Limits | None] = {}
+        self.now_ms = clock.now_ms
+        self.now_s = now_s
+
+    def limits(self, connection: Connection, frame: memoryview) -> Limits | None:
+        """What holds for the client that sent a request; None when nothing does."""
+        raw = bytes(frame[10 : 10 + max(int.from_bytes(frame[8:10], "big", signed=True), 0)])
+        share = (connection.principal, raw)
+        if share in self._known:
+            return self._known[share]
+        now_ms = self.now_ms()
+        if self._quotas.sweep(now_ms) or len(self._known) >= SHARES_KEPT:
+            self._known.clear()
+        found = self._quotas.of(user_of(connection.principal), raw.decode("utf-8", "replace"), now_ms)
+        if len(raw) <= CLIENT_ID_KEPT_MAX:
+            self._known[share] = found
+        return found
+
+    def serve(self, dispatch: Any, connection: Connection, listener: str, frame: memoryview, sample: Any) -> None:
+        """See `dispatch.Gate`."""
+        limits = self.limits(connection, frame)
+        if limits is None:
+            dispatch(connection, listener, frame, sample)
+            return
+        made: list[LimitedContext] = []
+
+        def make(*arguments: Any) -> LimitedContext:
+            made.append(LimitedContext(self, limits, len(frame), *arguments))
+            return made[0]
+
+        dispatch(connection, listener, frame, sample, make)
+        for context in made:
+            context.handled()
+
+    def forget(self) -> None:
+        """The quotas have changed."""
+        self._known.clear()
+
+
+class LimitedContext(RequestContext):
+    """A request of a client with quotas."""
+
+    __slots__ = ("_began_s", "_gate", "_is_charged", "_owed_ms", "_size", "_used_s", "limits")
+
+    limits: Limits
+
+    def __init__(self, gate: Gate, limits: Limits, size: int, *arguments: Any) -> None:
+        """`size`: bytes of the request; `arguments` as of RequestContext."""
+        super().__init__(*arguments)
+        self.limits = limits
+        self._gate = gate
+        self._size = size
+        self._began_s = gate.now_s()
+        self._used_s: float | None = None
+        self._owed_ms = 0
+        self._is_charged = self.api_key in EXEMPT_KEYS
+
+    def handled(self) -> None:
+        """The handler has returned: what follows is waiting."""
+        self._used_s = self._gate.now_s() - self._began_s
+
+    def exempt(self) -> None:
+        """It is a broker's request after all."""
+        self._is_charged = True
+
+    def fetched(self, size: int) -> int:
+        """A fetch would be answered with so many bytes of records: 0, or for how many ms the client must pause first. Then the answer is
+        to be empty, and its bytes do not count.
+
+        Unlike Kafka, whose consumers wait for ever for a batch that is larger than their quota's windows allow, this lets one go when
+        nothing else has gone, and the client pauses after it.
+        """
+        now_ms = self._gate.now_ms()
+        meter = self.limits.fetch
+        is_first = meter is not None and meter.rate.per_second(now_ms) <= 0
+        pause_ms = 0 if meter is None else meter.charge(size, now_ms)
+        request_ms = self._charge_request(now_ms)
+        longest_ms = max(pause_ms, request_ms)
+        _tell(meter, pause_ms, self.limits.request, request_ms, now_ms)
+        if is_first and request_ms == 0:
+            self._owed_ms = pause_ms
+            return 0
+        if meter is not None and longest_ms > 0:
+            meter.take_back(size, now_ms)
+        return longest_ms
+
+    def _charge_request(self, now_ms: int) -> int:
+        self._is_charged = True
+        meter = self.limits.request
+        if meter is None:
+            return 0
+        used_s = self._gate.now_s() - self._began_s if self._used_s is None else self._used_s
+        return meter.charge(100 * used_s, now_ms)
+
+    def _charge(self, *, is_answered: bool) -> int:
+        """Count a request, unless it has been counted; for how long the client must pause."""
+        if self._is_charged:
+            return self._owed_ms
+        now_ms = self._gate.now_ms()
+        meter = self.limits.produce if self.api_key == PRODUCE_KEY else None
+        pause_ms = 0 if meter is None else meter.charge(self._size, now_ms)
+        # Kafka does not count the time of a produce that has no answer.
+        request_ms = self._charge_request(now_ms) if is_answered else 0
+        self._is_charged = True
+        _tell(meter, pause_ms, self.limits.request, request_ms, now_ms)
+        return max(pause_ms, request_ms)
+
+    def respond(self, response: Any) -> None:
+        """Answer at once, with the time to pause; nothing more is read from the client until it is over."""
+        if self._ticket < 0:
+            return
+        pause_ms = self._charge(is_answered=True)
+        if hasattr(response, "throttle_time_ms"):
+            # An active controller, or a fetch, may have said one already.
+            pause_ms = response.throttle_time_ms = max(pause_ms, response.throttle_time_ms)
+        super().respond(response)
+        self._mute(pause_ms)
+
+    def respond_pieces(self, pieces: list[Any]) -> None:
+        """An answer that is encoded already cannot say for how long to pause."""
+        pause_ms = self._charge(is_answered=True)
+        super().respond_pieces(pieces)
+        self._mute(pause_ms)
+
+    def no_response(self) -> None:
+        """A produce without an answer is paid for all the same."""
+        super().no_response()
+        self._mute(self._charge(is_answered=False))
+
+    def _mute(self, pause_ms: int) -> None:
+        if pause_ms > 0:
+            self.connection.mute(pause_ms)
+
+
+def _tell(bytes_meter: Meter | None, bytes_ms: int, request_meter: Meter | None, request_ms: int, now_ms: int) -> None:
+    """The longer of the two pauses counts (RequestHandlerHelper.throttle)."""
+    if bytes_ms > request_ms and bytes_meter is not None:
+        bytes_meter.told(bytes_ms, now_ms)
+    elif request_ms > 0 and request_meter is not None:
+        request_meter.told(request_ms, now_ms)
+
+
+def user_of(principal: str) -> str:
+    """ "User:alice" is alice."""
+    return principal.partition(":")[2]

@@ -1,0 +1,159 @@
+"""A very small HTTP/1.1 server: /metrics, /healthz, /readyz, the page /ui and its JSON. GET and HEAD; no body is read.
+
+It only reads: nothing can be changed through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import socket
+from importlib import resources
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.observe.observed import ObservedNode
+
+logger = logging.getLogger("minikafka.http")
+HEAD_BYTES_MAX = 8192
+READ_TIMEOUT_S = 5.0
+WRITE_TIMEOUT_S = 30.0
+#: Requests at a time; what comes beyond them is closed unanswered.
+CONNECTIONS_MAX = 64
+ANY_NAME = "*"
+#: The page brings everything with it and talks to nobody else.
+PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
+
+
+class HttpServer:
+    """Serves a node's state to probes and scrapers."""
+
+    def __init__(self, node: ObservedNode) -> None:
+        from minikafka.broker.observe.cluster_view import ClusterView
+        from minikafka.broker.observe.metrics.node import NodeMetrics
+
+        self._node = node
+        self._metrics = NodeMetrics(node)
+        self._view = ClusterView(node)
+        self._server: asyncio.Server | None = None
+        self._names = _names_of(node.config)
+        self._open = 0
+        self.refused_total = 0
+        self.port = -1
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen. Raises OSError."""
+        self._server = await asyncio.start_server(self._serve, host or None, port, limit=HEAD_BYTES_MAX)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+        await self._view.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._open >= CONNECTIONS_MAX:
+            self.refused_total += 1
+            writer.close()
+            return
+        self._open += 1
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), READ_TIMEOUT_S)
+            method, _, rest = head.decode("latin-1").partition(" ")
+            if self._is_known(_host_of(head)):
+                status, kind, body = await self._answer(method, rest.split(" ", 1)[0].split("?", 1)[0])
+            else:
+                status, kind, body = "421 Misdirected Request", "text/plain", b"not under this name (minikafka.http.names)\n"
+            lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", "Connection: close"]
+            lines += ["X-Content-Type-Options: nosniff", "Cache-Control: no-store", f"Content-Security-Policy: {PAGE_POLICY}", "", ""]
+            writer.write("\r\n".join(lines).encode() + (b"" if method == "HEAD" else body))
+            await asyncio.wait_for(_sent(writer), WRITE_TIMEOUT_S)
+        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
+            pass
+        finally:
+            self._open -= 1
+            if writer.transport.get_write_buffer_size():
+                # To close would keep what the peer does not read for as long as the peer likes.
+                writer.transport.abort()
+            else:
+                writer.close()
+
+    def _is_known(self, host: str) -> bool:
+        """Whether it is asked under a name of its own. A web page that has its own name resolved to this address (DNS rebinding) asks under
+        that."""
+        return not host or "." not in host or host in self._names or ANY_NAME in self._names or _is_address(host)
+
+    async def _answer(self, method: str, path: str) -> tuple[str, str, bytes]:
+        if method not in ("GET", "HEAD"):
+            return "405 Method Not Allowed", "text/plain", b"only GET and HEAD\n"
+        if path == "/metrics":
+            return "200 OK", METRICS_TYPE, await self._scraped()
+        if path == "/healthz":
+            failed = self._node.failed.done()
+            return ("503 Service Unavailable" if failed else "200 OK"), "application/json", _json({"alive": not failed})
+        if path == "/readyz":
+            ready, why = self._readiness()
+            return ("200 OK" if ready else "503 Service Unavailable"), "application/json", _json({"ready": ready, "reason": why})
+        if path in ("/ui", "/ui/"):
+            return "200 OK", "text/html; charset=utf-8", resources.files("minikafka.broker.observe").joinpath("ui.html").read_bytes()
+        if path == "/v1/cluster":
+            return "200 OK", "application/json", _json(await self._view.get())
+        return "404 Not Found", "text/plain", b"try /ui, /v1/cluster, /metrics, /healthz or /readyz\n"
+
+    async def _scraped(self) -> bytes:
+        """The metrics, made in steps between which the broker works on."""
+        pieces = []
+        for piece in self._metrics.steps():
+            pieces.append(piece)
+            await asyncio.sleep(0)
+        return b"".join(pieces)
+
+    def _readiness(self) -> tuple[bool, str]:
+        node = self._node
+        if node.failed.done():
+            return False, f"failed: {node.failed.result()}"
+        if not node.ready.is_set():
+            return False, "starting"
+        if node.broker is not None and (trouble := node.broker.lifecycle.trouble) is not None:
+            return False, trouble
+        return True, "in service"
+
+
+def _names_of(config: BrokerConfig) -> set[str]:
+    names = {name.lower() for name in config.minikafka_http_names}
+    return names | {endpoint.host.lower() for endpoint in config.advertised.values()} | {socket.gethostname().lower()}
+
+
+def _host_of(head: bytes) -> str:
+    """The host of a request's head in lower case, without its port; "" where none is named."""
+    for line in head.decode("latin-1").split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        if name.strip().lower() == "host":
+            host = value.strip().lower()
+            return host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
+    return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def _sent(writer: asyncio.StreamWriter) -> None:
+    """Until the peer's system has everything."""
+    writer.transport.set_write_buffer_limits(high=0)
+    await writer.drain()
+
+
+def _json(value: dict[str, object]) -> bytes:
+    return json.dumps(value).encode() + b"\n"

@@ -1,0 +1,57 @@
+"""The reference page of metrics, made from the table: `python -m minikafka.broker.observe.metrics.reference`."""
+
+from __future__ import annotations
+
+from minikafka.broker.observe.metrics.table import METRICS, WITHOUT_DATA, Metric
+
+INTRODUCTION = """\
+# Metrics
+
+With `minikafka.http.port` set (containers set 9404), each node serves these at `/metrics`, in plain HTTP and without a login, on
+127.0.0.1 or the address of `minikafka.http.host` (containers: every address). They have Kafka's meaning and the names that
+dashboards know. `minikafka.metrics.dialects` chooses whose: `s` (the default) as Strimzi's rules for the JMX exporter make them, `c` as
+Confluent's jmx-monitoring-stacks, `r` as Strimzi's metrics reporter, `k` what
+kafbat's Kafka UI looks for and the others have not (beside one of them); several may be told at once. Where a dialect has another name, it
+stands below the first. Summaries are quantiles 0.50 to 0.999 and a `_count`; their times come from a sample of the last five minutes.
+
+This page is made from the table that the metrics are written from.
+"""
+
+
+def _names(metric: Metric) -> str:
+    spelled: dict[str, list[str]] = {}
+    for dialect, name in metric.names.items():
+        spelled.setdefault(name, []).append(dialect)
+    if len(spelled) == 1 and len(metric.names) > 1:
+        return f"`{metric.key}`"
+    return "<br>".join(f"`{name}` ({', '.join(dialects)})" for name, dialects in spelled.items())
+
+
+def reference_page() -> str:
+    """Markdown."""
+    lines = INTRODUCTION.splitlines()
+    section = ""
+    for metric in METRICS.values():
+        if metric.section != section:
+            section = metric.section
+            lines += ["", f"## {section}", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
+        labels = ", ".join(metric.labels)
+        lines.append(f"| {_names(metric)} | {metric.kind} | {labels} | {metric.help} |")
+    lines += [
+        "",
+        "## The process",
+        "",
+        "`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_virtual_memory_bytes`, `process_open_fds`,",
+        "`process_max_fds`, `process_start_time_seconds`, `python_info` and `python_gc_*` come from Prometheus' own client library.",
+        "",
+        "## What stock dashboards ask for and a broker cannot tell",
+        "",
+        "| metrics | why not |",
+        "|---|---|",
+    ]
+    lines += [f"| `{pattern}` | {reason} |" for pattern, reason in WITHOUT_DATA.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(reference_page(), end="")

@@ -1,0 +1,186 @@
+"""Compacts logs in the background: picks the one that needs it most, does its reading and writing elsewhere, swaps segments here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from minikafka.broker.supervise import Ends
+from minikafka.storage.cleaner import Cleaning, CleaningNeed, CleaningStopped, cleaning_need
+from minikafka.storage.config import INT64_MAX
+from minikafka.storage.errors import ResourceShortage, StorageError
+from minikafka.wire.errors import ApiError, WireError
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.dynamic import Settings
+    from minikafka.broker.environment import Environment
+    from minikafka.storage.log import Log
+    from minikafka.storage.log_dir import LogDirectory
+
+logger = logging.getLogger("minikafka.cleaner")
+
+
+class LogCleaner:
+    """One log at a time, the one with the largest share of dirty bytes first (LogCleanerManager.grabFilthiestCompactedLog).
+
+    A log that cannot be read as records is left alone until the next start; the log of a topic that goes meanwhile is forgotten.
+    """
+
+    def __init__(self, settings: Settings, environment: Environment, directories: list[LogDirectory]) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._directories = directories
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._cleaning: Cleaning | None = None
+        self._is_stopping = False
+        self._uncleanable: WeakSet[Log] = WeakSet()
+        self.rounds = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.last_round_ms: int | None = None
+        self.last_took_ms = 0
+        #: Share of the last round's bytes that was written anew, and of the map of keys that it filled.
+        self.last_recopied = 0.0
+        self.last_map_filled = 0.0
+        settings.watch(self._wake.set)
+
+    def start(self) -> None:
+        """Begin, unless log.cleaner.enable is false."""
+        if self._settings.log_cleaner_enable:
+            self._task = self._environment.supervisor.start(self._run(), "the log cleaner")
+
+    def wake(self) -> None:
+        """A topic's configuration changed: look now."""
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Give the round up that goes on; its log is as it was."""
+        self._is_stopping = True
+        self._wake.set()
+        if self._cleaning is not None:
+            self._cleaning.stop()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the cleaner should run and does not."""
+        return self._task is not None and self._task.done() and not self._is_stopping
+
+    def uncleanable(self, directory: LogDirectory) -> list[Log]:
+        """Compacted logs that were found to be unreadable."""
+        return [log for log in directory.logs.values() if log in self._uncleanable]
+
+    def needs(self, directory: LogDirectory) -> Iterator[CleaningNeed]:
+        """What could be compacted now."""
+        wall_ms = self._environment.clock.wall_ms()
+        for where, log in self._compacted():
+            if where is directory:
+                yield cleaning_need(log, directory.cleaned.get((log.topic, log.partition)), wall_ms)
+
+    # -- which
+
+    def _compacted(self) -> Iterator[tuple[LogDirectory, Log]]:
+        for directory in self._directories:
+            if not directory.is_offline:
+                for log in directory.logs.values():
+                    if log.config.is_compacted and log.failure is None and log not in self._uncleanable:
+                        yield directory, log
+
+    def _next(self) -> tuple[LogDirectory, CleaningNeed] | None:
+        wall_ms = self._environment.clock.wall_ms()
+        best: tuple[LogDirectory, CleaningNeed] | None = None
+        for directory, log in self._compacted():
+            key = (log.topic, log.partition)
+            cleaned_to = directory.cleaned.get(key)
+            if cleaned_to is not None and log.truncated_to < cleaned_to:
+                # What was appended after the cut is as dirty as it was before.
+                cleaned_to = directory.cleaned[key] = log.truncated_to
+            need = cleaning_need(log, cleaned_to, wall_ms)
+            if need.is_due and (best is None or (need.overdue_ms, need.ratio) > (best[1].overdue_ms, best[1].ratio)):
+                best = directory, need
+        return best
+
+    # -- how
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
+            due = self._next()
+            if due is None:
+                await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
+                continue
+            directory, need = due
+            try:
+                await self._clean(directory, need)
+            except CleaningStopped:
+                return
+            except ResourceShortage as error:
+                logger.warning("%s is compacted later: %s", need.log.name, error)
+                await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
+            except StorageError as error:
+                logger.error("cannot compact %s: %s", need.log.name, error)
+                self._uncleanable.add(need.log)
+            except OSError as error:
+                if directory.logs.get((need.log.topic, need.log.partition)) is need.log and not directory.is_offline:
+                    logger.error("%s", need.log.fail("compact the log", error))
+                    await self._sleep(self._settings.log_cleaner_backoff_ms / 1000)
+            except (ApiError, WireError, ValueError) as error:
+                logger.error("%s is not compacted any more, because it cannot be read: %s", need.log.name, error)
+                self._uncleanable.add(need.log)
+            except Exception as error:
+                ends = Ends("log's compaction", lambda _, log=need.log: self._uncleanable.add(log))  # type: ignore[misc]
+                self._environment.supervisor.caught(f"compaction of {need.log.name}", error, ends)
+
+    async def _sleep(self, seconds: float) -> None:
+        self._wake.clear()
+        alarm = self._environment.loop.call_later(seconds, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            alarm.cancel()
+
+    async def _clean(self, directory: LogDirectory, need: CleaningNeed) -> None:
+        log, clock = need.log, self._environment.clock
+        run: Any = self._environment.run_blocking
+        started_ms = clock.now_ms()
+        log.truncated_to = INT64_MAX
+        cleaning = self._cleaning = Cleaning(need, clock.wall_ms(), self._settings.log_cleaner_dedupe_buffer_size)
+        try:
+            await run(cleaning.build_map)
+            for group in cleaning.groups:
+                await run(cleaning.write, group)
+                if directory.logs.get((log.topic, log.partition)) is not log or not cleaning.swap(group, clock.wall_ms()):
+                    logger.info("%s changed while it was being compacted; trying again later", log.name)
+                    await self._sleep(1.0)
+                    return
+                await self._throttle(cleaning, started_ms)
+        finally:
+            self._cleaning = None
+            cleaning.close()
+        self.rounds += 1
+        self.bytes_read += cleaning.bytes_read
+        self.bytes_written += cleaning.bytes_written
+        self.last_round_ms = clock.now_ms()
+        self.last_took_ms = self.last_round_ms - started_ms
+        self.last_recopied = cleaning.bytes_written / max(cleaning.bytes_read, 1)
+        self.last_map_filled = cleaning.map_filled
+        logger.info(
+            "%s: compacted up to offset %d, %d bytes are %d, in %d ms",
+            log.name, cleaning.end_offset, cleaning.bytes_read, cleaning.bytes_written, clock.now_ms() - started_ms,
+        )  # fmt: skip
+        if log.truncated_to >= cleaning.end_offset and directory.logs.get((log.topic, log.partition)) is log:
+            directory.cleaned[log.topic, log.partition] = cleaning.end_offset
+            made = directory.cleaned_offsets()
+            if made is not None:
+                await run(made.run)
+
+    async def _throttle(self, cleaning: Cleaning, started_ms: int) -> None:
+        """Keep to log.cleaner.io.max.bytes.per.second on the whole."""
+        wanted_ms = (cleaning.bytes_read + cleaning.bytes_written) * 1000 / self._settings.log_cleaner_io_max_bytes_per_second
+        left_ms = wanted_ms - (self._environment.clock.now_ms() - started_ms)
+        if left_ms > 0 and not self._is_stopping:
+            await self._sleep(left_ms / 1000)

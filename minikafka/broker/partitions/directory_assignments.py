@@ -1,0 +1,104 @@
+"""Tells the controller in which log directory this broker keeps a replica, where the metadata say otherwise (KIP-858).
+
+That is so for a new replica on a broker with several directories, and for all of them on a broker whose disk was replaced: until the
+controller has been told, it takes the replica for one on a lost disk and never elects it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.net.channel import UnsupportedVersion
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.front.controller_channel import ControllerChannel
+    from minikafka.broker.supervise import Supervisor
+
+logger = logging.getLogger("minikafka.replicas")
+RETRY_DELAY_S = 0.1
+REPLICAS_PER_REQUEST = 2250
+Replica = tuple[bytes, int]
+
+
+class DirectoryAssignments:
+    """Batches assignments: one request in flight. Keys are (topic id, partition).
+
+    Invariant: what was submitted is sent until the controller has taken it, the metadata agree, or the manager is stopped.
+    """
+
+    def __init__(
+        self, broker_id: int, broker_epoch: Callable[[], int], controller: ControllerChannel, supervisor: Supervisor
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._controller = controller
+        self._supervisor = supervisor
+        self._wanted: dict[Replica, bytes] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def observe(self, replica: Replica, registered: bytes, actual: bytes) -> None:
+        """The metadata say `registered`, the replica is in the directory `actual`."""
+        if registered == actual:
+            self._wanted.pop(replica, None)
+            return
+        self._wanted[replica] = actual
+        if self._task is None or self._task.done():
+            self._task = self._supervisor.start(self._run(), "assignments of replicas to directories")
+
+    def forget(self, replica: Replica) -> None:
+        """The replica is not here any more."""
+        self._wanted.pop(replica, None)
+
+    async def stop(self) -> None:
+        """Give up."""
+        self._wanted.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while self._wanted:
+            batch = dict(list(self._wanted.items())[:REPLICAS_PER_REQUEST])
+            try:
+                response: Any = await self._controller.request(self._request(batch))
+                code = ErrorCode(response.error_code)
+            except (ConnectionError, TimeoutError, UnsupportedVersion):
+                code = ErrorCode.REQUEST_TIMED_OUT
+            if code is not ErrorCode.NONE:
+                logger.info("AssignReplicasToDirs of %d replicas is tried again: %s", len(batch), code.name)
+                await asyncio.sleep(RETRY_DELAY_S)
+                continue
+            for directory in response.directories:
+                for topic in directory.topics:
+                    for answer in topic.partitions:
+                        self._answered((topic.topic_id, answer.partition_index), directory.id, ErrorCode(answer.error_code), batch)
+
+    def _answered(self, replica: Replica, directory: bytes, code: ErrorCode, batch: dict[Replica, bytes]) -> None:
+        if code is not ErrorCode.NONE:
+            logger.warning("replica %d of topic %s has no place in the metadata: %s", replica[1], replica[0].hex(), code.name)
+        if batch.get(replica) == directory == self._wanted.get(replica):
+            del self._wanted[replica]
+
+    def _request(self, batch: dict[Replica, bytes]) -> AssignReplicasToDirsRequest:
+        directories: dict[bytes, dict[bytes, list[int]]] = {}
+        for (topic_id, index), directory in batch.items():
+            directories.setdefault(directory, {}).setdefault(topic_id, []).append(index)
+        kind = AssignReplicasToDirsRequest
+        return kind(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch(),
+            directories=[
+                kind.DirectoryData(
+                    id=directory,
+                    topics=[
+                        kind.TopicData(topic_id=topic_id, partitions=[kind.PartitionData(partition_index=index) for index in indexes])
+                        for topic_id, indexes in topics.items()
+                    ],
+                )
+                for directory, topics in directories.items()
+            ],
+        )

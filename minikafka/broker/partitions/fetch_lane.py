@@ -1,0 +1,262 @@
+"""The short way of a consumer's Fetch without a session whose like came before: it repeats everything but its offsets.
+
+Such a client (librdkafka is one) names all its partitions in each request. What surrounds the offsets is the key of a template, decoded and
+encoded once by the declared messages, as in `produce_lane`. A fetch that would have to wait, that meets an error, a change of leader,
+aborted transactions or another rack takes the ordinary way; nothing has been done then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.partitions.lane import MISSES_MAX, Counted, Lane, remember
+from minikafka.storage.errors import StorageError
+from minikafka.wire.errors import ApiError
+from minikafka.wire.frame import encode_request, encode_response
+from minikafka.wire.message import Piece
+from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
+from minikafka.wire.varint import unsigned_varint
+
+if TYPE_CHECKING:
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.net.network import Connection
+    from minikafka.storage.slice import FileSlice
+
+VERSION_MIN = 11
+FLEXIBLE_VERSION_MIN = 12
+TOPIC_ID_VERSION_MIN = 13
+REPLICA_STATE_VERSION_MIN = 15
+NO_SESSION_EPOCH = -1
+CONSUMER = -1
+PARTITIONS_MAX = 64
+TEMPLATES_MAX = 64
+LAYOUTS_MAX = 16
+#: Longer requests, of some hundred partitions, have no template.
+TEMPLATE_BYTES_MAX = 16 * 1024
+_OFFSET = Struct(">q")
+_LENGTH = Struct(">i")
+_FRAME = Struct(">ii")
+_VERSION = Struct(">h")
+#: In the body, behind the replica id that versions before 15 begin with: wait, least and most bytes, isolation level, session id.
+_SESSION_EPOCH_AT = 17
+_NO_SESSION = b"\xff\xff\xff\xff"
+_WATERMARKS = Struct(">qqq")
+_MARK = 0x5EA7_0FF5_0000_0000
+_RECORDS_MARK = b"\x5e\xa7\x0f\xf5"
+_LENGTHS = [bytes([size]) for size in range(128)]
+
+
+class _Layout:
+    """Where the offsets stand in frames of one length."""
+
+    __slots__ = ("between", "holes")
+
+    def __init__(self, holes: list[int], size: int) -> None:
+        self.holes = holes
+        starts = [8, *(hole + 8 for hole in holes)]
+        self.between = [slice(0, 4), *(slice(start, end) for start, end in zip(starts, [*holes, size], strict=True))]
+
+    def key(self, frame: memoryview) -> bytes:
+        """All but the correlation id and the offsets."""
+        return b"".join([frame[part] for part in self.between])
+
+
+class _Part:
+    """One partition of a template: what it asks, and the bytes of its answer before and after the watermarks."""
+
+    __slots__ = ("before", "between", "bytes_max", "key", "leader_epoch")
+
+    def __init__(self, key: tuple[object, int], wanted: FetchRequest.FetchPartition, before: bytes, between: bytes) -> None:
+        self.key = key
+        self.bytes_max = max(wanted.partition_max_bytes, 0)
+        self.leader_epoch = wanted.current_leader_epoch
+        self.before = before
+        self.between = between
+
+
+class _Template:
+    """A request and its answer, but for the numbers."""
+
+    __slots__ = ("by_id", "bytes_max", "is_committed", "is_flexible", "min_bytes", "parts", "tail", "waits")
+
+    def __init__(self, request: FetchRequest, version: int, fetch_bytes_max: int) -> None:
+        self.by_id = version >= TOPIC_ID_VERSION_MIN
+        self.is_flexible = version >= FLEXIBLE_VERSION_MIN
+        self.is_committed = request.isolation_level == 1
+        self.bytes_max = min(request.max_bytes, fetch_bytes_max)
+        self.min_bytes = request.min_bytes
+        self.waits = request.max_wait_ms > 0
+        response = FetchResponse()
+        wanted: list[tuple[tuple[object, int], FetchRequest.FetchPartition]] = []
+        for topic in request.topics:
+            answers = []
+            for partition in topic.partitions:
+                number = _MARK + len(wanted)
+                data = FetchResponse.PartitionData(
+                    partition_index=partition.partition, high_watermark=number, last_stable_offset=number, log_start_offset=number,
+                    aborted_transactions=[] if self.is_committed else None, preferred_read_replica=-1, records=_RECORDS_MARK,
+                )  # fmt: skip
+                answers.append(data)
+                wanted.append(((topic.topic_id if self.by_id else topic.topic, partition.partition), partition))
+            response.responses.append(FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=answers))
+        frame = b"".join(bytes(piece) for piece in encode_response(response, version, 0))  # type: ignore[arg-type]
+        self.parts: list[_Part] = []
+        at = 8
+        for number, (key, asked) in enumerate(wanted):
+            placeholders = frame.index(_WATERMARKS.pack(_MARK + number, _MARK + number, _MARK + number), at)
+            records = frame.index(_RECORDS_MARK, placeholders + _WATERMARKS.size)
+            length = records - (1 if self.is_flexible else 4)
+            self.parts.append(_Part(key, asked, frame[at:placeholders], frame[placeholders + _WATERMARKS.size : length]))
+            at = records + len(_RECORDS_MARK)
+        self.tail = frame[at:]
+
+
+class FetchLane(Lane):
+    """The templates of one connection."""
+
+    __slots__ = ("_fetch_bytes_max", "_is_rack_aware", "_layouts", "_templates")
+
+    def __init__(self, replicas: ReplicaManager, fetch_bytes_max: int, is_rack_aware: bool, entry: Counted) -> None:
+        """`entry` counts the requests that are served."""
+        super().__init__(replicas, entry)
+        self._fetch_bytes_max = fetch_bytes_max
+        self._is_rack_aware = is_rack_aware
+        self._layouts: dict[int, _Layout] = {}
+        self._templates: dict[bytes, _Template] = {}
+
+    def serve(self, connection: Connection, frame: memoryview) -> bool:
+        """Serve the request if it is of a known template and can be answered in full now; False leaves everything as it was."""
+        layout = self._layouts.get(len(frame))
+        template = None if layout is None else self._templates.get(layout.key(frame))
+        if layout is None or template is None:
+            self._learn(frame)
+            return False
+        slices: list[FileSlice] = []
+        try:
+            pieces = self._read(template, layout, frame, slices)
+        except (ApiError, StorageError):
+            pieces = None
+        if pieces is None:
+            for piece in slices:
+                piece.release()
+            return False
+        self._counts[frame[3]] += 1
+        connection.finish(connection.begin(), pieces)
+        return True
+
+    def _read(self, template: _Template, layout: _Layout, frame: memoryview, slices: list[FileSlice]) -> list[Piece] | None:
+        """The answer's pieces, None if the fetch must go the ordinary way. `slices` is for the caller to release then."""
+        replicas = self._replicas
+        found: Mapping[tuple[Any, int], Partition] = replicas.partitions_by_id if template.by_id else replicas.partitions
+        bytes_left = template.bytes_max
+        pieces: list[Piece] = []
+        counts: list[tuple[Partition, int]] = []
+        run = b""
+        size = 4
+        gathered = 0
+        for part, hole in zip(template.parts, layout.holes, strict=True):
+            partition = found.get(part.key)
+            if partition is None or partition.leader is None or part.leader_epoch not in (-1, partition.leader_epoch):
+                return None
+            log = partition.log
+            (offset,) = _OFFSET.unpack_from(frame, hole)
+            high_watermark, stable = log.high_watermark, log.last_stable_offset
+            end = stable if template.is_committed else high_watermark
+            read = log.read(offset, min(bytes_left, part.bytes_max), end_offset=end, at_least_one=not gathered)
+            piece = read.slice
+            count = piece.size
+            run += part.before + _WATERMARKS.pack(high_watermark, stable, log.log_start_offset) + part.between
+            if template.is_flexible:
+                run += _LENGTHS[count + 1] if count < 127 else unsigned_varint(count + 1)
+            else:
+                run += _LENGTH.pack(count)
+            if count:
+                slices.append(piece)
+                if template.is_committed and log.aborted_transactions(offset, log.upper_bound_offset(read)):
+                    return None
+                gathered += count
+                bytes_left = max(bytes_left - count, 0)
+                pieces += (run, piece)
+                size += len(run) + count
+                run = b""
+            counts.append((partition, count))
+        if gathered < template.min_bytes and template.waits:
+            return None
+        # Only now: what goes the ordinary way is counted there.
+        for partition, count in counts:
+            partition.fetches += 1
+            partition.bytes_out += count
+        run += template.tail
+        pieces.append(run)
+        (correlation_id,) = _LENGTH.unpack_from(frame, 4)
+        pieces[0] = _FRAME.pack(size + len(run), correlation_id) + pieces[0]  # type: ignore[operator]
+        return pieces
+
+    def forget(self) -> None:
+        """Forget every template."""
+        self._layouts.clear()
+        self._templates.clear()
+        self._misses = 0
+
+    def _learn(self, frame: memoryview) -> None:
+        """Remember the template of a request that may come again."""
+        if self._misses < MISSES_MAX and _has_session(frame):
+            self._misses += 1
+            return
+        decoded = self._decode(frame, FetchRequest, VERSION_MIN)
+        if decoded is None:
+            return
+        version, header, request, _ = decoded
+        if not self._is_simple(request, version):
+            return
+        holes = _holes(request, version, header.client_id, frame)
+        if holes is None or len(frame) > TEMPLATE_BYTES_MAX:
+            return
+        layout = remember(self._layouts, len(frame), _Layout(holes, len(frame)), LAYOUTS_MAX)
+        remember(self._templates, layout.key(frame), _Template(request, version, self._fetch_bytes_max), TEMPLATES_MAX)
+        self._misses = 0
+
+    def _is_simple(self, request: FetchRequest, version: int) -> bool:
+        replica_id = request.replica_state.replica_id if version >= REPLICA_STATE_VERSION_MIN else request.replica_id
+        partitions = [partition for topic in request.topics for partition in topic.partitions]
+        return (
+            replica_id == CONSUMER
+            and request.session_id == 0
+            and request.session_epoch == NO_SESSION_EPOCH
+            and not request.forgotten_topics_data
+            and not (request.rack_id and self._is_rack_aware)
+            and 0 < len(partitions) <= PARTITIONS_MAX
+            and len({(t.topic_id, t.topic, p.partition) for t in request.topics for p in t.partitions}) == len(partitions)
+            and all(partition.last_fetched_epoch == -1 and partition.fetch_offset >= 0 for partition in partitions)
+        )
+
+
+def _has_session(frame: memoryview) -> bool:
+    """Whether the session epoch, read where it stands, is not that of a fetch without a session. A guess that costs little: False says
+    nothing."""
+    (version,) = _VERSION.unpack_from(frame, 2)
+    at = 10 + max(int.from_bytes(frame[8:10], "big", signed=True), 0) + _SESSION_EPOCH_AT
+    at += (version >= FLEXIBLE_VERSION_MIN) + (0 if version >= REPLICA_STATE_VERSION_MIN else 4)
+    return len(frame) >= at + 4 and frame[at : at + 4] != _NO_SESSION
+
+
+def _holes(request: FetchRequest, version: int, client_id: str | None, frame: memoryview) -> list[int] | None:
+    """Where the partitions' offsets stand in the frame; None if it is not written as we would write it."""
+    partitions = [partition for topic in request.topics for partition in topic.partitions]
+    (correlation_id,) = _LENGTH.unpack_from(frame, 4)
+
+    def written() -> bytes:
+        return b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, client_id))[4:]  # type: ignore[arg-type]
+
+    if written() != frame:
+        return None
+    offsets = [partition.fetch_offset for partition in partitions]
+    for number, partition in enumerate(partitions):
+        partition.fetch_offset = _MARK + number
+    marked = written()
+    for partition, offset in zip(partitions, offsets, strict=True):
+        partition.fetch_offset = offset
+    return [marked.index(_OFFSET.pack(_MARK + number)) for number in range(len(partitions))]

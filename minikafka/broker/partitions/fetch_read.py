@@ -1,0 +1,255 @@
+"""Reading one partition for a fetch: epoch checks, divergence, follower progress, the right bound, preferred replicas.
+
+Rules: kafka.cluster.Partition.readRecords and kafka.server.ReplicaManager.readFromLog of Apache Kafka; KIP-320, KIP-392, KIP-595, KIP-903.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.fetch_session import FetchPartition
+from minikafka.storage.errors import StorageError
+from minikafka.wire.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.core.metadata.image import MetadataImage
+    from minikafka.storage.slice import FileSlice
+    from minikafka.storage.types import OffsetPosition
+
+CONSUMER = -1
+READ_COMMITTED = 1
+READ_UNCOMMITTED = 0
+#: What a fetch can bring upon itself (ReplicaManager.readFromLog counts the rest as failures of the broker).
+EXPECTED_FAILURES = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.REPLICA_NOT_AVAILABLE, ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.INCONSISTENT_TOPIC_ID,
+    }
+)  # fmt: skip
+
+
+class FetchParams:
+    """What all partitions of one fetch have in common."""
+
+    __slots__ = ("broker_epoch", "by_id", "client_host", "is_denied", "isolation", "listener", "may_read_follower", "rack", "replica_id")
+
+    def __init__(
+        self, replica_id: int, broker_epoch: int, isolation: int, rack: str, *, by_id: bool, may_read_follower: bool, listener: str
+    ) -> None:
+        self.replica_id = replica_id
+        self.broker_epoch = broker_epoch
+        self.isolation = isolation
+        self.rack = rack
+        self.by_id = by_id
+        self.may_read_follower = may_read_follower
+        self.listener = listener
+        #: With an authorizer: whether a topic must not be read.
+        self.is_denied: Callable[[str], bool] | None = None
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether a broker fetches to replicate."""
+        return self.replica_id >= 0
+
+
+class PartitionRead:
+    """What a fetch got from one partition. `slice` is None when nothing was read; `diverging` is (epoch, end offset)."""
+
+    __slots__ = (
+        "aborted",
+        "code",
+        "diverging",
+        "end",
+        "high_watermark",
+        "is_throttled",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "partition",
+        "position",
+        "preferred",
+        "slice",
+        "wanted",
+    )
+
+    def __init__(self, wanted: FetchPartition, code: ErrorCode = ErrorCode.NONE) -> None:
+        self.wanted = wanted
+        self.code = code
+        self.partition: Partition | None = None
+        self.slice: FileSlice | None = None
+        self.position: OffsetPosition | None = None
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.diverging: tuple[int, int] | None = None
+        self.aborted: list[Any] | None = None
+        self.preferred = -1
+        self.leader_epoch = -1
+        self.end = -1
+        self.is_throttled = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return 0 if self.slice is None else self.slice.size
+
+    @property
+    def settles(self) -> bool:
+        """Whether the fetch must be answered now whatever it has gathered."""
+        return self.code is not ErrorCode.NONE or self.diverging is not None or self.preferred >= 0
+
+    def is_still_empty(self, params: FetchParams) -> bool:
+        """Whether reading anew would find nothing either; takes over watermarks that have moved."""
+        partition = self.partition
+        if partition is None or self.slice is not None or self.settles or self.is_throttled or params.rack:
+            return False
+        log = partition.log
+        if partition.leader is None or partition.leader_epoch != self.leader_epoch or log.failure is not None:
+            return False
+        offset = self.wanted.fetch_offset
+        if not end_offset_of(partition, params) <= offset <= log.log_end_offset or offset < log.log_start_offset:
+            return False
+        partition.fetches += 1
+        self.high_watermark = log.high_watermark
+        self.last_stable_offset = log.last_stable_offset
+        self.log_start_offset = log.log_start_offset
+        return True
+
+    def release(self) -> None:
+        """The records are not sent after all."""
+        if self.slice is not None:
+            self.slice.release()
+            self.slice = None
+
+
+def end_offset_of(partition: Partition, params: FetchParams) -> int:
+    """The exclusive bound: the log end for followers, the high watermark or the last stable offset for consumers."""
+    log = partition.log
+    if params.replica_id >= 0:
+        return log.log_end_offset
+    return log.last_stable_offset if params.isolation == READ_COMMITTED else log.high_watermark
+
+
+class PartitionReader:
+    """Reads partitions of this broker."""
+
+    def __init__(self, replicas: ReplicaManager, is_rack_aware: bool) -> None:
+        self._replicas = replicas
+        self.is_rack_aware = is_rack_aware
+
+    def read(
+        self, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
+    ) -> PartitionRead:
+        """Read one partition; never raises for what the peer asked."""
+        result = PartitionRead(wanted)
+        try:
+            self._read(result, wanted, params, bytes_max, at_least_one, now_ms, image)
+        except ApiError as error:
+            result.code = error.code
+            if error.code not in EXPECTED_FAILURES and result.partition is not None:
+                result.partition.fetches_failed += 1
+        except StorageError:
+            result.code = ErrorCode.KAFKA_STORAGE_ERROR
+        return result
+
+    def _read(
+        self,
+        result: PartitionRead,
+        wanted: FetchPartition,
+        params: FetchParams,
+        bytes_max: int,
+        at_least_one: bool,
+        now_ms: int,
+        image: MetadataImage,
+    ) -> None:
+        if params.by_id and not wanted.topic:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._replicas.require(wanted.topic, wanted.topic_id if params.by_id else None, wanted.index)
+        partition.check_epoch(wanted.leader_epoch)
+        if partition.leader is None and (params.replica_id >= 0 or not params.may_read_follower):
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        result.partition = partition
+        partition.fetches += 1
+        log = partition.log
+        offset = wanted.fetch_offset
+        result.leader_epoch = partition.leader_epoch
+        if wanted.last_fetched_epoch >= 0 and self._diverges(result, wanted, log):
+            pass
+        elif not log.log_start_offset <= offset <= log.log_end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        elif params.replica_id >= 0:
+            partition.follower_fetched(params.replica_id, offset, wanted.log_start_offset, params.broker_epoch, now_ms)
+        elif params.rack and self.is_rack_aware and partition.leader is not None:
+            result.preferred = self._preferred_replica(partition, params, offset, image)
+        result.high_watermark = log.high_watermark
+        result.last_stable_offset = log.last_stable_offset
+        result.log_start_offset = log.log_start_offset
+        if result.diverging is not None or result.preferred >= 0:
+            return
+        end = result.end = end_offset_of(partition, params)
+        if params.replica_id >= 0 and self._replicas.throttles.leader.is_active:
+            self._read_throttled(result, wanted, params, bytes_max, at_least_one, now_ms)
+            return
+        if offset > end and params.replica_id < 0 and partition.leader is None:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        found = log.read(offset, max(min(bytes_max, wanted.max_bytes), 0), end_offset=end, at_least_one=at_least_one)
+        result.position = found.position
+        if found.slice.size:
+            result.slice = found.slice
+        if params.isolation == READ_COMMITTED and params.replica_id < 0:
+            result.aborted = log.aborted_transactions(offset, log.upper_bound_offset(found)) if found.slice.size else []
+
+    def _read_throttled(
+        self, result: PartitionRead, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int
+    ) -> None:
+        """For a follower, while replication is throttled: nothing for a replica that is throttled and not in sync when the rate is used
+        up; what it gets counts (ReplicaManager.shouldLeaderThrottle)."""
+        partition, quota = result.partition, self._replicas.throttles.leader
+        assert partition is not None
+        is_counted = quota.applies_to(partition.topic, partition.index)
+        if is_counted and params.replica_id not in partition.isr and quota.wait_ms(now_ms) > 0:
+            result.is_throttled = True
+            return
+        size_max = max(min(bytes_max, wanted.max_bytes), 0)
+        found = partition.log.read(wanted.fetch_offset, size_max, end_offset=result.end, at_least_one=at_least_one)
+        result.position = found.position
+        if found.slice.size:
+            result.slice = found.slice
+            if is_counted:
+                quota.record(found.slice.size, now_ms)
+
+    @staticmethod
+    def _diverges(result: PartitionRead, wanted: FetchPartition, log: Any) -> bool:
+        """Whether the fetcher's last epoch ended elsewhere in this log: it must truncate (KIP-595)."""
+        if wanted.last_fetched_epoch == log.epochs.latest and log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            return False
+        epoch, end_offset = log.end_offset_for_epoch(wanted.last_fetched_epoch)
+        if epoch < 0 or end_offset < 0:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if wanted.fetch_offset < log.log_start_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+            result.diverging = (epoch, end_offset)
+            return True
+        return False
+
+    def _preferred_replica(self, partition: Partition, params: FetchParams, offset: int, image: MetadataImage) -> int:
+        """The replica in the consumer's rack that has the offset, or -1 to stay with the leader (RackAwareReplicaSelector)."""
+        leader = partition.leader
+        assert leader is not None
+        own = image.brokers.get(self._replicas.broker_id)
+        if own is not None and own.rack == params.rack:
+            return -1
+        best, best_end = -1, -1
+        for broker_id in leader.isr.committed:
+            follower = leader.followers.get(broker_id)
+            broker = image.brokers.get(broker_id)
+            if follower is None or broker is None or broker.fenced or broker.rack != params.rack:
+                continue
+            if follower.log_end_offset >= offset >= follower.log_start_offset and follower.log_end_offset > best_end:
+                best, best_end = broker_id, follower.log_end_offset
+        return best

@@ -1,0 +1,433 @@
+"""Follower fetching: one fetcher for each (leader broker, fetcher id), one connection, one incremental fetch session.
+
+What to ask for and what answers mean is `minikafka.core.partition.follower`'s; this is its host. It is driven by what arrives: the response
+to a fetch is appended where it stands in the receive buffer and the next fetch leaves in the same turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, cast
+
+from minikafka.broker.partitions.partition import Partition, PartitionEvents
+from minikafka.broker.supervise import Ends
+from minikafka.core.partition.follower import BACKOFF_MS_MIN, EXPECTED_ERRORS, FetchPlan, FollowedPartition, Follower, Key, Step
+from minikafka.core.partition.truncation import OutOfRange, is_beyond_leader, out_of_range, truncation_for
+from minikafka.net.channel import Channel, ConnectionLost, UnsupportedVersion
+from minikafka.storage.errors import ResourceShortage, StorageError, UnexpectedAppendOffset
+from minikafka.wire.errors import ApiError, ErrorCode, WireError
+from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
+from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.partitions.replication import Replication
+
+logger = logging.getLogger("minikafka.fetcher")
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+
+
+class Fetcher:
+    """Fetches from one leader. `follower` knows what for."""
+
+    def __init__(
+        self, replication: Replication, events: PartitionEvents, on_reach: Callable[[int, bool], None], leader_id: int, fetcher_id: int
+    ) -> None:
+        """`on_reach(leader, whether it can be reached)` follows when a connection is made, and when one breaks."""
+        self.key = (leader_id, fetcher_id)
+        self.leader_id = leader_id
+        self.partitions: dict[Key, Partition] = {}
+        self.follower = Follower(replication.broker_id, replication.throttles.follower, replication.config.replica_fetch_backoff_ms)
+        self._replication = replication
+        self._config = replication.config
+        self._events = events
+        self._on_reach = on_reach
+        self._clock = replication.environment.clock
+        self._supervisor = replication.environment.supervisor
+        self._channel: Channel | None = None
+        self._endpoint: tuple[str, int] | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._connect_backoff_ms = 0
+        #: The timer, and when it goes off.
+        self._timer: tuple[asyncio.TimerHandle, int] | None = None
+        self._closed = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- partitions ------------------------------------------------------------------------------------------------
+
+    def add(self, partition: Partition) -> None:
+        """Fetch a partition from its log's end."""
+        self.partitions[(partition.topic_id, partition.index)] = partition
+        self.follower.add(partition)
+
+    def remove(self, partition: Partition) -> None:
+        """Leave a partition out of the next fetch; what is in flight for it is dropped."""
+        key = (partition.topic_id, partition.index)
+        self.partitions.pop(key, None)
+        self.follower.remove(key)
+
+    def wake(self) -> None:
+        """There may be something to ask for."""
+        if self._closed:
+            return
+        if self._channel is None or self._channel.closed:
+            self._connect()
+        else:
+            self._fetch()
+
+    # -- connection ------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        if self._connecting is None or self._connecting.done():
+            self._connecting = self._supervisor.start(self._open(), f"connecting to broker {self.leader_id}")
+
+    async def _open(self) -> None:
+        broker = self._replication.metadata.image.brokers.get(self.leader_id)
+        endpoint = None if broker is None else broker.listeners.get(self._config.inter_broker_listener)
+        if endpoint is None:
+            self._retry_connect("its address is not known")
+            return
+        host, port = endpoint[0], endpoint[1]
+        try:
+            channel = await Channel.open(
+                self._replication.environment.network,
+                host,
+                port,
+                client_id=f"broker-{self._replication.broker_id}-fetcher-{self.key[1]}",
+                timeout_ms=self._config.replica_socket_timeout_ms,
+                security=self._replication.security,
+            )
+        except (OSError, TimeoutError) as error:
+            self._retry_connect(str(error))
+            return
+        if self._closed:
+            channel.close()
+            return
+        self._channel = channel
+        self._endpoint = (host, port)
+        self._connect_backoff_ms = 0
+        self._on_reach(self.leader_id, True)
+        self.follower.disconnected()
+        self._fetch()
+
+    def _retry_connect(self, reason: str) -> None:
+        if self._closed:
+            return
+        if self._connect_backoff_ms == 0:
+            logger.info("cannot fetch from broker %d yet: %s", self.leader_id, reason)
+        self._connect_backoff_ms = self.follower.next_backoff_ms(self._connect_backoff_ms)
+        self._wake_at(self._clock.now_ms() + self._connect_backoff_ms)
+
+    def _wake_at(self, due_ms: int) -> None:
+        if self._timer is not None:
+            if self._timer[1] <= due_ms:
+                return
+            self._timer[0].cancel()
+        delay_s = max(due_ms - self._clock.now_ms(), 1) / 1000
+        self._timer = self._supervisor.call_later(delay_s, f"fetching from broker {self.leader_id}", self._on_timer), due_ms
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def leader_changed(self) -> None:
+        """The leader registered anew: connect again if its address changed, and wait neither for back-offs nor for its former life."""
+        if self._connecting is not None:
+            self._connecting.cancel()
+            self._connecting = None
+        broker = self._replication.metadata.image.brokers.get(self.leader_id)
+        endpoint = None if broker is None else broker.listeners.get(self._config.inter_broker_listener)
+        if self._channel is not None and endpoint is not None and self._endpoint != (endpoint[0], endpoint[1]):
+            self._drop_channel("the leader has another address")
+        self._connect_backoff_ms = 0
+        self.follower.leader_changed()
+        self.wake()
+
+    def _drop_channel(self, reason: str) -> None:
+        channel, self._channel = self._channel, None
+        self.follower.disconnected()
+        if channel is not None:
+            channel.close(reason)
+
+    def close(self, reason: str) -> None:
+        """End the fetcher."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer[0].cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._drop_channel(reason)
+
+    # -- asking ----------------------------------------------------------------------------------------------------
+
+    def _fetch(self) -> None:
+        channel = self._channel
+        if channel is None or channel.closed or self._closed:
+            return
+        plan = self.follower.next_fetch(self._clock.now_ms())
+        if self.follower.wake_ms is not None:
+            self._wake_at(self.follower.wake_ms)
+        if plan is None:
+            return
+        config = self._config
+        try:
+            channel.send(
+                self._request(plan),
+                None,
+                lambda response, error: self._take_answer(plan, cast("FetchResponse | None", response), error),
+                config.replica_socket_timeout_ms + config.replica_fetch_wait_max_ms,
+            )
+        except (ConnectionLost, UnsupportedVersion, WireError) as error:
+            self._drop_channel(str(error))
+            self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
+
+    def _request(self, plan: FetchPlan) -> FetchRequest:
+        config = self._config
+        topics: dict[bytes, FetchRequest.FetchTopic] = {}
+        for (topic_id, index), (fetch_offset, leader_epoch, last_fetched_epoch, log_start_offset) in plan.positions:
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = FetchRequest.FetchTopic(topic_id=topic_id, partitions=[])
+            topic.partitions.append(
+                FetchRequest.FetchPartition(
+                    partition=index,
+                    current_leader_epoch=leader_epoch,
+                    fetch_offset=fetch_offset,
+                    last_fetched_epoch=last_fetched_epoch,
+                    log_start_offset=log_start_offset,
+                    partition_max_bytes=config.replica_fetch_max_bytes,
+                )
+            )
+        forgotten: dict[bytes, list[int]] = {}
+        for topic_id, index in plan.forgotten:
+            forgotten.setdefault(topic_id, []).append(index)
+        return FetchRequest(
+            replica_state=FetchRequest.ReplicaState(replica_id=self._replication.broker_id, replica_epoch=self._replication.broker_epoch()),
+            max_wait_ms=config.replica_fetch_wait_max_ms if plan.may_wait else 0,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=plan.session_id,
+            session_epoch=plan.session_epoch,
+            topics=list(topics.values()),
+            forgotten_topics_data=[FetchRequest.ForgottenTopic(topic_id=key, partitions=indexes) for key, indexes in forgotten.items()],
+        )
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def _take_answer(self, plan: FetchPlan, response: FetchResponse | None, error: Exception | None) -> None:
+        try:
+            self._answered(plan, response, error)
+        except Exception as problem:
+            self._supervisor.caught(f"following broker {self.leader_id}", problem, Ends("connection", self._begin_anew))
+
+    def _begin_anew(self, reason: str) -> None:
+        """On another connection, from the ends of the logs."""
+        self._drop_channel(reason)
+        self._wake_at(self._clock.now_ms() + self._config.replica_fetch_backoff_ms)
+
+    def _answered(self, plan: FetchPlan, response: FetchResponse | None, error: Exception | None) -> None:
+        if self._closed or not self.follower.is_current(plan):
+            return
+        if response is None:
+            logger.info("the connection to leader broker %d broke: %s", self.leader_id, error)
+            self._on_reach(self.leader_id, False)
+            self._drop_channel(str(error))
+            self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
+            return
+        code = ErrorCode(response.error_code)
+        if not self.follower.answered(plan, code, response.session_id):
+            logger.info("broker %d refuses the fetch session: %s", self.leader_id, code.name)
+            self._wake_at(self._clock.now_ms() + BACKOFF_MS_MIN)
+            return
+        for topic in response.responses:
+            for data in topic.partitions:
+                self._take(plan, (topic.topic_id, data.partition_index), data)
+        self.follower.finished()
+        self._fetch()
+
+    def _take(self, plan: FetchPlan, key: Key, data: FetchResponse.PartitionData) -> None:
+        """Deal with what an answer says of a partition."""
+        follower, now_ms = self.follower, self._clock.now_ms()
+        followed = follower.followed(plan, key)
+        if followed is None:
+            return
+        partition, code = self.partitions[key], ErrorCode(data.error_code)
+        diverging = data.diverging_epoch
+        step = follower.step(followed, code, now_ms, is_diverging=diverging.end_offset >= 0 or diverging.epoch >= 0)
+        try:
+            if step is Step.APPEND:
+                self._append(followed, partition, data)
+            elif step is Step.TRUNCATE:
+                self._truncate(partition, diverging.epoch, diverging.end_offset)
+                if partition.log.is_cut:
+                    follower.syncing(followed)
+                    self._start(self._go_on_behind_the_cut(followed, partition), f"syncing the truncation of {partition}")
+            elif step is Step.LOCATE:
+                self._start(self._locate(followed, partition), f"looking for the offset of {partition}")
+            elif code is ErrorCode.FENCED_LEADER_EPOCH:
+                logger.info("%s: epoch %d is fenced; waiting for metadata", partition, followed.leader_epoch)
+            elif code not in EXPECTED_ERRORS:
+                logger.warning("%s: broker %d answers a fetch with %s", partition, self.leader_id, code.name)
+        except ResourceShortage as error:
+            logger.warning("%s: trying again: %s", partition, error)
+            follower.refused(followed, now_ms)
+        except StorageError as error:
+            logger.error("%s: stopped following: %s", partition, error)
+            follower.failed(followed)
+        except (ApiError, UnexpectedAppendOffset) as error:
+            logger.warning("%s: what broker %d sent cannot be appended: %s", partition, self.leader_id, error)
+            follower.refused(followed, now_ms)
+
+    def _append(self, followed: FollowedPartition, partition: Partition, data: FetchResponse.PartitionData) -> None:
+        """Raises StorageError, UnexpectedAppendOffset, ApiError."""
+        log = partition.log
+        view = cast("memoryview | None", data.records)
+        if view is not None and len(view):
+            quota = self._replication.throttles.follower
+            if quota.applies_to(partition.topic, partition.index):
+                quota.record(len(view), self._clock.now_ms())
+            self._events.replicated(partition, len(view))
+            skip = _already_present(view, log.log_end_offset)
+            log.append_as_follower(view[skip:] if skip else view, followed.leader_epoch)
+        followed.leader_high_watermark = data.high_watermark
+        if log.update_high_watermark(min(data.high_watermark, log.log_end_offset)):
+            self._events.high_watermark_moved(partition)
+        if data.log_start_offset > log.log_start_offset:
+            log.increment_log_start_offset(min(data.log_start_offset, log.high_watermark))
+        self.follower.appended(followed)
+
+    def _truncate(self, partition: Partition, leader_epoch: int, leader_end_offset: int) -> None:
+        log = partition.log
+        found = truncation_for(
+            leader_epoch,
+            leader_end_offset,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            end_offset_for=lambda epoch: tuple(log.end_offset_for_epoch(epoch)),  # type: ignore[arg-type,return-value]
+        )
+        before = log.log_end_offset
+        if found.offset < log.high_watermark:
+            logger.warning(
+                "%s: in epoch %d truncating below the high watermark %d to %d: the leader lost committed records (unclean election?)",
+                partition, partition.leader_epoch, log.high_watermark, found.offset,
+            )  # fmt: skip
+        log.truncate_to(found.offset, self._clock.wall_ms())
+        partition.count_truncation("diverging_epoch", before - log.log_end_offset)
+        logger.info(
+            "%s: in epoch %d truncated from %d to %d, because epoch %d ends at %d on leader broker %d (%d were never committed)",
+            partition, partition.leader_epoch, before, log.log_end_offset, leader_epoch, leader_end_offset, self.leader_id,
+            before - log.log_end_offset,
+        )  # fmt: skip
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._supervisor.start(work, name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _go_on_behind_the_cut(self, followed: FollowedPartition, partition: Partition) -> None:
+        """The disk takes its time over a truncation, and nothing may be appended before."""
+        try:
+            await self._sync_cut(partition)
+        except StorageError as error:
+            logger.error("%s: stopped following: %s", partition, error)
+            self.follower.failed(followed)
+            return
+        self.follower.located(followed, self._clock.now_ms(), is_found=True)
+        self.wake()
+
+    async def _sync_cut(self, partition: Partition) -> None:
+        """Raises StorageError."""
+        log = partition.log
+        task = log.prepare_cut_sync()
+        if task is None:
+            return
+        try:
+            await self._replication.environment.run_blocking(task.run)
+        except OSError as error:
+            raise log.cut_sync_failed(task, error) from error
+        task.finish()
+
+    async def _locate(self, followed: FollowedPartition, partition: Partition) -> None:
+        """This log ends beyond the leader's, or before the leader's begins (AbstractFetcherThread.fetchOffsetAndTruncate)."""
+        is_found = False
+        try:
+            await self._bring_in_line(partition, followed.leader_epoch)
+            is_found = True
+        except (ApiError, ConnectionError, TimeoutError, UnsupportedVersion, StorageError) as error:
+            logger.info("%s: cannot find where to fetch from: %s", partition, error)
+        finally:
+            self.follower.located(followed, self._clock.now_ms(), is_found=is_found)
+        self.wake()
+
+    async def _bring_in_line(self, partition: Partition, leader_epoch: int) -> None:
+        log = partition.log
+        leader_end = await self._ask_offset(partition, leader_epoch, LATEST_TIMESTAMP)
+        if is_beyond_leader(leader_end, log_end_offset=log.log_end_offset):
+            logger.warning(
+                "%s: in epoch %d truncated from %d to %d, because leader broker %d ends there",
+                partition, leader_epoch, log.log_end_offset, leader_end, self.leader_id,
+            )  # fmt: skip
+            before = log.log_end_offset
+            log.truncate_to(leader_end, self._clock.wall_ms())
+            partition.count_truncation("out_of_range", before - log.log_end_offset)
+            await self._sync_cut(partition)
+            return
+        leader_start = await self._ask_offset(partition, leader_epoch, EARLIEST_TIMESTAMP)
+        found = out_of_range(leader_start, log_start_offset=log.log_start_offset, log_end_offset=log.log_end_offset)
+        if found is OutOfRange.START_ANEW:
+            logger.warning(
+                "%s: in epoch %d truncated wholly, because leader broker %d begins at %d and this log ends at %d before",
+                partition, leader_epoch, self.leader_id, leader_start, log.log_end_offset,
+            )  # fmt: skip
+            held = log.log_end_offset - log.log_start_offset
+            log.truncate_fully_and_start_at(leader_start, self._clock.wall_ms())
+            partition.count_truncation("start_moved", held)
+            await self._sync_cut(partition)
+        elif found is OutOfRange.MOVE_START:
+            log.update_high_watermark(max(log.high_watermark, leader_start))
+            log.increment_log_start_offset(leader_start)
+
+    async def _ask_offset(self, partition: Partition, leader_epoch: int, timestamp: int) -> int:
+        channel = self._channel
+        if channel is None:
+            raise ConnectionLost("not connected")
+        request = ListOffsetsRequest(
+            replica_id=self._replication.broker_id,
+            topics=[
+                ListOffsetsRequest.ListOffsetsTopic(
+                    name=partition.topic,
+                    partitions=[
+                        ListOffsetsRequest.ListOffsetsPartition(
+                            partition_index=partition.index, current_leader_epoch=leader_epoch, timestamp=timestamp
+                        )
+                    ],
+                )
+            ],
+        )
+        response = cast(ListOffsetsResponse, await channel.request(request))
+        answer: Any = response.topics[0].partitions[0]
+        if answer.error_code:
+            raise ApiError(ErrorCode(answer.error_code))
+        if partition.leader_epoch != leader_epoch:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+        return cast(int, answer.offset)
+
+
+def _already_present(view: memoryview, log_end_offset: int) -> int:
+    """Bytes of leading whole batches that end before `log_end_offset`: a second fetch in flight may bring them again."""
+    position, end = 0, len(view)
+    while position + 61 <= end:
+        base = int.from_bytes(view[position : position + 8], "big", signed=True)
+        last = base + int.from_bytes(view[position + 23 : position + 27], "big", signed=True)
+        if last >= log_end_offset:
+            break
+        size = int.from_bytes(view[position + 8 : position + 12], "big", signed=True) + 12
+        if size <= 12 or position + size > end:
+            break
+        position += size
+    return position

@@ -1,0 +1,71 @@
+"""What the short ways of Produce and Fetch share: how a connection learns the templates of its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from minikafka.wire.errors import WireError
+from minikafka.wire.header import RequestHeader, decode_request_header
+
+if TYPE_CHECKING:
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+
+MISSES_MAX = 64
+#: Longer requests have no template, apart from their records.
+TEMPLATE_BYTES_MAX = 1024
+#: API key, version, correlation id.
+HEAD = Struct(">hhi")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Counted(Protocol):
+    """The dispatcher's entry of an API: its requests by version."""
+
+    counts: list[int]
+
+
+class Lane:
+    """The short way of one API on one connection. `_misses` is to become 0 when a template has been learned."""
+
+    __slots__ = ("_counts", "_misses", "_replicas", "permits")
+
+    def __init__(self, replicas: ReplicaManager, entry: Counted) -> None:
+        """`entry` counts the requests that are served."""
+        self._replicas = replicas
+        self._counts = entry.counts
+        self._misses = 0
+        #: Asked with version and request before a template is learned; None: everything may be.
+        self.permits: Callable[[int, Any], bool] | None = None
+
+    def forget(self) -> None:
+        """Forget what was learned; the lane may learn again."""
+        raise NotImplementedError
+
+    def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, Any, int] | None:
+        """Version, header, request and its end; None for a frame that has no template, and once so many of the connection had none that
+        trying costs more than it may bring."""
+        if self._misses >= MISSES_MAX or len(frame) < HEAD.size:
+            return None
+        _, version, _ = HEAD.unpack_from(frame)
+        if not version_min <= version <= request_class.MAX_VERSION:
+            return None
+        self._misses += 1
+        try:
+            header, position = decode_request_header(frame)
+            request, end = request_class.decode_from(version, frame, position)
+        except WireError:
+            return None
+        if self.permits is not None and not self.permits(version, request):
+            return None
+        return version, header, request, end
+
+
+def remember(table: dict[Key, Value], key: Key, value: Value, most: int) -> Value:
+    """Add to a table of bounded size; one that is full begins anew."""
+    if len(table) >= most:
+        table.clear()
+    table[key] = value
+    return value

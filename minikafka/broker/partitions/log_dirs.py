@@ -1,0 +1,124 @@
+"""DescribeLogDirs and DescribeProducers: what the logs of this broker hold."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from minikafka.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+
+UNKNOWN_VOLUME_BYTES = -1
+
+
+class LogDirHandlers:
+    """Serves DescribeLogDirs and DescribeProducers."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve on a broker listener."""
+        dispatcher.register(DescribeLogDirsRequest, self.describe_log_dirs)
+        dispatcher.register(AlterReplicaLogDirsRequest, self.alter_replica_log_dirs)
+        dispatcher.register(DescribeProducersRequest, self.describe_producers)
+
+    def alter_replica_log_dirs(self, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+        """Move replicas between log directories; answered when the copies have begun (KIP-113)."""
+        response = AlterReplicaLogDirsResponse()
+        results: dict[str, AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = {}
+        for wanted in request.dirs:
+            for topic in wanted.topics:
+                result = results.get(topic.name)
+                if result is None:
+                    result = results[topic.name] = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=topic.name)
+                    response.results.append(result)
+                for index in topic.partitions:
+                    code = self._replicas.alter_directory(wanted.path, topic.name, index)
+                    result.partitions.append(
+                        AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code)
+                    )
+        return response
+
+    def describe_log_dirs(self, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+        """Size and lag of every replica asked for; null topics ask for all."""
+        wanted = None if request.topics is None else {(t.topic, index) for t in request.topics for index in t.partitions}
+        response = DescribeLogDirsResponse()
+        for directory in self._replicas.directories:
+            result = DescribeLogDirsResponse.DescribeLogDirsResult(log_dir=os.path.abspath(directory.path))
+            response.results.append(result)
+            if directory.is_offline:
+                result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            result.total_bytes, result.usable_bytes = _volume(directory.path)
+            result.is_cordoned = directory in self._replicas.cordons
+            topics: dict[str, DescribeLogDirsResponse.DescribeLogDirsTopic] = {}
+            for (name, index), log in directory.logs.items():
+                if wanted is not None and (name, index) not in wanted:
+                    continue
+                topic = topics.get(name)
+                if topic is None:
+                    topic = topics[name] = DescribeLogDirsResponse.DescribeLogDirsTopic(name=name)
+                    result.topics.append(topic)
+                partition = self._replicas.partition(name, index)
+                lag = 0 if partition is not None and partition.is_leader else max(log.high_watermark - log.log_end_offset, 0)
+                topic.partitions.append(
+                    DescribeLogDirsResponse.DescribeLogDirsPartition(
+                        partition_index=index, partition_size=log.size, offset_lag=lag, is_future_key=False
+                    )
+                )
+            for (name, index), future, log in self._replicas.moves.future(directory):
+                if wanted is not None and (name, index) not in wanted:
+                    continue
+                topic = topics.get(name)
+                if topic is None:
+                    topic = topics[name] = DescribeLogDirsResponse.DescribeLogDirsTopic(name=name)
+                    result.topics.append(topic)
+                lag = max(log.log_end_offset - future.log_end_offset, 0)
+                topic.partitions.append(
+                    DescribeLogDirsResponse.DescribeLogDirsPartition(
+                        partition_index=index, partition_size=future.size, offset_lag=lag, is_future_key=True
+                    )
+                )
+        return response
+
+    def describe_producers(self, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+        """The producers that this broker's replica remembers, led here or not, as with Kafka (KIP-664)."""
+        response = DescribeProducersResponse()
+        for topic in request.topics:
+            answers = []
+            for index in topic.partition_indexes:
+                answer = DescribeProducersResponse.PartitionResponse(partition_index=index)
+                answers.append(answer)
+                try:
+                    partition = self._replicas.require(topic.name, None, index)
+                except ApiError as error:
+                    answer.error_code, answer.error_message = error.code, error.message
+                    continue
+                answer.active_producers = [
+                    DescribeProducersResponse.ProducerState(
+                        producer_id=entry.producer_id,
+                        producer_epoch=entry.epoch,
+                        last_sequence=entry.last_sequence,
+                        last_timestamp=entry.last_timestamp,
+                        coordinator_epoch=entry.coordinator_epoch,
+                        current_txn_start_offset=entry.txn_first_offset,
+                    )
+                    for entry in partition.log.producer_state.entries.values()
+                ]
+            response.topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=answers))
+        return response
+
+
+def _volume(path: str) -> tuple[int, int]:
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return UNKNOWN_VOLUME_BYTES, UNKNOWN_VOLUME_BYTES
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

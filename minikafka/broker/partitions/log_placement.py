@@ -1,0 +1,99 @@
+"""In which log directory a replica lies: a new one gets a place, an old one is found, what does not belong here is set aside."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from minikafka.core.metadata.image import DIRECTORY_UNASSIGNED
+from minikafka.storage.errors import StorageError
+from minikafka.wire.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minikafka.broker.partitions.cordons import Cordons
+    from minikafka.broker.partitions.directory_assignments import DirectoryAssignments
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
+    from minikafka.storage.config import LogConfig
+    from minikafka.storage.log import Log
+    from minikafka.storage.log_dir import LogDirectory
+
+logger = logging.getLogger("minikafka.replicas")
+_ZERO_UUID = bytes(16)
+
+
+class LogPlacement:
+    """The logs of this broker's directories."""
+
+    def __init__(self, broker_id: int, directories: list[LogDirectory], cordons: Cordons, assignments: DirectoryAssignments) -> None:
+        self._broker_id = broker_id
+        self._directories = directories
+        self._cordons = cordons
+        self._assignments = assignments
+        #: Replicas that were set aside because the cluster has none of them here.
+        self.strays = 0
+        self.stray_bytes = 0
+
+    def log(self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, config: LogConfig, wall_ms: int) -> Log:
+        """The replica's log, made if there is none. Raises StorageError, ApiError(KAFKA_STORAGE_ERROR)."""
+        for directory in self._directories:
+            log = directory.logs.get((topic, index))
+            if log is None:
+                continue
+            if log.topic_id not in (topic_id, _ZERO_UUID):
+                logger.warning("%s-%d on disk is of an older topic of that name: set aside", topic, index)
+                directory.set_aside(topic, index)
+                continue
+            log.update_config(config)
+            return directory.create_log(topic, index, topic_id, config, wall_ms)
+        return self._place_for(registration).create_log(topic, index, topic_id, config, wall_ms)
+
+    def _place_for(self, registration: PartitionRegistration) -> LogDirectory:
+        online = [directory for directory in self._directories if not directory.is_offline]
+        registered = registration.directory(self._broker_id)
+        if (
+            registered != DIRECTORY_UNASSIGNED
+            and registered not in [directory.directory_id for directory in online]
+            and len(online) < len(self._directories)
+        ):
+            # Its records may be on the disk that has failed: an empty log in their place would be taken for all there is (KIP-858).
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "it lies in a log directory that is offline")
+        if not online:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "every log directory is offline")
+        # The controller gives none to a broker whose directories are all cordoned; an operator may.
+        free = [directory for directory in online if directory not in self._cordons] or online
+        return min(free, key=lambda directory: len(directory.logs))
+
+    def observe(self, partition: Partition) -> None:
+        """Tell the controller where the replica lies, if the metadata say otherwise."""
+        registration = partition.registration
+        if registration is None:
+            return
+        registered = registration.directory(self._broker_id)
+        for directory in self._directories:
+            if directory.logs.get(partition.key) is partition.log:
+                self._assignments.observe((partition.topic_id, partition.index), registered, directory.directory_id)
+
+    def remove(self, partition: Partition, wall_ms: int, reason: str) -> None:
+        """The replica is none of this broker's any more: its files go."""
+        self._assignments.forget((partition.topic_id, partition.index))
+        for directory in self._directories:
+            if directory.logs.get(partition.key) is partition.log:
+                logger.info("%s: removed, because %s", partition, reason)
+                try:
+                    directory.remove(partition.topic, partition.index, wall_ms)
+                except StorageError as error:
+                    logger.error("%s cannot be removed: %s", partition, error)
+
+    def set_strays_aside(self, image: MetadataImage) -> None:
+        """Logs that were found at the start and that the cluster does not place here."""
+        for directory in self._directories:
+            for topic, index in list(directory.logs):
+                found = image.topics_by_name.get(topic)
+                registration = None if found is None else found.partitions.get(index)
+                is_ours = registration is not None and self._broker_id in registration.replicas
+                if not is_ours and not directory.is_offline:
+                    logger.warning("%s-%d is not a replica of this broker in the cluster: set aside as stray", topic, index)
+                    self.strays += 1
+                    self.stray_bytes += directory.logs[topic, index].size
+                    directory.set_aside(topic, index)

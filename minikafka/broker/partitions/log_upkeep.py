@@ -1,0 +1,151 @@
+"""What has to be done for logs from time to time: checkpoints, retention, syncs, deletion of files."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from minikafka.broker.measures.durations import Durations
+from minikafka.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.environment import Environment
+    from minikafka.storage.log import Log
+    from minikafka.storage.log_dir import Checkpoint, LogDirectory, SyncOfNames
+
+logger = logging.getLogger("minikafka.replicas")
+FLUSH_INTERVAL_S = 1.0
+
+
+class LogUpkeep:
+    """Periodic work on the logs of the directories that are online. One sync is under way at a time."""
+
+    def __init__(self, config: BrokerConfig, environment: Environment, directories: list[LogDirectory]) -> None:
+        self._config = config
+        self._environment = environment
+        self._directories = directories
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._flushing: asyncio.Task[None] | None = None
+        self._unlinking: set[asyncio.Task[None]] = set()
+        self._to_write: dict[str, list[Checkpoint | SyncOfNames]] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+        self._is_stopping = False
+        self.flushes = Durations(environment.monotonic_s)
+
+    def start(self) -> None:
+        """Begin the periodic work."""
+        config = self._config
+        self.every("high watermarks", config.replica_high_watermark_checkpoint_interval_ms / 1000, self._checkpoint_high_watermarks)
+        self.every("recovery points", config.log_flush_offset_checkpoint_interval_ms / 1000, self._checkpoint_recovery_points)
+        self.every("retention", config.log_retention_check_interval_ms / 1000, self._retain)
+        self.every("flush", FLUSH_INTERVAL_S, self._flush)
+
+    def every(self, name: str, interval_s: float, work: Callable[[], None]) -> None:
+        """Do `work` again and again until the upkeep stops."""
+
+        def run() -> None:
+            self._timers[name] = self._environment.supervisor.call_later(interval_s, name, run)
+            try:
+                work()
+            except StorageError as error:
+                logger.error("%s: %s", name, error)
+
+        self._timers[name] = self._environment.supervisor.call_later(interval_s, name, run)
+
+    def cancel(self) -> None:
+        """Begin nothing more."""
+        self._is_stopping = True
+        for timer in self._timers.values():
+            timer.cancel()
+
+    async def finish(self) -> None:
+        """Wait for what is under way."""
+        if self._flushing is not None:
+            await asyncio.gather(self._flushing, return_exceptions=True)
+        under_way = [*self._unlinking, *self._writing.values()]
+        if under_way:
+            await asyncio.wait(under_way)
+
+    def _online(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if not directory.is_offline]
+
+    def _checkpoint_high_watermarks(self) -> None:
+        for directory in self._online():
+            self._write(directory, directory.high_watermarks())
+
+    def _checkpoint_recovery_points(self) -> None:
+        for directory in self._online():
+            self._write(directory, directory.recovery_points())
+            self._write(directory, directory.log_start_offsets())
+
+    def _write(self, directory: LogDirectory, work: Checkpoint | SyncOfNames | None) -> None:
+        """Do it elsewhere, after what the directory has to write already; a checkpoint takes the place of one that still waits."""
+        if work is None:
+            return
+        waiting = self._to_write.setdefault(directory.path, [])
+        waiting[:] = [other for other in waiting if other.path != work.path]
+        waiting.append(work)
+        if directory.path not in self._writing:
+            self._writing[directory.path] = self._environment.supervisor.start(self._run_writes(directory, waiting), "checkpoints")
+
+    async def _run_writes(self, directory: LogDirectory, waiting: list[Checkpoint | SyncOfNames]) -> None:
+        try:
+            while waiting and not directory.is_offline:
+                try:
+                    await self._environment.run_blocking(waiting.pop(0).run)
+                except OSError as error:
+                    logger.error("%s", directory.disk_failed("write a checkpoint of", error))
+        finally:
+            waiting.clear()
+            del self._writing[directory.path]
+
+    def _retain(self) -> None:
+        wall_ms = self._environment.clock.wall_ms()
+        for directory in self._online():
+            directory.retain(wall_ms)
+
+    def _flush(self) -> None:
+        wall_ms = self._environment.clock.wall_ms()
+        for directory in self._online():
+            self._unlink(directory, wall_ms)
+            self._write(directory, directory.prepare_sync())
+        if self._flushing is None or self._flushing.done():
+            logs = (log for directory in self._online() for log in directory.logs.values())
+            due = [log for log in logs if log.is_flush_wanted or log.should_sync_ahead]
+            if due:
+                self._flushing = self._environment.supervisor.start(self._run_flushes(due), "flushing of logs")
+
+    def _unlink(self, directory: LogDirectory, wall_ms: int) -> None:
+        """Free what retention and deletion left, off the loop: a file system takes its time over large files."""
+        paths = directory.take_doomed(wall_ms)
+        if paths:
+            running = self._environment.supervisor.start(self._run_unlink(directory, paths), "deletion of files")
+            self._unlinking.add(running)
+            running.add_done_callback(self._unlinking.discard)
+
+    async def _run_unlink(self, directory: LogDirectory, paths: list[str]) -> None:
+        try:
+            await self._environment.run_blocking(directory.unlink, paths)
+        except OSError as error:
+            logger.error("%s", directory.unlink_failed(paths, error))
+
+    async def _run_flushes(self, logs: list[Log]) -> None:
+        """One log after the other: the quorum's syncs must not wait behind hundreds of ours."""
+        for log in logs:
+            if log.failure is not None or self._is_stopping:
+                continue
+            try:
+                task = log.prepare_flush(None if log.should_sync_ahead else log.active_segment_base_offset)
+                if task is None:
+                    continue
+                try:
+                    with self.flushes.measured():
+                        await self._environment.run_blocking(task.run)
+                except OSError as error:
+                    raise log.flush_failed(task, error) from error
+                task.finish()
+            except StorageError as error:
+                logger.error("%s cannot be flushed: %s", log.name, error)

@@ -1,0 +1,294 @@
+"""One partition on this broker: its log, and the leader core while this broker leads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from minikafka.core.partition.leader import Eligible, PartitionLeader
+from minikafka.storage.errors import StorageError
+from minikafka.storage.producer_state import add_to_sequence
+from minikafka.storage.validation import Fitting
+from minikafka.wire.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minikafka.core.metadata.image import PartitionRegistration
+    from minikafka.core.partition.isr import IsrProposal
+    from minikafka.core.partition.refusals import Refusals
+    from minikafka.storage.log import Log
+    from minikafka.storage.producer_state import Verification
+    from minikafka.storage.types import AppendInfo
+
+NO_EPOCH = -1
+#: What a partition counts of its traffic.
+TRAFFIC = ("bytes_in", "bytes_out", "messages_in", "bytes_rejected", "produces", "produces_failed", "fetches", "fetches_failed")
+#: Topics that only coordinators write to (org.apache.kafka.common.internals.Topic).
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+class PartitionEvents(Protocol):
+    """What partitions, their fetchers and their moves between directories tell the broker, in the turn of the loop in which it happens."""
+
+    def appended(self, partition: Partition) -> None:
+        """The leader's log has grown, and its high watermark stands: fetches of followers may be answered."""
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """On a leader or a follower: produces may be answered, and fetches."""
+
+    def follower_fetched(self, partition: Partition) -> None:
+        """A follower has reported its log start: DeleteRecords may be answered."""
+
+    def changed(self, partition: Partition) -> None:
+        """The in-sync set, the role or the log is another: whatever waits for the partition has to look again."""
+
+    def replicated(self, partition: Partition, size: int) -> None:
+        """So many bytes came from the leader."""
+
+    def truncated(self, partition: Partition, records: int) -> None:
+        """The log was cut by so many offsets; fetches may have to be answered."""
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        """The leader asks the controller for another in-sync set."""
+
+    def moved(self, partition: Partition) -> None:
+        """The log lies in another log directory now."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRules:
+    """What leaders on this broker go by: replica.lag.time.max.ms, and which followers may be in sync."""
+
+    broker_id: int
+    lag_ms_max: int
+    is_eligible: Eligible
+
+
+class Partition:
+    """A replica of a partition.
+
+    Invariant: `leader` is set exactly while this broker leads in `leader_epoch`; the log is appended to by the leader's handlers or by the
+    follower's fetcher, never by both. `appending` is the leader, or None while the partition is held for its next leader (`hold`).
+    """
+
+    __slots__ = (
+        "_events",
+        "_rules",
+        "appending",
+        "bytes_in",
+        "bytes_out",
+        "bytes_rejected",
+        "fetches",
+        "fetches_failed",
+        "index",
+        "is_internal",
+        "key",
+        "leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "messages_in",
+        "produces",
+        "produces_failed",
+        "registration",
+        "topic",
+        "topic_id",
+        "truncations",
+    )
+
+    def __init__(self, events: PartitionEvents, rules: LeaderRules, topic: str, topic_id: bytes, index: int, log: Log) -> None:
+        self._events = events
+        self._rules = rules
+        self.topic = topic
+        self.is_internal = topic in INTERNAL_TOPICS
+        self.topic_id = topic_id
+        self.index = index
+        self.key = (topic, index)
+        self.log = log
+        #: The leadership of this broker; its epoch is `leader_epoch`.
+        self.leader: PartitionLeader | None = None
+        #: `leader`, or None while clients' records are held for the next leader.
+        self.appending: PartitionLeader | None = None
+        #: Who leads in `leader_epoch`; -1 = nobody, or nothing is known of it. The epoch never falls while the replica is here.
+        self.leader_id = -1
+        self.leader_epoch = NO_EPOCH
+        #: What the metadata said last.
+        self.registration: PartitionRegistration | None = None
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.messages_in = 0
+        self.bytes_rejected = 0
+        #: How often somebody wanted to append, failed at it for no good reason, or wanted to read.
+        self.produces = 0
+        self.produces_failed = 0
+        self.fetches = 0
+        self.fetches_failed = 0
+        #: reason -> how often this replica has cut its log.
+        self.truncations: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this broker leads the partition."""
+        return self.leader is not None
+
+    def count_truncation(self, reason: str, records: int = 0) -> None:
+        """Note that the log was cut (diverging_epoch, out_of_range or start_moved), by so many offsets."""
+        self.truncations[reason] = self.truncations.get(reason, 0) + 1
+        self._events.truncated(self, max(records, 0))
+
+    @property
+    def traffic(self) -> tuple[int, ...]:
+        """The values of TRAFFIC."""
+        return (
+            self.bytes_in, self.bytes_out, self.messages_in, self.bytes_rejected, self.produces, self.produces_failed, self.fetches,
+            self.fetches_failed,
+        )  # fmt: skip
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The committed in-sync replicas as this broker knows them."""
+        if self.leader is not None:
+            return self.leader.isr.committed
+        return self.registration.isr if self.registration is not None else ()
+
+    @property
+    def high_watermark(self) -> int:
+        """Exclusive end of what consumers may read."""
+        return self.log.high_watermark
+
+    # -- roles -----------------------------------------------------------------------------------------------------
+
+    def make_leader(self, registration: PartitionRegistration, min_isr: int, now_ms: int) -> bool:
+        """Lead in the registration's epoch, or take over a change within it; whether the epoch is a new one. Raises StorageError."""
+        self.registration = registration
+        self.leader_id = self._rules.broker_id
+        if self.leader is not None and registration.leader_epoch == self.leader_epoch:
+            self.leader.update_replicas(registration.replicas, min_isr, now_ms)
+            if self.leader.committed(registration.isr, registration.partition_epoch, now_ms):
+                self.high_watermark_moved()
+            else:
+                self._events.changed(self)
+            return False
+        log = self.log
+        log.assign_epoch_start(registration.leader_epoch, log.log_end_offset)
+        self.leader_epoch = registration.leader_epoch
+        self.leader = self.appending = PartitionLeader(
+            broker_id=self._rules.broker_id,
+            leader_epoch=registration.leader_epoch,
+            partition_epoch=registration.partition_epoch,
+            replicas=registration.replicas,
+            isr=registration.isr,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            min_isr=min_isr,
+            lag_ms_max=self._rules.lag_ms_max,
+            eligible=self._rules.is_eligible,
+            now_ms=now_ms,
+        )
+        if self.leader.advance(now_ms):
+            self.high_watermark_moved()
+        return True
+
+    def make_follower(self, registration: PartitionRegistration) -> bool:
+        """Stop leading; whether leader or epoch changed."""
+        changed = self.leader is not None or registration.leader_epoch != self.leader_epoch or registration.leader != self.leader_id
+        self.registration = registration
+        self.leader = self.appending = None
+        self.leader_id = registration.leader
+        self.leader_epoch = registration.leader_epoch
+        return changed
+
+    def resign(self) -> None:
+        """Neither lead nor follow: the replica goes, or the broker stops."""
+        self.leader = self.appending = None
+        self.leader_id = -1
+
+    def note_lost(self, refusals: Refusals, now_ms: int) -> None:
+        """The leadership is gone: what is not replicated is answered NOT_LEADER_OR_FOLLOWER, whether the next leader has it or not."""
+        log = self.log
+        if log.log_end_offset <= log.high_watermark:
+            return
+        for producer_id, entry in log.producer_state.entries.items():
+            lost = next((batch for batch in entry.batches if batch[1] >= log.high_watermark), None)
+            if lost is not None:
+                last_sequence, _, offset_delta, _ = lost
+                sequence = add_to_sequence(last_sequence, -offset_delta)
+                for name in (self.topic, self.topic_id):
+                    key = (name, self.index, producer_id)
+                    refusals.note(key, entry.epoch, sequence, ErrorCode.NOT_LEADER_OR_FOLLOWER, now_ms, is_lost=True)
+
+    def hold(self) -> None:
+        """Lead on, but take no records of clients: everything else of a leader goes on."""
+        self.appending = None
+
+    def release(self) -> None:
+        """Take records of clients again, if this broker still leads."""
+        self.appending = self.leader
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this broker leads and takes no records of clients."""
+        return self.leader is not None and self.appending is None
+
+    # -- checks ----------------------------------------------------------------------------------------------------
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH unless the requester's epoch is ours or -1 (KIP-320)."""
+        if epoch == self.leader_epoch or epoch < 0:
+            return
+        if epoch < self.leader_epoch:
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+
+    def leading(self) -> PartitionLeader:
+        """The leader core. Raises NOT_LEADER_OR_FOLLOWER."""
+        if self.leader is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.leader
+
+    # -- appending -------------------------------------------------------------------------------------------------
+
+    def append(
+        self, records: memoryview, acks: int, wall_ms: int, now_ms: int, origin: str = "client", verification: Verification | None = None,
+        fitting: Fitting = Fitting.HERE,
+    ) -> AppendInfo:  # fmt: skip
+        """Append as leader and wake who waits for it. A batch that begins a transaction needs a `verification`. Raises ApiError, HeavyBatch
+        among them; StorageError as KAFKA_STORAGE_ERROR."""
+        leader = self.appending
+        if leader is None:
+            if self.leader is None or origin == "client":
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            leader = self.leader
+        if acks < 0:
+            leader.check_writable()
+        try:
+            info = self.log.append_as_leader(records, self.leader_epoch, wall_ms, origin=origin, verification=verification, fitting=fitting)
+        except StorageError as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if not info.is_duplicate:
+            if leader.appended(info.last_offset + 1, now_ms):
+                self.high_watermark_moved()
+            else:
+                self._events.appended(self)
+        return info
+
+    def follower_fetched(self, broker_id: int, offset: int, log_start_offset: int, broker_epoch: int, now_ms: int) -> None:
+        """Take note of a follower's position; may move the high watermark and propose the follower as in sync. Raises ApiError."""
+        leader = self.leading()
+        if leader.fetched(broker_id, offset, log_start_offset, broker_epoch, now_ms):
+            self.high_watermark_moved()
+        # One that has not let go of deleted records yet, for its checkpoint was older than the deletion, would bring them back as leader.
+        if broker_id not in leader.isr.maximal and (log_start_offset < 0 or log_start_offset >= self.log.log_start_offset):
+            proposal = leader.expansion(broker_id)
+            if proposal is not None:
+                self._events.propose(self, proposal)
+        self._events.follower_fetched(self)
+
+    def high_watermark_moved(self) -> None:
+        """Store the leader core's high watermark, and tell of it."""
+        leader = self.leader
+        assert leader is not None
+        self.log.update_high_watermark(leader.high_watermark)
+        self._events.high_watermark_moved(self)

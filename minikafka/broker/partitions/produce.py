@@ -1,0 +1,83 @@
+"""Produce (API key 0): append, then answer at once (acks=1), never (acks=0), or when every in-sync replica has it (acks=all)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.partitions.produce_handover import ServedHere
+from minikafka.broker.partitions.produce_lane import ProduceLane
+from minikafka.broker.partitions.produce_preparation import Preparation, Prepared
+from minikafka.broker.partitions.produce_run import ProduceParts, ProduceRun
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.front.heavy_work import HeavyWork
+    from minikafka.broker.partitions.handover import Handover, Held
+    from minikafka.broker.partitions.produce_transactional import TransactionalProduce, Verdicts
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+
+
+class ProduceHandlers:
+    """Serves Produce."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        metadata: MetadataHost,
+        environment: Environment,
+        heavy_work: HeavyWork,
+        transactional: TransactionalProduce,
+        handover: Handover,
+    ) -> None:
+        """`transactional` asks the coordinators of transactions; `handover` hands late requests on to new leaders."""
+        self._replicas = replicas
+        self._preparation = Preparation(replicas, heavy_work, environment.clock.wall_ms)
+        self._clock = environment.clock
+        self._transactional = transactional
+        self.entry: Any = None
+        self._parts = ProduceParts(replicas, metadata, environment.clock, handover, self._serve_held, self._count_error)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve Produce on a broker listener."""
+        entry = self.entry = dispatcher.register(ProduceRequest, self.produce)
+        dispatcher.lanes[ProduceRequest.API_KEY] = lambda: ProduceLane(self._replicas, self._clock, entry)
+
+    def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+        """Append the records of every partition. What begins a transaction waits for the coordinator's word."""
+        heavy = self._preparation.heavy(context, request)
+        if heavy:
+            self._preparation.start(context, request, heavy, partial(self._begin, context, request))
+            return None
+        return self._begin(context, request, {})
+
+    def _begin(self, context: RequestContext, request: ProduceRequest, prepared: Prepared) -> ProduceResponse | None:
+        if request.transactional_id is not None:
+
+            def go_on(verdicts: Verdicts | None) -> None:
+                response = self._run(context, request, verdicts, prepared)
+                if response is not None:
+                    context.respond(response)
+
+            if self._transactional.hold(context, request, go_on):
+                return None
+        return self._run(context, request, None, prepared)
+
+    def _run(
+        self, context: RequestContext, request: ProduceRequest, verdicts: Verdicts | None, prepared: Prepared
+    ) -> ProduceResponse | None:
+        return ProduceRun(self._parts, context, request, verdicts, prepared).run()
+
+    def _count_error(self, code: ErrorCode) -> None:
+        self.entry.count_error(code)
+
+    def _serve_held(self, part: Held) -> None:
+        """This broker leads the partition after all."""
+        context = ServedHere(part)
+        response = self.produce(context, part.request)  # type: ignore[arg-type]
+        if response is not None:
+            context.respond(response)

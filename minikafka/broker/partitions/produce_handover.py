@@ -1,0 +1,152 @@
+"""The side of Produce of a handover: requests of which a part waits for its next leader (minikafka/broker/partitions/handover.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.partitions.handover import CLIENT_ID_PREFIX
+from minikafka.broker.partitions.produce_answer import fail
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.message import received
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.front.dispatch import RequestContext
+    from minikafka.broker.partitions.handover import Handover, Held, Key
+
+PartitionAnswer = ProduceResponse.PartitionProduceResponse
+#: Say in an answer who leads.
+Hint = Callable[[PartitionAnswer], None]
+
+
+class HeldPart:
+    """What a request says about one partition, with records of its own; answered into the request's response (see `Held`)."""
+
+    __slots__ = ("_answer", "_done", "_hint", "_serve", "deadline_ms", "request", "size", "source", "version")
+
+    def __init__(
+        self,
+        request: ProduceRequest,
+        version: int,
+        source: Any,
+        answer: PartitionAnswer,
+        hint: Hint,
+        serve: Callable[[HeldPart], None],
+        done: Callable[[], None],
+    ) -> None:
+        self.request = request
+        self.version = version
+        self.source = source
+        self.deadline_ms = 0
+        self.size = sum(len(received(data.records or b"")) for topic in request.topic_data for data in topic.partition_data)
+        self._answer = answer
+        self._hint = hint
+        self._serve = serve
+        self._done = done
+
+    def finish(self, answer: PartitionAnswer, hint: bool) -> None:
+        """Give the answer of whoever served it, but for its hints, which are about listeners between brokers."""
+        given = self._answer
+        if answer.error_code:
+            fail(given, ErrorCode(answer.error_code), answer.error_message)
+            given.record_errors = answer.record_errors
+        else:
+            given.base_offset = answer.base_offset
+            given.log_append_time_ms = answer.log_append_time_ms
+            given.log_start_offset = answer.log_start_offset
+        if hint if not answer.error_code else answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._hint(given)
+        self._done()
+
+    def serve(self) -> None:
+        """Append it here."""
+        self._serve(self)
+
+    def fail(self, code: ErrorCode) -> None:
+        """Nobody has served it, or nobody knows."""
+        fail(self._answer, code)
+        self._hint(self._answer)
+        self._done()
+
+
+class HeldRequest:
+    """A request with parts that wait; it is answered when each of them is, and what it appended here is replicated."""
+
+    def __init__(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        handover: Handover,
+        serve: Callable[[HeldPart], None],
+        answered: Callable[[], None],
+    ) -> None:
+        """`serve(part)`: append a part here after all. `answered` follows once, when the response is complete: perhaps within `start`."""
+        self._context = context
+        self._request = request
+        self._handover = handover
+        self._serve = serve
+        self._answered = answered
+        self._parts: list[tuple[Key, HeldPart]] = []
+        self._left = 1
+
+    def add(self, key: Key, topic: Any, data: Any, answer: PartitionAnswer, hint: Hint) -> None:
+        """A partition's records wait; they are copied, because their buffer will be read into again."""
+        request, context = self._request, self._context
+        records = None if data.records is None else memoryview(bytearray(data.records))
+        part = ProduceRequest(
+            transactional_id=request.transactional_id,
+            # What has no answer is asked for one all the same: this broker has to know when it is over.
+            acks=request.acks or 1,
+            timeout_ms=request.timeout_ms,
+            topic_data=[
+                ProduceRequest.TopicProduceData(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_data=[ProduceRequest.PartitionProduceData(index=data.index, records=records)],
+                )
+            ],
+        )
+        self._left += 1
+        self._parts.append((key, HeldPart(part, context.api_version, context.connection, answer, hint, self._serve, self._done)))
+
+    def respond(self, _response: ProduceResponse) -> None:
+        """What was appended here is replicated (in the place of the request's context)."""
+        self._done()
+
+    def close(self, reason: str) -> None:
+        """It failed inside: the client is told by the end of its connection."""
+        self._context.close(reason)
+
+    def start(self, delayed: bool) -> None:
+        """All parts are known. `delayed`: `respond` will be called, too."""
+        self._left += delayed
+        for key, part in self._parts:
+            self._handover.take(key, part)
+        self._done()
+
+    def _done(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._answered()
+
+
+class ServedHere:
+    """In the place of a request's context when a part is served by this broker after all."""
+
+    def __init__(self, part: Held) -> None:
+        self._part = part
+        self.api_version = part.version
+        #: Its hints are not used.
+        self.listener = ""
+        self.connection = part.source
+        #: It has waited, and does not wait again.
+        self.client_id = CLIENT_ID_PREFIX
+
+    def close(self, reason: str) -> None:
+        """It failed inside: the client is told by the end of its connection."""
+        self.connection.close(reason)
+
+    def respond(self, response: ProduceResponse) -> None:
+        """The answer to the part."""
+        self._part.finish(response.responses[0].partition_responses[0], False)

@@ -1,0 +1,79 @@
+"""Batches of a Produce that a topic wants looked into or changed, and that are too long for the loop's turn: prepared beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
+from minikafka.storage.validation import Fitting
+from minikafka.wire.errors import ApiError
+from minikafka.wire.message import received
+
+if TYPE_CHECKING:
+    from minikafka.broker.front.dispatch import RequestContext
+    from minikafka.broker.front.heavy_work import HeavyWork
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.broker.partitions.produce_handover import ServedHere
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
+
+#: By partition: what has been made of its batch, or why it must not be appended.
+Prepared = dict[object, "Fitting | ApiError"]
+Heavy = list["tuple[Partition, ProduceRequest.PartitionProduceData]"]
+
+
+class Preparation:
+    """Invariant: requests of a connection are appended in the order in which they came, so none is taken from it meanwhile."""
+
+    def __init__(self, replicas: ReplicaManager, work: HeavyWork, wall_ms: Callable[[], int]) -> None:
+        self._replicas = replicas
+        self._work = work
+        self._wall_ms = wall_ms
+
+    def heavy(self, context: RequestContext | ServedHere, request: ProduceRequest) -> Heavy:
+        """The partitions of a request whose batches are to be prepared."""
+        found: Heavy = []
+        for topic in request.topic_data:
+            topic_id = topic.topic_id if context.api_version >= TOPIC_ID_VERSION_MIN else None
+            for data in topic.partition_data:
+                if data.records is None:
+                    continue
+                try:
+                    partition = self._replicas.require(topic.name, topic_id, data.index)
+                except ApiError:
+                    continue
+                if partition.leader is not None and partition.log.is_heavy(data.records):  # type: ignore[arg-type]
+                    found.append((partition, data))
+        return found
+
+    def start(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        heavy: Heavy,
+        go_on: Callable[[Prepared], ProduceResponse | None],
+    ) -> None:
+        """`go_on` follows with what has become of the batches, which then stand in the request; its response is sent."""
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                if data.records is not None:
+                    # Their buffer will be read into again.
+                    data.records = memoryview(bytearray(received(data.records)))
+        context.connection.hold()
+        self._work.start(self._prepare(context, heavy, go_on), "a produce", context.connection)
+
+    async def _prepare(self, context: RequestContext, heavy: Heavy, go_on: Callable[[Prepared], ProduceResponse | None]) -> None:
+        prepared: Prepared = {}
+        try:
+            for partition, data in heavy:
+                try:
+                    data.records = await self._work.run(partition.log.prepare, data.records, self._wall_ms())
+                    prepared[partition.key] = Fitting.DONE
+                except ApiError as error:
+                    prepared[partition.key] = error
+            response = go_on(prepared)
+        finally:
+            context.connection.go_on()
+        if response is not None:
+            context.respond(response)

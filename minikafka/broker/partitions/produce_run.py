@@ -1,0 +1,285 @@
+"""One Produce from its records to its answer.
+
+Each partition goes its own way: its records are appended (and, with acks=all, wait for their replicas), or kept for the partition's next
+leader, or refused. The request is answered when each of them has come to its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from minikafka.broker.partitions.handover import is_handed_on
+from minikafka.broker.partitions.leader_hint import name_leader
+from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, fail, refuse
+from minikafka.broker.partitions.produce_handover import HeldRequest
+from minikafka.broker.partitions.produce_order import check_order, gap_at_new_leader, is_behind_lost, note_refused
+from minikafka.core.partition.leader import PartitionLeader
+from minikafka.core.partition.replication_wait import ReplicationWait
+from minikafka.storage.validation import Fitting
+from minikafka.wire.batch import CODEC_MASK
+from minikafka.wire.compression import CompressionType
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.message import received
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from minikafka.broker.front.dispatch import RequestContext
+    from minikafka.broker.partitions.handover import Handover, Held
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.broker.partitions.produce_preparation import Prepared
+    from minikafka.broker.partitions.produce_transactional import Verdicts
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.net.network import Clock
+    from minikafka.storage.types import AppendInfo
+
+ACKS = (ACKS_ALL, 0, 1)
+LEADER_HINT_VERSION_MIN = 10
+ZSTD_VERSION_MIN = 7
+CODEC_BYTE = 22
+#: The client id with which Kafka's own tools may write to internal topics.
+ADMIN_CLIENT_ID = "__admin_client"
+EXPECTED_FAILURES = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)  # fmt: skip
+_HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_Topic = ProduceRequest.TopicProduceData
+_Data = ProduceRequest.PartitionProduceData
+_Answer = ProduceResponse.PartitionProduceResponse
+_TopicAnswer = ProduceResponse.TopicProduceResponse
+_EMPTY = memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceParts:
+    """What every Produce needs of the broker. `serve_held` appends here, after all, what was kept for the next leader; `count_error` counts
+    errors of the API."""
+
+    replicas: ReplicaManager
+    metadata: MetadataHost
+    clock: Clock
+    handover: Handover
+    serve_held: Callable[[Held], None]
+    count_error: Callable[[ErrorCode], None]
+
+
+class _AppendWait(ReplicationWait):
+    """One partition of an acks=all request."""
+
+    __slots__ = ("_answer", "_run", "key")
+
+    def __init__(self, run: ProduceRun, partition: Partition, leader: PartitionLeader, required: int, answer: _Answer) -> None:
+        super().__init__(partition, leader, required)
+        self._run = run
+        self._answer = answer
+        self.key = partition.key
+
+    def settled(self, code: ErrorCode) -> None:
+        """The partition's answer stands."""
+        if code is not ErrorCode.NONE:
+            fail(self._answer, code)
+        self._run.wait_settled()
+
+    def close(self, reason: str) -> None:
+        """It failed inside: the client is told by the end of its connection."""
+        self._run.close(reason)
+
+
+class ProduceRun:
+    """One request. Its records are views of the receive buffer, or copies: offsets are patched there in place.
+
+    Invariant: a partition's answer is complete when its records were appended and replicated as far as `acks` asks, or were refused;
+    `_held` completes those of the partitions whose records it keeps.
+    """
+
+    __slots__ = (
+        "_by_id", "_context", "_has_failed", "_held", "_now_ms", "_parts", "_prepared", "_refusals", "_request", "_response", "_verdicts",
+        "_waits", "_waits_left", "_wall_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self, parts: ProduceParts, context: RequestContext, request: ProduceRequest, verdicts: Verdicts | None, prepared: Prepared
+    ) -> None:
+        """`verdicts`: what coordinators say of transactions that begin; `prepared`: batches that were looked into before."""
+        self._parts = parts
+        self._context = context
+        self._request = request
+        self._verdicts = verdicts
+        self._prepared = prepared
+        self._by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+        self._refusals = parts.replicas.refusals
+        self._now_ms, self._wall_ms = parts.clock.now_ms(), parts.clock.wall_ms()
+        self._response = ProduceResponse()
+        self._waits: list[_AppendWait] = []
+        self._waits_left = 0
+        self._held: HeldRequest | None = None
+        self._has_failed = False
+
+    def run(self) -> ProduceResponse | None:
+        """Deal with every partition. The response, or None when it follows later, or never (acks=0)."""
+        topics = self._request.topic_data
+        for topic in topics if len(topics) == 1 else _merged(topics):
+            answers: list[_Answer] = []
+            self._response.responses.append(_TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+            for data in topic.partition_data if len(topic.partition_data) == 1 else _last_of_each(topic.partition_data):
+                answer = _Answer(index=data.index)
+                answers.append(answer)
+                self._produce(topic, data, answer)
+        return self._end()
+
+    # -- one partition ---------------------------------------------------------------------------------------------
+
+    def _produce(self, topic: _Topic, data: _Data, answer: _Answer) -> None:
+        partition = None
+        try:
+            partition = self._parts.replicas.require(topic.name, topic.topic_id if self._by_id else None, data.index)
+            info = self._append(partition, topic, data)
+        except ApiError as error:
+            if not self._keep(topic, data, answer, error.code):
+                self._refuse(partition, topic, data, answer, error)
+            return
+        partition.produces += 1
+        partition.bytes_in += len(received(data.records or b""))
+        partition.messages_in += info.last_offset - info.first_offset + 1
+        answer.base_offset = info.first_offset
+        answer.log_append_time_ms = info.log_append_time_ms
+        answer.log_start_offset = info.log_start_offset
+        leader = partition.leader
+        if self._request.acks < 0 and leader is not None and leader.high_watermark <= info.last_offset:
+            self._waits.append(_AppendWait(self, partition, leader, info.last_offset + 1, answer))
+
+    def _append(self, partition: Partition, topic: _Topic, data: _Data) -> AppendInfo:
+        """Raises ApiError, with nothing appended."""
+        acks, records = self._request.acks, data.records
+        if acks not in ACKS:
+            raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if self._context.api_version < ZSTD_VERSION_MIN or partition.is_internal:
+            self._check(partition, records)
+        if self._refusals and partition.appending is not None:
+            check_order(self._refusals, topic, data, partition, self._now_ms)
+        fitting = self._prepared.get(partition.key, Fitting.HERE)
+        if isinstance(fitting, ApiError):
+            raise fitting
+        verdict = None if self._verdicts is None else self._verdicts.get(partition.key)
+        if isinstance(verdict, ApiError):
+            raise verdict
+        view = _EMPTY if records is None else cast(memoryview, records)
+        return partition.append(view, acks, self._wall_ms, self._now_ms, verification=verdict, fitting=fitting)
+
+    def _check(self, partition: Partition, records: object) -> None:
+        """Refuse what this version of the API, or any client, must not send."""
+        if partition.is_internal and self._context.client_id != ADMIN_CLIENT_ID:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}")
+        if (
+            self._context.api_version < ZSTD_VERSION_MIN
+            and isinstance(records, memoryview)
+            and len(records) > CODEC_BYTE
+            and records[CODEC_BYTE] & CODEC_MASK == CompressionType.ZSTD
+        ):
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of Produce")
+
+    def _keep(self, topic: _Topic, data: _Data, answer: _Answer, code: ErrorCode) -> bool:
+        """Keep the records for the next leader, if the leadership is moving, or has moved a moment ago."""
+        if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or self._request.acks not in ACKS or is_handed_on(self._context.client_id):
+            return False
+        if is_behind_lost(self._refusals, topic, data, self._now_ms):
+            return False
+        key = self._parts.handover.key_of(topic.name, topic.topic_id if self._by_id else None, data.index)
+        if key is None:
+            return False
+        if self._held is None:
+            self._held = HeldRequest(self._context, self._request, self._parts.handover, self._parts.serve_held, self._answer_late)
+        self._held.add(key, topic, data, answer, lambda of: self._hint(topic, of, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        note_refused(self._refusals, topic, data, code, self._now_ms)
+        return True
+
+    def _refuse(self, partition: Partition | None, topic: _Topic, data: _Data, answer: _Answer, error: ApiError) -> None:
+        self._has_failed = True
+        if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition is not None:
+            error = gap_at_new_leader(self._refusals, topic, data, partition, self._now_ms) or error
+        if error.code is ErrorCode.INVALID_TXN_STATE and self._request.transactional_id is None:
+            error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        self._count_failure(partition, error.code, data)
+        note_refused(self._refusals, topic, data, error.code, self._now_ms)
+        refuse(answer, error)
+        self._hint(topic, answer, error.code)
+
+    def _count_failure(self, partition: Partition | None, code: ErrorCode, data: _Data) -> None:
+        """As ReplicaManager.appendRecordsToLeader: what a client can cause by asking the wrong broker is no failure of this one."""
+        self._parts.count_error(code)
+        if partition is None:
+            return
+        partition.produces += 1
+        if code not in EXPECTED_FAILURES:
+            partition.produces_failed += 1
+        if code is ErrorCode.MESSAGE_TOO_LARGE and data.records is not None:
+            partition.bytes_rejected += len(received(data.records))
+
+    def _hint(self, topic: _Topic, answer: _Answer, code: ErrorCode) -> None:
+        if self._context.api_version >= LEADER_HINT_VERSION_MIN and code in _HINTED:
+            image = self._parts.metadata.image
+            found = image.topics_by_id.get(topic.topic_id) if self._by_id else image.topics_by_name.get(topic.name)
+            name_leader(image, found, answer.index, self._context.listener, answer, self._response)
+
+    # -- the answer ------------------------------------------------------------------------------------------------
+
+    def _end(self) -> ProduceResponse | None:
+        waits = self._waits
+        if self._held is not None:
+            self._held.start(bool(waits))
+        elif self._request.acks == 0:
+            self._end_unanswered(self._has_failed)
+            return None
+        elif not waits:
+            return self._response
+        self._waits_left = len(waits)
+        waiting, timeout_ms = self._parts.replicas.waiting, max(self._request.timeout_ms, 0)
+        for wait in waits:
+            if not wait.try_complete():
+                waiting.park(waiting.produces, wait, [wait.key], timeout_ms)
+        return None
+
+    def wait_settled(self) -> None:
+        """The records of one more partition are replicated, or will not be."""
+        self._waits_left -= 1
+        if self._waits_left == 0:
+            (self._context if self._held is None else self._held).respond(self._response)
+
+    def close(self, reason: str) -> None:
+        """End the client's connection."""
+        self._context.close(reason)
+
+    def _answer_late(self) -> None:
+        """The partitions that were kept have their answers, and what was appended here is replicated."""
+        if self._request.acks == 0:
+            self._end_unanswered(any(answer.error_code for topic in self._response.responses for answer in topic.partition_responses))
+        else:
+            self._context.respond(self._response)
+
+    def _end_unanswered(self, has_failed: bool) -> None:
+        if has_failed:
+            # There is no other way to tell the client that its view of the leaders is old.
+            self._context.close("closed after a failed produce with acks=0")
+        else:
+            self._context.no_response()
+
+
+def _merged(topics: list[ProduceRequest.TopicProduceData]) -> list[ProduceRequest.TopicProduceData]:
+    """A topic that is named twice counts once."""
+    found: dict[object, ProduceRequest.TopicProduceData] = {}
+    for topic in topics:
+        first = found.setdefault((topic.name, topic.topic_id), topic)
+        if first is not topic:
+            first.partition_data = first.partition_data + topic.partition_data
+    return list(found.values())
+
+
+def _last_of_each(partitions: list[ProduceRequest.PartitionProduceData]) -> list[ProduceRequest.PartitionProduceData]:
+    """Of a partition that is named twice only the last is appended, as Kafka does."""
+    return list({data.index: data for data in partitions}.values())

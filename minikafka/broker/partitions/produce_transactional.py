@@ -1,0 +1,141 @@
+"""Produce of transactions: which batches begin one in their partition, and what the coordinator says to that (KIP-890)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
+from minikafka.broker.supervise import Ends, Supervisor
+from minikafka.core.transaction.verification import Support
+from minikafka.storage.producer_state import Verification
+from minikafka.wire.batch import HEADER, TRANSACTIONAL_BIT
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.message import received
+
+if TYPE_CHECKING:
+    from minikafka.broker.front.dispatch import RequestContext
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.core.transaction.state import PartitionKey
+    from minikafka.wire.messages.produce import ProduceRequest
+
+#: The first version of Produce whose clients know TRANSACTION_ABORTABLE; those of the next have their partitions added by the leaders.
+ABORTABLE_VERSION = 11
+#: By partition: what its append is to bring along, or why it must not be.
+Verdicts = dict["PartitionKey", "Verification | ApiError"]
+
+
+class TransactionVerifier(Protocol):
+    """Asks the coordinators of transactions."""
+
+    def is_wanted(self, support: Support) -> bool:
+        """Whether clients of this kind are verified."""
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: frozenset[PartitionKey],
+        support: Support,
+        done: Callable[[dict[PartitionKey, ErrorCode]], None],
+    ) -> None:
+        """`done(partition -> error)`, perhaps before this returns. The errors are those that the client is to see."""
+
+
+class TransactionalProduce:
+    """Holds a request back until the coordinator has said what may begin.
+
+    Invariant: batches of one producer for one partition are appended in the order in which they came: what comes while one is held back
+    waits behind it.
+    """
+
+    def __init__(
+        self, replicas: ReplicaManager, verifier: TransactionVerifier, wall_ms: Callable[[], int], supervisor: Supervisor
+    ) -> None:
+        self._replicas = replicas
+        self._verifier = verifier
+        self._wall_ms = wall_ms
+        self._supervisor = supervisor
+        #: (partition, producer id) of batches that are held back -> what comes after them.
+        self._held: dict[tuple[PartitionKey, int], list[Callable[[], None]]] = {}
+
+    def hold(self, context: RequestContext, request: ProduceRequest, go_on: Callable[[Verdicts | None], None]) -> bool:
+        """Whether the coordinator has to be asked, or is being asked for a batch before: then the request's records are copied, because
+        their buffer will be read into again, and `go_on(verdicts)` follows, perhaps before this returns."""
+        transactional_id = request.transactional_id
+        assert transactional_id is not None
+        support = Support.of(context.api_version, ABORTABLE_VERSION)
+        batches = list(self._batches(context, request))
+        for partition, header in batches:
+            waiting = self._held.get((partition.key, header[9]))
+            if waiting is not None:
+                _copy_records(request)
+                waiting.append(partial(self._serve, context, lambda: None if self.hold(context, request, go_on) else go_on(None)))
+                return True
+        asked: dict[tuple[int, int], dict[PartitionKey, Verification]] = {}
+        for partition, header in batches:
+            producer_id, epoch, sequence = header[9], header[10], header[11]
+            verification = partition.log.producer_state.begin_verification(
+                producer_id, epoch, sequence, self._wall_ms(), must_begin_at_zero=support is Support.ADDS
+            )
+            if verification is not None:
+                asked.setdefault((producer_id, epoch), {})[partition.key] = verification
+        if not asked:
+            return False
+        verdicts: Verdicts = {key: verification for found in asked.values() for key, verification in found.items()}
+        if not self._verifier.is_wanted(support):
+            go_on(verdicts)
+            return True
+        _copy_records(request)
+        keys = [(partition.key, header[9]) for partition, header in batches]
+        for key in keys:
+            self._held[key] = []
+        left = len(asked)
+
+        def verified(results: dict[PartitionKey, ErrorCode]) -> None:
+            nonlocal left
+            for key, code in results.items():
+                if code is not ErrorCode.NONE:
+                    verdicts[key] = ApiError(code)
+            left -= 1
+            if left == 0:
+                self._serve(context, partial(go_on, verdicts))
+                for after in [after for key in keys for after in self._held.pop(key, ())]:
+                    after()
+
+        for (producer_id, epoch), partitions in asked.items():
+            self._verifier.verify(transactional_id, producer_id, epoch, frozenset(partitions), support, verified)
+        return True
+
+    def _serve(self, context: RequestContext, work: Callable[[], object]) -> None:
+        """What comes behind a request has its turn, even if this one fails inside."""
+        with self._supervisor.watching("a transactional produce", ends=Ends("connection", context.close)):
+            work()
+
+    def _batches(self, context: RequestContext, request: ProduceRequest) -> Iterator[tuple[Partition, tuple[int, ...]]]:
+        """The transactional batches for partitions that this broker leads, with their headers."""
+        for topic in request.topic_data:
+            topic_id = topic.topic_id if context.api_version >= TOPIC_ID_VERSION_MIN else None
+            for data in topic.partition_data:
+                try:
+                    partition = self._replicas.require(topic.name, topic_id, data.index)
+                except ApiError:
+                    continue
+                if partition.leader is None or data.records is None:
+                    continue
+                records = received(data.records)
+                if len(records) < HEADER.size:
+                    continue
+                header = HEADER.unpack_from(records)
+                if header[9] >= 0 and header[5] & TRANSACTIONAL_BIT:
+                    yield partition, header
+
+
+def _copy_records(request: ProduceRequest) -> None:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if data.records is not None:
+                data.records = memoryview(bytearray(received(data.records)))

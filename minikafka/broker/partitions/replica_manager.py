@@ -1,0 +1,429 @@
+"""All partitions of this broker: follows the metadata, runs leaders and followers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from minikafka.broker.partitions.directory_assignments import DirectoryAssignments
+from minikafka.broker.partitions.directory_moves import DirectoryMoves
+from minikafka.broker.partitions.fetcher_manager import FetcherManager
+from minikafka.broker.partitions.in_sync_sets import InSyncSets
+from minikafka.broker.partitions.log_placement import LogPlacement
+from minikafka.broker.partitions.log_upkeep import LogUpkeep
+from minikafka.broker.partitions.partition import TRAFFIC, LeaderRules, Partition
+from minikafka.broker.partitions.topic_settings import TopicSettings
+from minikafka.broker.partitions.waiting import Waiting
+from minikafka.core.metadata.delta import MetadataDelta
+from minikafka.core.metadata.image import empty_image
+from minikafka.core.metadata.records import image_records
+from minikafka.core.partition.isr import IsrProposal
+from minikafka.core.partition.refusals import Refusals
+from minikafka.core.partition.replication_wait import ReplicationWait
+from minikafka.storage.errors import ResourceShortage, StorageError
+from minikafka.wire.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.dynamic import Settings
+    from minikafka.broker.front.controller_channel import ControllerChannel
+    from minikafka.broker.partitions.cordons import Cordons
+    from minikafka.broker.partitions.replication import Replication
+    from minikafka.core.metadata.image import MetadataImage, PartitionRegistration
+    from minikafka.storage.log_dir import LogDirectory
+
+logger = logging.getLogger("minikafka.replicas")
+#: A replica that could not be made for want of descriptors is tried again after so long.
+SHORTAGE_RETRY_S = 1.0
+#: Partition, leader epoch, whether this broker leads in it.
+OnLeadership = Callable[[int, int, bool], None]
+OnCommitted = Callable[[Partition], None]
+
+
+class _InternalAppend(ReplicationWait):
+    """An append of a coordinator that waits for its replicas."""
+
+    __slots__ = ("_base_offset", "_on_complete")
+
+    def __init__(self, partition: Partition, required: int, base_offset: int, on_complete: Callable[[ErrorCode, int], None]) -> None:
+        super().__init__(partition, partition.leader, required)
+        self._on_complete = on_complete
+        self._base_offset = base_offset
+
+    def settled(self, code: ErrorCode) -> None:
+        """Tell the coordinator."""
+        self._on_complete(code, self._base_offset)
+
+
+class ReplicaManager:
+    """Partitions by topic and index, and by topic id and index.
+
+    Invariants: a partition is here exactly while the metadata assigns a replica of it to this broker and its log directory is online, once
+    the metadata has this incarnation's registration (what it says before is about an earlier one, which may have had a longer log);
+    purgatories are woken after every change of leadership, so that nothing waits for a leader that is none.
+    """
+
+    def __init__(
+        self,
+        replication: Replication,
+        directories: list[LogDirectory],
+        controller: ControllerChannel,
+        settings: Settings,
+        cordons: Cordons,
+        on_topic_configs: Callable[[], None],
+    ) -> None:
+        """`on_topic_configs()` follows when configurations of topics have changed."""
+        config, environment, metadata = replication.config, replication.environment, replication.metadata
+        self._metadata = metadata
+        self._environment = environment
+        self._clock = environment.clock
+        self._broker_epoch = replication.broker_epoch
+        self._on_topic_configs = on_topic_configs
+        self.broker_id: int = config.node_id
+        self.directories = directories
+        self.throttles = replication.throttles
+        self.cordons = cordons
+        self.partitions: dict[tuple[str, int], Partition] = {}
+        self.partitions_by_id: dict[tuple[bytes, int], Partition] = {}
+        self.waiting = Waiting(environment)
+        #: Batches of idempotent producers that were refused a moment ago.
+        self.refusals = Refusals()
+        self._topics = TopicSettings(config)
+        self._rules = LeaderRules(config.node_id, config.replica_lag_time_max_ms, self.is_eligible)
+        self._assignments = DirectoryAssignments(config.node_id, replication.broker_epoch, controller, environment.supervisor)
+        self.placement = LogPlacement(config.node_id, directories, cordons, self._assignments)
+        self.upkeep = LogUpkeep(config, environment, directories)
+        self.in_sync_sets = InSyncSets(
+            config.node_id, replication.broker_epoch, environment, controller, self, config.replica_lag_time_max_ms
+        )
+        self.fetchers = FetcherManager(replication, self)
+        self.moves = DirectoryMoves(directories, environment, settings, self)
+        self._on_leadership: dict[str, list[OnLeadership]] = {}
+        self._on_commits: dict[str, list[OnCommitted]] = {}
+        self._on_loss: list[Callable[[Partition], None]] = []
+        self._is_registered = False
+        self._stopping = False
+        self.replication_bytes_in = 0
+        self.replication_bytes_out = 0
+        self.truncated_records = 0
+        #: Traffic of partitions that have left, by topic: what has been counted must not fall.
+        self.traffic_of_gone: dict[str, list[int]] = {}
+        metadata.subscribe(self.apply)
+
+    # -- looking up ------------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        """This broker's replica, or None."""
+        return self.partitions.get((topic, index))
+
+    def partition_by_id(self, topic_id: bytes, index: int) -> Partition | None:
+        """This broker's replica, or None."""
+        return self.partitions_by_id.get((topic_id, index))
+
+    def require(self, topic: str, topic_id: bytes | None, index: int) -> Partition:
+        """The replica. Raises KAFKA_STORAGE_ERROR for one on a failed disk, NOT_LEADER_OR_FOLLOWER for one that is elsewhere, UNKNOWN_*."""
+        partition = self.partitions.get((topic, index)) if topic_id is None else self.partitions_by_id.get((topic_id, index))
+        if partition is not None:
+            if partition.log.failure is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(partition.log.failure))
+            return partition
+        image = self._metadata.image
+        topic_image = image.topics_by_name.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
+        if topic_image is not None and index in topic_image.partitions:
+            if self.broker_id in topic_image.partitions[index].replicas:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic_image.name}-{index} is offline")
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if topic_id is not None and topic_image is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a follower may be in sync: alive, not shutting down, and the incarnation that fetches is the registered one (KIP-903)."""
+        broker = self._metadata.image.brokers.get(broker_id)
+        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown and (broker_epoch in (-1, broker.epoch))
+
+    def subscribe_leadership(self, topic: str, callback: OnLeadership) -> None:
+        """Call `callback(partition, leader_epoch, is_leader)` when this broker gains or loses a partition of `topic`."""
+        self._on_leadership.setdefault(topic, []).append(callback)
+
+    def subscribe_commits(self, topic: str, callback: OnCommitted) -> None:
+        """Call `callback(partition)` when the high watermark of a partition of an internal topic has moved."""
+        self._on_commits.setdefault(topic, []).append(callback)
+
+    def subscribe_losses(self, callback: Callable[[Partition], None]) -> None:
+        """Call `callback(partition)` when this broker loses the leadership of any partition."""
+        self._on_loss.append(callback)
+
+    # -- metadata --------------------------------------------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Follow one step of the metadata."""
+        if self._stopping:
+            return
+        if not self._is_registered:
+            own = image.brokers.get(self.broker_id)
+            if own is None or own.epoch != self._broker_epoch():
+                return
+            self._is_registered = True
+            delta = MetadataDelta.from_snapshot(empty_image(), image_records(image), image.offset, image.epoch)
+            image = delta.image(image.offset, image.epoch)
+            self.placement.set_strays_aside(image)
+        wall_ms = self._clock.wall_ms()
+        for topic_id, gone in delta.deleted_topics.items():
+            for index in gone.partitions:
+                partition = self.partitions_by_id.get((topic_id, index))
+                if partition is not None:
+                    self._remove(partition, wall_ms, "its topic was deleted")
+        followers: list[Partition] = []
+        for topic_id, changed in delta.changed_topics.items():
+            for index, registration in changed.changed.items():
+                if self.broker_id in registration.replicas:
+                    partition = self._place(changed.name, topic_id, index, registration, image)
+                    if partition is not None:
+                        self._assume_role(partition, registration, image, followers)
+                        self.placement.observe(partition)
+                else:
+                    partition = self.partitions_by_id.get((topic_id, index))
+                    if partition is not None:
+                        self._remove(partition, wall_ms, "it was reassigned to other brokers")
+        self._apply_configs(delta, image)
+        if delta.changed_brokers:
+            self.fetchers.brokers_changed(delta.changed_brokers)
+        self.fetchers.follow(followers)
+
+    def registered(self) -> None:
+        """The controller has registered this broker; the metadata may have come before its answer."""
+        image = self._metadata.image
+        if not self._is_registered:
+            self.apply(MetadataDelta(image), image)
+
+    def _place(
+        self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage
+    ) -> Partition | None:
+        partition = self.partitions_by_id.get((topic_id, index))
+        if partition is not None:
+            return partition
+        try:
+            config = self._topics.log_config(topic, image)
+            log = self.placement.log(topic, topic_id, index, registration, config, self._clock.wall_ms())
+        except ResourceShortage as error:
+            logger.warning("%s-%d is made later: %s", topic, index, error)
+            self._environment.supervisor.call_later(SHORTAGE_RETRY_S, "making a replica", self._place_again, topic_id, index)
+            return None
+        except (StorageError, ApiError) as error:
+            logger.error("%s-%d cannot be served here: %s", topic, index, error)
+            return None
+        partition = Partition(self, self._rules, topic, topic_id, index, log)
+        self.partitions[(topic, index)] = partition
+        self.partitions_by_id[(topic_id, index)] = partition
+        self.moves.resume(partition)
+        return partition
+
+    def _place_again(self, topic_id: bytes, index: int) -> None:
+        """A replica could not be made for want of descriptors: try again, if the cluster still wants it here."""
+        image = self._metadata.image
+        topic = image.topics_by_id.get(topic_id)
+        registration = None if topic is None else topic.partitions.get(index)
+        if self._stopping or topic is None or registration is None or self.broker_id not in registration.replicas:
+            return
+        partition = self._place(topic.name, topic_id, index, registration, image)
+        if partition is not None:
+            followers: list[Partition] = []
+            self._assume_role(partition, registration, image, followers)
+            self.placement.observe(partition)
+            self.fetchers.follow(followers)
+
+    def _assume_role(
+        self, partition: Partition, registration: PartitionRegistration, image: MetadataImage, followers: list[Partition]
+    ) -> None:
+        was_leader = partition.is_leader
+        if registration.leader == self.broker_id:
+            self.in_sync_sets.registered(partition, registration)
+            self.fetchers.unfollow(partition)
+            try:
+                is_new = partition.make_leader(
+                    registration, self._topics.min_isr(partition.topic, registration, image), self._clock.now_ms()
+                )
+            except StorageError as error:
+                logger.error("%s cannot be led: %s", partition, error)
+                return
+            if is_new:
+                logger.info(
+                    "%s: leads in epoch %d from offset %d, in sync %s", partition, partition.leader_epoch,
+                    partition.log.log_end_offset, list(registration.isr),
+                )  # fmt: skip
+                self._publish_role(partition, True)
+        else:
+            changed = partition.make_follower(registration)
+            if changed or registration.leader < 0:
+                self.fetchers.unfollow(partition)
+            if changed and registration.leader >= 0:
+                logger.info(
+                    "%s: follows broker %d in epoch %d, log end %d, high watermark %d", partition, registration.leader,
+                    registration.leader_epoch, partition.log.log_end_offset, partition.log.high_watermark,
+                )  # fmt: skip
+                followers.append(partition)
+            if was_leader:
+                self._publish_role(partition, False)
+        self.changed(partition)
+
+    def _publish_role(self, partition: Partition, is_leader: bool) -> None:
+        if not is_leader:
+            partition.note_lost(self.refusals, self._clock.now_ms())
+            for lost in self._on_loss:
+                lost(partition)
+        for callback in self._on_leadership.get(partition.topic, ()):
+            callback(partition.index, partition.leader_epoch, is_leader)
+
+    def _remove(self, partition: Partition, wall_ms: int, reason: str) -> None:
+        self.fetchers.unfollow(partition)
+        self.moves.cancel(partition)
+        was_leader = partition.is_leader
+        partition.resign()
+        if self.partitions.pop(partition.key, None) is not None:
+            of_topic = self.traffic_of_gone.get(partition.topic, [0] * len(TRAFFIC))
+            self.traffic_of_gone[partition.topic] = [a + b for a, b in zip(of_topic, partition.traffic, strict=True)]
+        self.partitions_by_id.pop((partition.topic_id, partition.index), None)
+        if was_leader:
+            self._publish_role(partition, False)
+        self.changed(partition)
+        self.placement.remove(partition, wall_ms, reason)
+
+    def _apply_configs(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        if not delta.changed_configs:
+            return
+        names = self._topics.changed_topics(delta)
+        for partition in self.partitions.values():
+            if names is not None and partition.topic not in names:
+                continue
+            partition.log.update_config(self._topics.log_config(partition.topic, image))
+            registration = partition.registration
+            if partition.leader is not None and registration is not None:
+                min_isr = self._topics.min_isr(partition.topic, registration, image)
+                partition.leader.update_replicas(registration.replicas, min_isr, self._clock.now_ms())
+                if partition.leader.advance(self._clock.now_ms()):
+                    partition.high_watermark_moved()
+        self._on_topic_configs()
+
+    # -- what happens to partitions (PartitionEvents) --------------------------------------------------------------
+
+    def appended(self, partition: Partition) -> None:
+        """Followers may read on."""
+        fetches = self.waiting.fetches
+        if partition.key in fetches.watched:
+            fetches.wake(partition.key)
+
+    def high_watermark_moved(self, partition: Partition) -> None:
+        """What coordinators have written is committed, produces may be replicated, consumers may read on."""
+        waiting, key = self.waiting, partition.key
+        if partition.is_internal:
+            for callback in self._on_commits.get(partition.topic, ()):
+                callback(partition)
+                # It may have answered, and written: a fetch that let it happen has to look again.
+                waiting.produces.completions += 1
+        if key in waiting.produces.watched:
+            waiting.produces.wake(key)
+        if key in waiting.fetches.watched:
+            waiting.fetches.wake(key)
+
+    def follower_fetched(self, partition: Partition) -> None:
+        """Records may be deleted everywhere."""
+        deletes = self.waiting.deletes
+        if partition.key in deletes.watched:
+            deletes.wake(partition.key)
+
+    def changed(self, partition: Partition) -> None:
+        """Look at everything that waits for the partition."""
+        self.waiting.wake(partition.key)
+
+    def replicated(self, partition: Partition, size: int) -> None:
+        """Count it."""
+        self.replication_bytes_in += size
+
+    def truncated(self, partition: Partition, records: int) -> None:
+        """Count it; who waits for records from there on waits in vain."""
+        self.truncated_records += records
+        self.waiting.fetches.wake(partition.key)
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Ask the controller for a change of the in-sync set."""
+        self.in_sync_sets.propose(partition, proposal)
+
+    def moved(self, partition: Partition) -> None:
+        """Tell the controller, and who waits for the log."""
+        self.placement.observe(partition)
+        self.changed(partition)
+
+    def alter_directory(self, path: str, topic: str, index: int) -> ErrorCode:
+        """Move a replica to the log directory at `path`; one that is there already only ends another move."""
+        target = next((d for d in self.directories if d.path == path.rstrip("/") and not d.is_offline), None)
+        if target is None:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        try:
+            partition = self.require(topic, None, index)
+        except ApiError as error:
+            return ErrorCode.REPLICA_NOT_AVAILABLE if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER else error.code
+        if target in self.cordons and target.logs.get(partition.key) is not partition.log:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        try:
+            self.moves.start(partition, target)
+        except StorageError as error:
+            logger.error("%s cannot be moved to %s: %s", partition, path, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    # -- coordinators ----------------------------------------------------------------------------------------------
+
+    def append_records(
+        self,
+        topic: str,
+        index: int,
+        batch: bytearray,
+        acks: int,
+        timeout_ms: int,
+        on_complete: Callable[[ErrorCode, int], None],
+        origin: str = "coordinator",
+    ) -> None:
+        """Append a batch of a coordinator; `on_complete(error, base_offset)` follows, perhaps at once, when it is replicated."""
+        try:
+            partition = self.require(topic, None, index)
+            info = partition.append(memoryview(batch), acks, self._clock.wall_ms(), self._clock.now_ms(), origin)
+        except ApiError as error:
+            on_complete(error.code, -1)
+            return
+        self.when_replicated(partition, info.last_offset + 1, timeout_ms, on_complete, info.first_offset)
+
+    def when_replicated(
+        self, partition: Partition, required: int, timeout_ms: int, on_complete: Callable[[ErrorCode, int], None], base_offset: int = -1
+    ) -> None:
+        """Call `on_complete(error, base_offset)`, perhaps at once, when everything before `required` is replicated by this leadership,
+        which ends, or time is up."""
+        operation = _InternalAppend(partition, required, base_offset, on_complete)
+        if not operation.try_complete():
+            self.waiting.park(self.waiting.produces, operation, [partition.key], timeout_ms)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to fetch, and the periodic work."""
+        interval_s = max(self._rules.lag_ms_max // 2, 1) / 1000
+        self.upkeep.every("shrink", interval_s, lambda: self.in_sync_sets.shrink(list(self.partitions.values())))
+        self.upkeep.start()
+        await self.fetchers.start()
+
+    async def stop(self, *, broker_epoch: int = -1) -> None:
+        """Stop fetching, answer what is parked, write checkpoints and the clean-shutdown mark, close the logs."""
+        self._stopping = True
+        self.upkeep.cancel()
+        await self.moves.stop()
+        await self.fetchers.stop()
+        await self.in_sync_sets.stop()
+        await self._assignments.stop()
+        self.waiting.close()
+        for partition in self.partitions.values():
+            # Connections are still open: nothing may be written to a log that is being closed.
+            partition.resign()
+        await self.upkeep.finish()
+        for directory in self.directories:
+            try:
+                await self._environment.run_blocking(directory.close, broker_epoch)
+            except StorageError as error:
+                logger.error("log directory %s cannot be closed cleanly: %s", directory.path, error)

@@ -1,0 +1,66 @@
+"""Requests that wait for partitions: three purgatories, and the timers that end what has waited long enough."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from minikafka.broker.supervise import Ends
+from minikafka.core.purgatory import DelayedOperation, Purgatory
+
+if TYPE_CHECKING:
+    from minikafka.broker.environment import Environment
+
+
+class Waiting:
+    """`produces` wait for replicas, `fetches` for records, `deletes` for the log start of the replicas. Keys are `Partition.key`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._clock = environment.clock
+        self._supervisor = environment.supervisor
+        self.produces = Purgatory(self._failed)
+        self.fetches = Purgatory(self._failed)
+        self.deletes = Purgatory(self._failed)
+        #: By purgatory: its timer, and the deadline that the timer is for.
+        self._timers: dict[int, tuple[asyncio.TimerHandle, int]] = {}
+
+    def wake(self, key: Hashable) -> None:
+        """Look at everything that waits for a partition."""
+        self.produces.wake(key)
+        self.fetches.wake(key)
+        self.deletes.wake(key)
+
+    def park(self, purgatory: Purgatory, operation: DelayedOperation, keys: list[Hashable], wait_ms: int) -> None:
+        """Park an operation and see to its deadline."""
+        deadline_ms = self._clock.now_ms() + wait_ms
+        purgatory.park(operation, keys, deadline_ms)
+        timer = self._timers.get(id(purgatory))
+        if timer is None or timer[1] > deadline_ms:
+            if timer is not None:
+                timer[0].cancel()
+            self._arm(purgatory, deadline_ms)
+
+    def close(self) -> None:
+        """The broker stops: everything that waits is answered with what there is."""
+        for handle, _ in self._timers.values():
+            handle.cancel()
+        for purgatory in (self.produces, self.fetches, self.deletes):
+            purgatory.expire_all()
+
+    def _failed(self, operation: DelayedOperation, error: Exception) -> None:
+        """A client's request ends with its connection; what a coordinator waits for has none, and the node ends."""
+        close = getattr(operation, "close", None)
+        self._supervisor.caught("a request that waited", error, None if close is None else Ends("connection", close))
+
+    def _arm(self, purgatory: Purgatory, deadline_ms: int) -> None:
+        delay_s = max(deadline_ms - self._clock.now_ms(), 0) / 1000
+        handle = self._supervisor.call_later(delay_s, "waiting requests", self._on_timer, purgatory)
+        self._timers[id(purgatory)] = (handle, deadline_ms)
+
+    def _on_timer(self, purgatory: Purgatory) -> None:
+        self._timers.pop(id(purgatory), None)
+        purgatory.on_deadline(self._clock.now_ms())
+        deadline_ms = purgatory.next_deadline()
+        if deadline_ms is not None and id(purgatory) not in self._timers:
+            self._arm(purgatory, deadline_ms)

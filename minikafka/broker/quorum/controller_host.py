@@ -1,0 +1,399 @@
+"""The active controller on its node: runs the core over the metadata log, and answers when what it decided is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.config.rules import BrokerConfigRules
+from minikafka.broker.measures.durations import Durations
+from minikafka.broker.quorum.change_lines import BALANCE, change_lines, reason_of
+from minikafka.broker.quorum.raft_host import NotLeader
+from minikafka.broker.supervise import Ends
+from minikafka.core.controller.config import DEFAULT_FEATURES, SUPPORTED_FEATURES, ControllerConfig
+from minikafka.core.controller.controller import Controller
+from minikafka.core.controller.topics import random_uuid
+from minikafka.core.metadata.image import METADATA_VERSION
+from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, versioned
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
+from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest
+from minikafka.wire.records.frame import encode_metadata_record
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.broker.quorum.raft_host import RaftHost
+    from minikafka.core.metadata.image import MetadataImage
+
+log = logging.getLogger("minikafka.controller")
+
+#: Records of a change that need not be atomic are written in batches of this many.
+RECORDS_PER_BATCH = 4000
+#: A broker that needed longer to come back was cut off: that says nothing of how long its connections take.
+CONNECT_MS_MAX = 1000
+
+#: Called with (response, None), or with (None, the error that stands for the whole request).
+Respond = Callable[[Any, ApiError | None], None]
+
+
+def controller_config(config: BrokerConfig, cluster_id: str) -> ControllerConfig:
+    """What the core needs of a node's configuration."""
+    return ControllerConfig(
+        cluster_id=cluster_id,
+        node_id=config.node_id,
+        num_partitions=config.num_partitions,
+        default_replication_factor=config.default_replication_factor,
+        min_insync_replicas=config.min_insync_replicas,
+        unclean_leader_election_enable=config.unclean_leader_election_enable,
+        delete_topic_enable=config.delete_topic_enable,
+        broker_session_timeout_ms=config.broker_session_timeout_ms,
+        minikafka_heartbeat_reconnect_ms=config.minikafka_heartbeat_reconnect_ms,
+        auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
+        leader_imbalance_check_interval_ms=config.leader_imbalance_check_interval_seconds * 1000,
+        leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
+        unclean_leader_election_interval_ms=config.unclean_leader_election_interval_ms,
+    )
+
+
+class _HeartbeatConnection:
+    """The connection that carried a broker's last heartbeat. `connect_ms`: see BrokerSessions.disconnected."""
+
+    __slots__ = ("closed_ms", "connect_ms", "connection", "epoch")
+
+    def __init__(self, epoch: int, connection: Any, connect_ms: int | None) -> None:
+        self.epoch = epoch
+        self.connection = connection
+        self.connect_ms = connect_ms
+        self.closed_ms: int | None = None
+
+
+class ControllerHost:
+    """Holds the core while this node leads the metadata quorum; on other nodes it answers NOT_CONTROLLER.
+
+    Requests see everything appended so far; each is answered when the log is committed up to what it saw, so that
+    nothing is ever told that a fail-over could take back. The MetadataHost subscribed to the quorum before this host did:
+    when this host hears that it leads, the image holds all that is committed.
+
+    An exception that nobody expected ends the term, as QuorumController renounces: the core may lack what is in the log. The next active
+    controller, which may be this node in another epoch, begins with what is committed.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        raft: RaftHost,
+        metadata: MetadataHost,
+        *,
+        cluster_id: str,
+        features: Mapping[str, int] | None = None,
+        users: Sequence[Any] = (),
+        listeners: Callable[[], Mapping[str, tuple[str, int, int]]] | None = None,
+        own_incarnation: Callable[[], bytes] | None = None,
+    ) -> None:
+        """`features`: levels for a cluster whose log is still empty (bootstrap.checkpoint); `users`: its first
+        credentials; `listeners`: this controller's advertised endpoints, asked for when it registers itself;
+        `own_incarnation`: that of the broker
+        in this process, if there is one."""
+        self._config = controller_config(config, cluster_id)
+        self._environment = environment
+        self.supervisor = environment.supervisor
+        self._raft = raft
+        self._metadata = metadata
+        self._features = dict(features or DEFAULT_FEATURES)
+        self._users = list(users)
+        self._listeners = listeners
+        self._own_incarnation = own_incarnation
+        self._rules = BrokerConfigRules(config)
+        #: 16 bytes of this process.
+        self.incarnation_id: bytes = random_uuid(environment.random)
+        self._core: Controller | None = None
+        self._epoch = -1
+        self._waiting: deque[tuple[int, Respond, Any]] = deque()
+        self._heartbeat_connections: dict[int, _HeartbeatConnection] = {}
+        self._predecessor: int | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        #: How long decisions take; in the turn of the loop in which their requests come, so that none waits in a queue.
+        self.decisions = Durations(environment.monotonic_s)
+        self.activations = 0
+        self._silence = f"nothing was heard of it for {config.broker_session_timeout_ms} ms (broker.session.timeout.ms)"
+        raft.subscribe(self)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this node is the active controller."""
+        return self._core is not None
+
+    @property
+    def core(self) -> Controller | None:
+        """The core while this node is active; for tests and metrics."""
+        return self._core
+
+    def newest_image(self) -> MetadataImage:
+        """What the active controller decides by, appended records included; on other nodes what is committed."""
+        return self._metadata.image if self._core is None else self._core.image
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def handle(
+        self,
+        request: Any,
+        version: int,
+        respond: Respond,
+        connection: Any = None,
+        spend: Callable[[int], None] | None = None,
+        connect_ms: int | None = None,
+    ) -> None:
+        """Decide about a request; `respond` is called once, now or after the commit. `connection` is where it came from, `spend` is told of
+        the partitions that it makes or deletes and may refuse (KIP-599). `connect_ms`, of a heartbeat: how long it took to come from the
+        beginning of its connection, if its broker is one that connects again at once."""
+        core = self._core
+        if core is None:
+            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "The active controller appears to be another node."))
+            return
+        try:
+            if connection is not None:
+                self._watch_connection(core, request, connection, connect_ms)
+            with self.decisions.measured():
+                core.state.next_offset = self._raft.log_end_offset
+                result = core.handle(request, version, self._environment.clock.now_ms(), spend)
+                # An upgrade of kraft.version has put its own batch into the log.
+                core.state.next_offset = self._raft.log_end_offset
+                last = self._write(core, result.records, result.atomic, reason_of(request) if result.records else "")
+        except NotLeader:
+            self._deactivate()
+            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This controller has just lost its office."))
+            return
+        except ApiError as error:
+            respond(None, error)
+            return
+        except Exception as error:
+            self._renounce(type(request).__name__, error)
+            respond(None, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        self._answer_when_committed(last, respond, result.response)
+        self._arm()
+
+    async def ask(self, request: Any, version: int) -> Any:
+        """As `handle`, for callers that can wait. Raises ApiError."""
+        future: asyncio.Future[Any] = self._environment.loop.create_future()
+
+        def respond(response: Any, error: ApiError | None) -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(response)
+
+        self.handle(request, version, respond)
+        return await future
+
+    def _watch_connection(self, core: Controller, request: Any, connection: Any, connect_ms: int | None) -> None:
+        """Remember which connection carries a broker's heartbeats: when it is closed, a successor need not wait for the session to end."""
+        now_ms = self._environment.clock.now_ms()
+        if isinstance(request, BrokerHeartbeatRequest):
+            known = self._heartbeat_connections.get(request.broker_id)
+            if known is not None and known.connection is connection:
+                known.epoch = request.broker_epoch
+                return
+            if connect_ms is not None and known is not None and known.closed_ms is not None and known.epoch == request.broker_epoch:
+                # Seen from the end of one connection to the first heartbeat on the next: all that it takes.
+                connect_ms = max(connect_ms, now_ms - known.closed_ms)
+            took_ms = None if connect_ms is None else min(connect_ms, CONNECT_MS_MAX)
+            self._heartbeat_connections[request.broker_id] = _HeartbeatConnection(request.broker_epoch, connection, took_ms)
+        elif isinstance(request, BrokerRegistrationRequest):
+            known = self._heartbeat_connections.get(request.broker_id)
+            if known is not None and known.connection.closed:
+                core.broker_disconnected(request.broker_id, known.epoch, now_ms, known.connect_ms)
+
+    def connection_closed(self, connection: Any) -> None:
+        """A connection has ended. One that carried heartbeats is a hint that its broker has died."""
+        core = self._core
+        if core is None:
+            return
+        for broker_id, known in self._heartbeat_connections.items():
+            if known.connection is connection:
+                known.closed_ms = self._environment.clock.now_ms()
+                core.broker_disconnected(broker_id, known.epoch, known.closed_ms, known.connect_ms)
+                self._arm()
+
+    def _why_silent(self, broker_id: int) -> str:
+        """Why a broker's session ends."""
+        known = self._heartbeat_connections.get(broker_id)
+        return "its connection closed and it did not come back" if known is not None and known.connection.closed else self._silence
+
+    def _write(
+        self, core: Controller, records: list[Any], atomic: bool, why: str = "", why_fenced: Callable[[int], str] | None = None
+    ) -> int:
+        """Append and replay; the offset that must be committed before anybody is told. `why` goes into the log, `why_fenced` for brokers
+        that are fenced. Raises NotLeader."""
+        told: list[tuple[int, str]] = []
+        step = len(records) if atomic else RECORDS_PER_BATCH
+        for start in range(0, len(records), step or 1):
+            batch = records[start : start + step]
+            base = core.state.next_offset
+            level = core.state.image.features.get(METADATA_VERSION, NEWEST)
+            fitting = [versioned(record, level) for record in batch]
+            framed = [encode_metadata_record(record, version) for record, version in fitting]
+            last = self._raft.append(framed, epoch=self._epoch)
+            # The log may have put a control batch in between (a change of voters).
+            base = last - len(batch) + 1
+            told += change_lines(core.replay([record for record, _ in fitting], base), why, why_fenced)
+        for level, line in told:
+            log.log(level, "%s", line)
+        return core.state.next_offset - 1
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def _answer_when_committed(self, offset: int, respond: Respond, response: Any) -> None:
+        if offset < self._raft.high_watermark and not self._waiting:
+            respond(response, None)
+        else:
+            self._waiting.append((offset, respond, response))
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Committed up to `offset` (exclusive): answer."""
+        if self._core is None:
+            # A node that starts as a follower is told of no change of leaders.
+            self._note_leader(self._raft.leader_id)
+        waiting = self._waiting
+        while waiting and waiting[0][0] < offset:
+            _, respond, response = waiting.popleft()
+            respond(response, None)
+
+    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
+        """The image is the MetadataHost's business."""
+
+    def on_snapshot(self, snapshot_id: Any, records: Iterable[Any]) -> None:
+        """The image is the MetadataHost's business."""
+
+    # -- office ----------------------------------------------------------------------------------------------------
+
+    def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
+        """Take or leave office."""
+        self._note_leader(leader_id)
+        if is_self and (self._core is None or epoch != self._epoch):
+            self._deactivate()
+            self._activate(epoch)
+        elif not is_self:
+            self._deactivate()
+
+    def _note_leader(self, leader_id: int | None) -> None:
+        if leader_id is not None and leader_id >= 0 and leader_id != self._config.node_id:
+            self._predecessor = leader_id
+
+    def _activate(self, epoch: int) -> None:
+        self._epoch = epoch
+        self.activations += 1
+        now_ms = self._environment.clock.now_ms()
+        image = self._metadata.image
+        core = Controller(
+            self._config, self._rules, self._environment.random, image, self._raft.log_end_offset, now_ms, self._predecessor
+        )
+        core.features.kraft = self._raft
+        self._core = core
+        self._predecessor = None
+        own = image.brokers.get(self._config.node_id)
+        if own is not None and self._own_incarnation is not None and own.incarnation_id != self._own_incarnation():
+            # What the log knows of died with the last process of this node.
+            core.broker_disconnected(own.broker_id, own.epoch, now_ms)
+        log.info("controller %d is active in epoch %d with metadata up to offset %d", self._config.node_id, epoch, image.offset)
+        try:
+            bootstrap = core.bootstrap(self._features, self._users)
+            self._write(core, bootstrap.records, True)
+            self._register_itself(core, now_ms)
+        except NotLeader:
+            self._deactivate()
+            return
+        self._arm()
+
+    def _register_itself(self, core: Controller, now_ms: int) -> None:
+        """As ControllerRegistrar would, without waiting for the first image; controllers register once for each life of their process."""
+        own, level = core.image.controllers.get(self._config.node_id), core.image.features.get(METADATA_VERSION, 0)
+        is_known = own is not None and own.incarnation_id == self.incarnation_id
+        if self._listeners is not None and not is_known and level >= REGISTERED_CONTROLLERS:
+            self._write(core, core.handle(self.registration_request(), 0, now_ms).records, True)
+
+    def registration_request(self) -> ControllerRegistrationRequest:
+        """Where this controller is and what it can."""
+        listeners = {} if self._listeners is None else self._listeners()
+        return ControllerRegistrationRequest(
+            controller_id=self._config.node_id,
+            incarnation_id=self.incarnation_id,
+            listeners=[
+                ControllerRegistrationRequest.Listener(name=name, host=host, port=port, security_protocol=protocol)
+                for name, (host, port, protocol) in listeners.items()
+            ],
+            features=[
+                ControllerRegistrationRequest.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in SUPPORTED_FEATURES.items()
+            ],
+        )
+
+    def _deactivate(self) -> None:
+        if self._core is None:
+            return
+        log.info("controller %d leaves office", self._config.node_id)
+        self._core = None
+        self._heartbeat_connections.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, deque()
+        for _, respond, _ in waiting:
+            respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "This controller has lost its office."))
+
+    def _renounce(self, what: str, error: Exception) -> None:
+        """Nobody knows whether the core has what is in the log: leave office, and the quorum's lead with it."""
+        epoch = self._epoch
+        self._deactivate()
+
+        def resign(reason: str) -> None:
+            # Not in this turn: it may be the quorum that is at work.
+            self.supervisor.call_soon("the controller's resignation", self._raft.resign, epoch)
+
+        self.supervisor.caught(f"the controller's {what}", error, Ends("term", resign))
+
+    async def stop(self) -> None:
+        """Leave office."""
+        self._deactivate()
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        """Set the timer to the core's next deadline, unless it goes off earlier anyway: heartbeats only ever move deadlines back."""
+        core = self._core
+        if core is None:
+            return
+        deadline_ms = core.next_deadline()
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = deadline_ms
+        delay_ms = max(0, deadline_ms - self._environment.clock.now_ms())
+        self._timer = self.supervisor.call_later(delay_ms / 1000, "the controller's timer", self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        core = self._core
+        if core is None:
+            return
+        try:
+            for records in core.on_deadline(self._environment.clock.now_ms()):
+                self._write(core, records, False, BALANCE, self._why_silent)
+        except NotLeader:
+            self._deactivate()
+            return
+        except Exception as error:
+            self._renounce("timer", error)
+            return
+        self._arm()

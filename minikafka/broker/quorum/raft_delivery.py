@@ -1,0 +1,201 @@
+"""Handing the committed metadata log to listeners, in order, a bounded piece at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from minikafka.broker.quorum.raft_log import MetadataLog, metadata_records
+from minikafka.core.raft.events import LeaderChanged
+from minikafka.core.raft.log_state import LogState
+from minikafka.core.raft.types import NO_NODE
+from minikafka.storage.errors import CorruptFile, StorageError
+
+#: Bytes of log handed to a listener before the loop gets its turn again.
+DELIVERY_BYTES = 1 << 18
+
+
+class SnapshotId(NamedTuple):
+    """`end_offset` is exclusive."""
+
+    end_offset: int
+    epoch: int
+
+
+class RaftListener(Protocol):
+    """Called on the loop, in log order; one that raises ends the node."""
+
+    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
+        """One committed batch of metadata records: [(offset, decoded record message)]. Control batches are left out."""
+
+    def on_snapshot(self, snapshot_id: SnapshotId, records: Iterable[Any]) -> None:
+        """The state up to `snapshot_id.end_offset` (exclusive) is exactly these records; forget what was before."""
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Everything committed before `offset` has been delivered."""
+
+    def on_leader_change(self, leader_id: int | None, epoch: int, is_self: bool) -> None:
+        """For `is_self` it comes only after everything before this leader's epoch has been delivered through
+        `on_commit` (the LeaderChange record is committed): the state is complete and `append` may be called."""
+
+
+class Piece(NamedTuple):
+    """A batch that is to be delivered: `records` is None for a control batch."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    records: list[tuple[int, Any]] | None
+
+
+class Subscription:
+    __slots__ = ("leader", "listener", "next_offset")
+
+    def __init__(self, listener: RaftListener) -> None:
+        self.listener = listener
+        self.next_offset = -1
+        self.leader: LeaderChanged | None = None
+
+
+class Delivery:
+    """Brings every listener up to the high watermark that `advance` was told. `on_progress` is called after each round, `on_failure` when
+    the disk failed or a listener raised; nothing is delivered after that."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        log: MetadataLog,
+        on_progress: Callable[[], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.subscriptions: list[Subscription] = []
+        self._loop = loop
+        self._log = log
+        self._on_progress = on_progress
+        self._on_failure = on_failure
+        self._high_watermark = 0
+        self._scheduled: asyncio.Handle | None = None
+        self._is_running = False
+        self._is_stopped = False
+        #: What one listener was given in this round is what the next one gets: ((from, to), pieces).
+        self._read: tuple[tuple[int, int], list[Piece]] | None = None
+
+    @property
+    def offset(self) -> int:
+        """Everything committed before it has been delivered to everybody."""
+        return min((entry.next_offset for entry in self.subscriptions), default=self._high_watermark)
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self.offset >= self._high_watermark
+
+    def add(self, listener: RaftListener) -> Subscription:
+        entry = Subscription(listener)
+        self.subscriptions.append(entry)
+        return entry
+
+    def bring_up(self, entry: Subscription, state: LogState) -> None:
+        """Give a listener the newest snapshot; the log follows. Raises StorageError if the snapshot is needed and not valid."""
+        snapshot = state.latest_snapshot
+        entry.next_offset = state.start_offset
+        if snapshot is None or snapshot.offset == 0:
+            return
+        try:
+            content = self._log.read_snapshot(snapshot)
+        except CorruptFile as error:
+            if state.start_offset > 0:
+                raise StorageError(f"snapshot {snapshot} is not valid: {error}", path=self._log.directory) from error
+            return
+        entry.next_offset = snapshot.offset
+        entry.listener.on_snapshot(SnapshotId(snapshot.offset, snapshot.epoch), content.records)
+
+    def install(self, snapshot_id: SnapshotId, records: list[Any]) -> None:
+        """A snapshot came from the leader."""
+        for entry in self.subscriptions:
+            if entry.next_offset < snapshot_id.end_offset:
+                entry.next_offset = snapshot_id.end_offset
+                entry.listener.on_snapshot(snapshot_id, records)
+
+    def leader_changed(self, change: LeaderChanged) -> None:
+        for entry in self.subscriptions:
+            entry.leader = change
+        self.soon()
+
+    def advance(self, high_watermark: int) -> None:
+        self._high_watermark = max(self._high_watermark, high_watermark)
+        self.soon()
+
+    def soon(self) -> None:
+        if self._scheduled is None and not self._is_running and not self._is_stopped:
+            self._scheduled = self._loop.call_soon(self.deliver)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
+
+    def deliver(self) -> None:
+        """One round."""
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
+        if self._is_running or self._is_stopped:
+            return
+        self._is_running = True
+        try:
+            for entry in list(self.subscriptions):
+                self._deliver_to(entry)
+        except Exception as error:
+            # A state without one committed batch is wrong for good: the node ends, and its next life begins with the log.
+            self._is_stopped = True
+            self._on_failure(error)
+            return
+        finally:
+            self._is_running = False
+            self._read = None
+        self._on_progress()
+        if any(entry.next_offset < self._high_watermark or self._is_leader_due(entry) for entry in self.subscriptions):
+            self.soon()
+
+    @staticmethod
+    def _is_leader_due(entry: Subscription) -> bool:
+        change = entry.leader
+        return change is not None and (not change.is_self or entry.next_offset > change.epoch_start)
+
+    def _deliver_to(self, entry: Subscription) -> None:
+        high_watermark, listener, before = self._high_watermark, entry.listener, entry.next_offset
+        if entry.leader is not None and not entry.leader.is_self:
+            self._tell_leader(entry)
+        if before < high_watermark:
+            for piece in self._pieces(before, high_watermark):
+                if piece.records is not None:
+                    listener.on_commit(piece.base_offset, piece.epoch, piece.records)
+                # Not before: a listener that has not taken a batch must never be given the next one.
+                entry.next_offset = piece.next_offset
+            if entry.next_offset > before:
+                listener.on_high_watermark(entry.next_offset)
+        if entry.next_offset >= high_watermark and self._is_leader_due(entry):
+            self._tell_leader(entry)
+
+    def _pieces(self, start: int, end: int) -> list[Piece]:
+        if self._read is None or self._read[0] != (start, end):
+            pieces = [
+                Piece(
+                    batch.base_offset,
+                    batch.next_offset,
+                    batch.partition_leader_epoch,
+                    None if batch.is_control else metadata_records(batch),
+                )
+                for batch in self._log.batches(start, end, DELIVERY_BYTES)
+            ]
+            self._read = (start, end), pieces
+        return self._read[1]
+
+    @staticmethod
+    def _tell_leader(entry: Subscription) -> None:
+        change, entry.leader = entry.leader, None
+        if change is not None:
+            leader_id = None if change.leader_id == NO_NODE else change.leader_id
+            entry.listener.on_leader_change(leader_id, change.epoch, change.is_self)

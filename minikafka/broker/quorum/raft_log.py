@@ -1,0 +1,522 @@
+"""`__cluster_metadata-0` on disk: log, snapshots, quorum-state. All methods raise StorageError when the disk fails."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from minikafka.broker.config.broker_config import BrokerConfig
+from minikafka.broker.quorum import quorum_state, raft_promises
+from minikafka.broker.quorum.raft_promises import LostPromises
+from minikafka.broker.quorum.raft_rot import Rot, find_rot
+from minikafka.broker.quorum.snapshots import (
+    PART,
+    SnapshotContent,
+    control_changes,
+    encode_snapshot,
+    file_name,
+    framed,
+    parse_name,
+    read_snapshot,
+    version_record,
+    voters_record,
+    write_snapshot_file,
+)
+from minikafka.core.raft.events import AppendLeaderChange, BatchAppended
+from minikafka.core.raft.log_state import LogState
+from minikafka.core.raft.types import ElectionState, OffsetAndEpoch
+from minikafka.core.raft.voters import VoterHistory, VoterSet
+from minikafka.storage.config import LogConfig
+from minikafka.storage.errors import CorruptFile, StorageError, UnexpectedAppendOffset
+from minikafka.storage.filesystem import File, FileSystem, write_all
+from minikafka.storage.flush import FlushTask
+from minikafka.storage.log import Log
+from minikafka.storage.log_dir import METADATA_TOPIC, LogDirectory
+from minikafka.storage.recovery import load_log
+from minikafka.storage.slice import FileSlice
+from minikafka.wire.batch import RecordBatch, build_batch, iterate_batches
+from minikafka.wire.control import ControlType, control_batch, control_record
+from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
+from minikafka.wire.record import Record
+from minikafka.wire.records.client_records import LeaderChangeMessage
+from minikafka.wire.records.frame import decode_metadata_record
+from minikafka.wire.uuid import METADATA_TOPIC_ID
+
+_log = logging.getLogger("minikafka.raft")
+
+BATCH_BYTES_MAX = 8 << 20
+READ_BYTES = 1 << 20
+
+
+class CorruptMetadata(StorageError):
+    """A batch of the metadata log is not what its checksum says: nobody may act on it."""
+
+
+class MetadataLog:
+    """Opened by `load`. `state` and `history` are what the quorum starts from; it owns them afterwards."""
+
+    def __init__(self, log_directory: LogDirectory, config: BrokerConfig, wall_ms: Callable[[], int]) -> None:
+        self._root = log_directory
+        self._filesystem: FileSystem = log_directory.filesystem
+        self._config = config
+        self._wall_ms = wall_ms
+        self.directory = f"{log_directory.path}/{METADATA_TOPIC}-0"
+        self.log: Log
+        self.state: LogState
+        self.history: VoterHistory
+        self.election = ElectionState()
+        self.lost_promises: LostPromises | None = None
+        self._snapshot_times: dict[OffsetAndEpoch, int] = {}
+        self._part: tuple[OffsetAndEpoch, File] | None = None
+
+    # -- loading
+
+    def load(self, static_voters: VoterSet, *, is_observer: bool = False) -> None:
+        """Raises StorageError, also when a file that must not be guessed (quorum-state, the newest snapshot) is not valid.
+
+        A log is cut at the first bytes that are no batch. If nothing valid is behind them, a torn write looks no different. Else, or
+        after a stop in order, it is rot: a voter may have told a leader that it has what is cut, and does not vote until it has it again
+        (`lost_promises`; Kafka's voters do, and a quorum can lose what is committed). The only voter has nobody to ask, and does not
+        start. A power cut whose disk kept later unsynced batches and not earlier ones looks like rot: nothing on the disk says how far it
+        was synced."""
+        wall_ms = self._wall_ms()
+        with self._disk("check"):
+            self.election = quorum_state.read(self._filesystem, self.directory)
+            rot = find_rot(self._filesystem, self.directory, self.election.epoch or None)
+            if rot is not None and (rot.is_certain or self._root.is_clean):
+                _log.error("%s: the batch at offset %d is corrupt; what follows is fetched again", self.directory, rot.offset)
+                if not is_observer:
+                    raft_promises.note_lost(self._filesystem, self.directory, rot, is_clean=self._root.is_clean)
+            if not is_observer:
+                self.lost_promises = raft_promises.lost_promises(self._filesystem, self.directory)
+            if self.lost_promises is not None:
+                self._check_others(rot, static_voters)
+            if rot is not None:
+                self._cut(rot)
+        if self.lost_promises is not None:
+            _log.error(
+                "%s: this voter may have promised to keep what is lost, and does not vote until a leader has given it everything; if the"
+                " others can elect none, see the file %s there", self.directory, raft_promises.PROMISES_LOST,
+            )  # fmt: skip
+        self.log = load_log(
+            self._filesystem,
+            self.directory,
+            METADATA_TOPIC,
+            0,
+            self._log_config(),
+            wall_ms=wall_ms,
+            is_clean=self._root.is_clean and rot is None,
+            on_failure=self._root.fail,
+        )
+        log = self.log
+        log.assign_topic_id(METADATA_TOPIC_ID)
+        with self._disk("load"):
+            snapshots = self._find_snapshots()
+            content = self._latest_content(snapshots)
+        latest = snapshots[-1] if snapshots else None
+        if log.log_start_offset > (latest.offset if latest is not None else 0):
+            raise StorageError(
+                f"{self.directory}: the log starts at {log.log_start_offset} and no snapshot covers what was before", path=self.directory
+            )
+        if latest is not None and latest.offset > log.log_end_offset:
+            # The crash came between taking the snapshot and letting the log begin at it, or the log lost what the snapshot holds.
+            log.truncate_fully_and_start_at(latest.offset, wall_ms)
+        if snapshots and log.log_start_offset > 0:
+            with self._disk("load"):
+                for old in [entry for entry in snapshots if entry.offset < log.log_start_offset]:
+                    self._unlink_snapshot(old)
+                    snapshots.remove(old)
+            # The log directory remembers no start within a segment; the oldest snapshot does.
+            log.update_high_watermark(snapshots[0].offset)
+            log.increment_log_start_offset(snapshots[0].offset)
+        if log.recovery_point < log.log_end_offset:
+            # After a crash of the process alone the last batches may be in the page cache only.
+            log.flush()
+        self.history = VoterHistory(static_voters, 0)
+        if latest is not None and content is not None and content.kraft_version > 0:
+            self.history.install(latest.offset, content.voters, content.kraft_version)
+        self.state = LogState(log.log_start_offset, log.log_end_offset, log.epochs.entries, snapshots)
+        for batch in self.batches(max(log.log_start_offset, latest.offset if latest else 0), log.log_end_offset):
+            if batch.is_control:
+                voters, versions = control_changes(batch)
+                for offset, voter_set in voters:
+                    self.history.add_voters(offset, voter_set)
+                for offset, version in versions:
+                    self.history.add_version(offset, version)
+
+    def _cut(self, rot: Rot) -> None:
+        """Recovery would keep a batch of which only what its checksum does not cover is wrong. It removes the segments behind this one."""
+        file = self._filesystem.open(rot.path)
+        try:
+            file.truncate(rot.position)
+            file.fsync()
+        finally:
+            file.close()
+
+    def _check_others(self, rot: Rot | None, static_voters: VoterSet) -> None:
+        voters = raft_promises.latest_voters(self._filesystem, self.directory) or static_voters
+        if voters.node_ids != (self._config.node_id,):
+            return
+        note = f"{self.directory}/{raft_promises.PROMISES_LOST}"
+        if rot is None:
+            raise CorruptMetadata(
+                f"{note} says that this voter has lost some of the metadata log, and it is the only one. Replace the directory by a copy;"
+                " or remove that file to go on with what is there",
+                path=self.directory,
+            )
+        raise CorruptMetadata(
+            f"{self.directory}: the batch at offset {rot.offset} of the metadata log is corrupt, and this is the only voter: nobody"
+            f" else has it. Replace the directory by a copy; or lose this batch and all that follow: `truncate -s {rot.position}"
+            f" {rot.path}`, remove the segments after it and {note}, and start again",
+            path=self.directory,
+        )
+
+    def regain_promises(self) -> None:
+        """A leader has given this voter everything."""
+        with self._disk("note that nothing is missing in"):
+            raft_promises.note_regained(self._filesystem, self.directory)
+        self.lost_promises = None
+        _log.info("%s: nothing is missing any more, this voter votes again", self.directory)
+
+    def _log_config(self) -> LogConfig:
+        config = self._config
+        return LogConfig(
+            segment_bytes=config.metadata_log_segment_bytes,
+            segment_ms=config.metadata_log_segment_ms,
+            retention_bytes=-1,
+            retention_ms=-1,
+            max_message_bytes=BATCH_BYTES_MAX,
+            file_delete_delay_ms=60_000,
+        )
+
+    def _find_snapshots(self) -> list[OffsetAndEpoch]:
+        found = []
+        for name in self._filesystem.list(self.directory):
+            path = f"{self.directory}/{name}"
+            if name.endswith((PART, ".checkpoint.deleted")):
+                self._filesystem.unlink(path)
+                continue
+            snapshot = parse_name(name)
+            if snapshot is not None:
+                found.append(snapshot)
+                self._snapshot_times[snapshot] = self._filesystem.modified_ms(path)
+        return sorted(found)
+
+    def _latest_content(self, snapshots: list[OffsetAndEpoch]) -> SnapshotContent | None:
+        """Voters of the newest valid snapshot; one that is not valid is left out if the log reaches back before it."""
+        while snapshots:
+            try:
+                return self.read_snapshot(snapshots[-1], with_records=False)
+            except CorruptFile as error:
+                _log.error("snapshot %s is not valid: %s", file_name(snapshots[-1]), error)
+                older_end = snapshots[-2].offset if len(snapshots) > 1 else 0
+                if self.log.log_start_offset > older_end:
+                    raise
+                snapshots.pop()
+        return None
+
+    # -- the log
+
+    def append_values(self, values: list[bytes], epoch: int) -> BatchAppended:
+        """One batch of framed metadata records as leader."""
+        wall_ms = self._wall_ms()
+        return self._append(build_batch([Record(0, wall_ms, None, value) for value in values]), epoch, [], [])
+
+    def append_leader_change(self, effect: AppendLeaderChange) -> BatchAppended:
+        """The control batch that begins an epoch."""
+        wall_ms = self._wall_ms()
+        message = LeaderChangeMessage(
+            leader_id=effect.leader_id,
+            voters=[LeaderChangeMessage.Voter(voter_id=node_id) for node_id in effect.voters],
+            granting_voters=[LeaderChangeMessage.Voter(voter_id=node_id) for node_id in effect.granting],
+        )
+        records = [control_record(ControlType.LEADER_CHANGE, message, wall_ms)]
+        base = self.log.log_end_offset
+        voters: list[tuple[int, VoterSet]] = []
+        versions: list[tuple[int, int]] = []
+        if effect.kraft_version is not None:
+            versions.append((base + len(records), effect.kraft_version))
+            records.append(version_record(effect.kraft_version, wall_ms))
+        if effect.voter_set is not None:
+            voters.append((base + len(records), effect.voter_set))
+            records.append(voters_record(effect.voter_set, wall_ms))
+        return self._append(control_batch(records, base_offset=0, partition_leader_epoch=effect.epoch), effect.epoch, voters, versions)
+
+    def append_voters(self, epoch: int, voters: VoterSet, kraft_version: int | None) -> BatchAppended:
+        wall_ms, base = self._wall_ms(), self.log.log_end_offset
+        records = [voters_record(voters, wall_ms)]
+        versions: list[tuple[int, int]] = []
+        if kraft_version is not None:
+            records.insert(0, version_record(kraft_version, wall_ms))
+            versions.append((base, kraft_version))
+        batch = control_batch(records, base_offset=0, partition_leader_epoch=epoch)
+        return self._append(batch, epoch, [(base + len(records) - 1, voters)], versions)
+
+    def _append(
+        self, batch: bytearray, epoch: int, voters: list[tuple[int, VoterSet]], versions: list[tuple[int, int]]
+    ) -> BatchAppended:
+        info = self.log.append_as_leader(memoryview(batch), epoch, self._wall_ms(), origin="raft")
+        return BatchAppended(epoch, info.first_offset, info.last_offset + 1, voters, versions)
+
+    def append_fetched(self, records: memoryview, epoch: int) -> list[BatchAppended] | None:
+        """What the leader sent; None, and nothing is taken, if some of it is not valid."""
+        end = self.log.log_end_offset
+        try:
+            self.log.append_as_follower(records, epoch)
+        except (UnexpectedAppendOffset, ApiError) as error:
+            _log.warning("fetched metadata records are not taken: %s", error)
+            return None
+        appended = []
+        for batch in iterate_batches(records):
+            if batch.base_offset < end or batch.next_offset > self.log.log_end_offset:
+                break
+            voters, versions = control_changes(batch) if batch.is_control else ([], [])
+            appended.append(BatchAppended(batch.partition_leader_epoch, batch.base_offset, batch.next_offset, voters, versions))
+        return appended
+
+    def truncate(self, offset: int) -> None:
+        self.log.truncate_to(offset, self._wall_ms())
+
+    def read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
+        """What a replica is given: batches that are what their checksums say, up to the first that is not. Raises CorruptMetadata if that
+        is the first of all, ApiError, StorageError."""
+        data, size = self._read(offset, end_offset, bytes_max), 0
+        try:
+            for batch in self._checked(data, offset):
+                size += batch.size_in_bytes
+        except CorruptMetadata:
+            if not size:
+                raise
+        if not size and offset < end_offset:
+            raise self._corrupt(offset, "no whole batch is there")
+        return data[:size]
+
+    def batches(self, offset: int, end_offset: int, bytes_max: int | None = None) -> Iterator[RecordBatch]:
+        """Whole batches in [offset, end_offset); with `bytes_max` only those of one read. Raises CorruptMetadata (as Kafka's
+        RecordsIterator, which checks the checksum of what is committed)."""
+        while offset < end_offset:
+            data, before = self._read(offset, end_offset, bytes_max or READ_BYTES), offset
+            for batch in self._checked(data, offset):
+                if batch.next_offset > offset:
+                    yield batch
+                    offset = batch.next_offset
+            if offset == before:
+                raise self._corrupt(offset, "no whole batch is there")
+            if bytes_max is not None:
+                return
+
+    def _read(self, offset: int, end_offset: int, bytes_max: int) -> bytes:
+        try:
+            piece = self.log.read(offset, bytes_max, end_offset=end_offset).slice
+        except ApiError as error:
+            if error.code is not ErrorCode.CORRUPT_MESSAGE:
+                raise
+            raise self._corrupt(offset, str(error)) from error
+        with self._disk("read"):
+            data = piece.read()
+        piece.release()
+        return data
+
+    def _checked(self, data: bytes, offset: int) -> Iterator[RecordBatch]:
+        """Batches from the one that holds `offset` on. What the checksum does not cover is judged by offsets and epochs that are known."""
+        try:
+            for batch in iterate_batches(data):
+                batch.check()
+                if not batch.base_offset <= offset < batch.next_offset:
+                    raise CorruptRecord(f"its offsets are said to be {batch.base_offset} to {batch.next_offset - 1}")
+                epoch = self.log.epochs.epoch_for_offset(offset)
+                if batch.partition_leader_epoch != epoch >= 0:
+                    raise CorruptRecord(f"its epoch is said to be {batch.partition_leader_epoch}, and is {epoch}")
+                yield batch
+                offset = batch.next_offset
+        except CorruptRecord as error:
+            raise self._corrupt(offset, str(error)) from error
+
+    def _corrupt(self, offset: int, why: str) -> CorruptMetadata:
+        return CorruptMetadata(f"{self.directory}: the batch at offset {offset} of the metadata log is corrupt: {why}", path=self.directory)
+
+    def prepare_sync(self) -> SyncTask:
+        """What makes everything appended so far durable."""
+        return SyncTask(self.log)
+
+    def fail(self, error: OSError) -> StorageError:
+        return self.log.fail("sync the metadata log", error)
+
+    # -- election
+
+    def persist(self, state: ElectionState, kraft_version: int, voters: tuple[int, ...]) -> None:
+        with self._disk("write quorum-state of"):
+            quorum_state.write(self._filesystem, self.directory, state, kraft_version, voters)
+
+    # -- snapshots
+
+    def path(self, snapshot: OffsetAndEpoch) -> str:
+        return f"{self.directory}/{file_name(snapshot)}"
+
+    def read_snapshot(self, snapshot: OffsetAndEpoch, *, with_records: bool = True) -> SnapshotContent:
+        """Raises CorruptFile."""
+        with self._disk("read a snapshot of"):
+            return read_snapshot(self._filesystem, self.path(snapshot), with_records=with_records)
+
+    def write_snapshot(
+        self, snapshot: OffsetAndEpoch, records: Iterable[Any], last_timestamp_ms: int, history: VoterHistory
+    ) -> None:
+        voters, version = history.at(snapshot.offset)
+        pieces = encode_snapshot(
+            records,
+            epoch=snapshot.epoch,
+            wall_ms=self._wall_ms(),
+            last_timestamp_ms=last_timestamp_ms,
+            kraft_version=version,
+            voters=voters,
+        )
+        with self._disk("write a snapshot of"):
+            write_snapshot_file(self._filesystem, self.path(snapshot), pieces)
+        self._snapshot_times[snapshot] = self._wall_ms()
+
+    def read_snapshot_bytes(self, snapshot: OffsetAndEpoch, position: int, bytes_max: int) -> tuple[int, bytes] | None:
+        """(size of the file, bytes from `position`); None if the file is not there."""
+        path = self.path(snapshot)
+        with self._disk("read a snapshot of"), contextlib.suppress(FileNotFoundError):
+            file = self._filesystem.open(path, read_only=True)
+            try:
+                size = file.size()
+                if not 0 <= position < size:
+                    return size, b""
+                return size, file.pread(min(max(bytes_max, 1), size - position), position)
+            finally:
+                file.close()
+        return None
+
+    def write_chunk(self, snapshot: OffsetAndEpoch, position: int, data: bytes) -> None:
+        """A piece of a snapshot that is being fetched."""
+        with self._disk("write a snapshot of"):
+            if position == 0 or self._part is None or self._part[0] != snapshot:
+                self._drop_part()
+                path = f"{self.path(snapshot)}.part"
+                if self._filesystem.exists(path):
+                    self._filesystem.unlink(path)
+                self._part = (snapshot, self._filesystem.open(path, create=True))
+            write_all(self._part[1], data, position)
+
+    def install_fetched(self, snapshot: OffsetAndEpoch) -> SnapshotContent | None:
+        """The fetched file becomes the start of the log; None if it is not a valid snapshot (it is dropped)."""
+        assert self._part is not None
+        part = f"{self.path(snapshot)}.part"
+        with self._disk("install a snapshot of"):
+            self._part[1].fsync()
+            self._drop_part()
+            try:
+                content = read_snapshot(self._filesystem, part)
+            except CorruptFile as error:
+                _log.warning("the fetched snapshot %s is not valid: %s", file_name(snapshot), error)
+                self._filesystem.unlink(part)
+                return None
+            self._filesystem.rename(part, self.path(snapshot))
+            self._filesystem.fsync_dir(self.directory)
+            self.log.truncate_fully_and_start_at(snapshot.offset, self._wall_ms())
+            for old in [entry for entry in self._snapshot_times if entry < snapshot]:
+                self._unlink_snapshot(old)
+        self._snapshot_times[snapshot] = self._wall_ms()
+        return content
+
+    def _drop_part(self) -> None:
+        if self._part is not None:
+            self._part[1].close()
+            self._part = None
+
+    def _unlink_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        self._snapshot_times.pop(snapshot, None)
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.unlink(self.path(snapshot))
+
+    def clean(self, high_watermark: int, delivered: int, snapshots: list[OffsetAndEpoch]) -> int:
+        """Drop old snapshots and the log behind the next one while metadata.max.retention.bytes or .ms is exceeded
+        (KafkaRaftLog.maybeClean), but nothing from the offset `delivered` on; the log start afterwards."""
+        log, wall_ms = self.log, self._wall_ms()
+        log.update_high_watermark(high_watermark)
+        with self._disk("clean"):
+            sizes = {entry: self._filesystem.size(self.path(entry)) for entry in snapshots}
+            remaining = list(snapshots)
+            while len(remaining) > 1 and remaining[1].offset <= min(high_watermark, delivered):
+                oldest, following = remaining[0], remaining[1]
+                total = log.size + sum(sizes[entry] for entry in remaining)
+                is_old = self._snapshot_times.get(oldest, wall_ms) + self._config.metadata_max_retention_ms < wall_ms
+                if total <= self._config.metadata_max_retention_bytes and not is_old:
+                    break
+                log.increment_log_start_offset(following.offset)
+                log.delete_old_segments(wall_ms)
+                self._unlink_snapshot(oldest)
+                remaining.pop(0)
+        log.delete_files(wall_ms)
+        return log.log_start_offset
+
+    def close(self) -> None:
+        self._drop_part()
+        self.log.close()
+
+    def close_files(self) -> None:
+        """As after a crash."""
+        self._drop_part()
+        self.log.close_files()
+
+    @contextlib.contextmanager
+    def _disk(self, action: str) -> Iterator[None]:
+        try:
+            yield
+        except CorruptFile as error:
+            if action == "load":
+                raise StorageError(f"cannot load {self.directory}: {error}", path=self.directory) from error
+            raise
+        except OSError as error:
+            if not hasattr(self, "log"):
+                raise StorageError(f"cannot {action} the metadata log in {self.directory}: {error}", path=self.directory) from error
+            raise self.log.fail(f"{action} the metadata log", error) from error
+
+
+class SyncTask:
+    """`run` blocks and belongs anywhere; `finish` on the loop, and gives the offset below which everything is on disk.
+
+    As long as what is not synced lies in the active segment only that file is: indexes are rebuilt after a crash."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._end = log.log_end_offset
+        self._truncations = log.truncations
+        self._whole: FlushTask | None = None
+        self._piece: FileSlice | None = None
+        if log.is_flush_wanted or log.recovery_point <= log.active_segment_base_offset:
+            self._whole = log.prepare_flush()
+        else:
+            self._piece = log.segments[-1].slice(0, 0)
+
+    def run(self) -> None:
+        if self._whole is not None:
+            self._whole.run()
+        elif self._piece is not None:
+            self._piece.fsync()
+
+    def finish(self) -> int:
+        if self._whole is not None:
+            self._whole.finish()
+        elif self._piece is not None:
+            self._piece.release()
+            # Offsets that were truncated meanwhile may have been given to other batches.
+            if self._log.truncations == self._truncations:
+                self._log.recovery_point = max(self._log.recovery_point, self._end)
+        return self._log.recovery_point
+
+
+def metadata_records(batch: RecordBatch) -> list[tuple[int, Any]]:
+    """The decoded records of a batch: [(offset, message)]."""
+    return [(record.offset, decode_metadata_record(record.value or b"")) for record in batch.records()]
+
+
+def frame_all(records: Iterable[Any]) -> list[bytes]:
+    """Framed values; raises ApiError if they do not fit into one batch."""
+    values = [framed(record) for record in records]
+    if sum(map(len, values)) + 32 * len(values) > BATCH_BYTES_MAX:
+        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, "the metadata records do not fit into one batch")
+    return values

@@ -1,0 +1,187 @@
+"""Looks for rot in the files of the metadata log before they are opened, for recovery would cut it away.
+
+A checksum covers a batch from its attributes on. What stands before, base offset, length, leader epoch and magic, is judged by what is
+around it: the metadata log has no holes, an epoch never falls and begins with a control batch (LeaderChange), and none is later than that
+of quorum-state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from minikafka.storage.batch_scan import ATTRIBUTES, BASE_OFFSET, CRC_FROM, LAST_DELTA, LEADER_EPOCH, MAGIC, checked_batches
+from minikafka.storage.filesystem import FileSystem
+from minikafka.wire.batch import CONTROL_BIT, HEADER, LOG_OVERHEAD, OVERHEAD, RecordBatch
+from minikafka.wire.crc import crc32c
+from minikafka.wire.errors import CorruptRecord
+
+_MAGIC = 2
+_MAGIC_AT = 16
+_OFFSET_BYTES = 8
+#: Length, attributes, time, offset, key, value, headers.
+_RECORD_BYTES_MIN = 7
+
+
+class Rot(NamedTuple):
+    """The first bytes that are no batch that can stand there: `position` of the file `path`, where the one of `offset` should begin.
+
+    `is_certain`: a write that was torn from its front leaves no such thing. There is a valid batch further on; or all of this one is there
+    but for what its checksum does not cover. A disk that wrote later pages of what was not synced before earlier ones may leave it."""
+
+    offset: int
+    is_certain: bool
+    path: str
+    position: int
+
+
+def find_rot(filesystem: FileSystem, directory: str, epoch_max: int | None = None) -> Rot | None:
+    """Reads every segment once, None if nothing but batches is there. `epoch_max`: of quorum-state, if it knows one. Raises OSError."""
+    found: Rot | None = None
+    epoch: int | None = None
+    for path in _segments(filesystem, directory):
+        if not filesystem.size(path):
+            continue
+        if found is None:
+            is_sound, last_epoch = _walk(filesystem, path, epoch, epoch_max)
+            if is_sound:
+                epoch = last_epoch
+                continue
+        view = memoryview(filesystem.read(path))
+        if found is None:
+            found, epoch = _find(view, path, epoch, epoch_max)
+        elif _next_valid(view, 0, found.offset) is not None:
+            found = found._replace(is_certain=True)
+        if found is not None and found.is_certain:
+            return found
+    return found
+
+
+def valid_batches(filesystem: FileSystem, directory: str) -> Iterator[RecordBatch]:
+    """Every batch that is what its checksum says, before and behind others; each is to be used before the next. Raises OSError."""
+    for path in _segments(filesystem, directory):
+        view = memoryview(filesystem.read(path))
+        for position, size in _valid_pieces(view, _base_offset(path)):
+            yield RecordBatch(memoryview(bytes(view[position : position + size])), 0)
+
+
+def end_offset_max(filesystem: FileSystem, directory: str, rot: Rot, *, is_clean: bool) -> int | None:
+    """No offset at or after this was ever in these files, which are not cut at `rot` yet. None if that cannot be said: they end with
+    something else than a batch after a stop in order, so that more may be missing. Raises OSError."""
+    end, is_whole = rot.offset, True
+    for path in _segments(filesystem, directory):
+        if path < rot.path:
+            continue
+        view = memoryview(filesystem.read(path))
+        end = max(end, _base_offset(path))
+        done = rot.position if path == rot.path else 0
+        for position, size in _valid_pieces(view, end, done):
+            header = HEADER.unpack_from(view, position)
+            # Of what is not valid before it, and of its own base offset, nothing is known for sure.
+            end += (position - done) // _RECORD_BYTES_MIN + header[6] + 1
+            done = position + size
+        is_whole = done == len(view)
+        end += (len(view) - done) // _RECORD_BYTES_MIN
+    return end if is_whole or not is_clean else None
+
+
+def _valid_pieces(view: memoryview, after: int, position: int = 0) -> Iterator[tuple[int, int]]:
+    """(position, bytes) of the valid batches of a segment from `position` on, which begin at `after` or behind it."""
+    while position < len(view):
+        size = _valid_size(view, position)
+        if size:
+            yield position, size
+            header = HEADER.unpack_from(view, position)
+            position, after = position + size, max(after, header[0] + header[6] + 1)
+        else:
+            behind = _next_valid(view, position + 1, after)
+            if behind is None:
+                return
+            position = behind
+
+
+def _segments(filesystem: FileSystem, directory: str) -> list[str]:
+    if not filesystem.is_dir(directory):
+        return []
+    return [f"{directory}/{name}" for name in sorted(filesystem.list(directory)) if name.endswith(".log") and name[:-4].isdigit()]
+
+
+def _base_offset(path: str) -> int:
+    return int(path[path.rindex("/") + 1 : -len(".log")])
+
+
+def _walk(filesystem: FileSystem, path: str, epoch: int | None, epoch_max: int | None) -> tuple[bool, int | None]:
+    """Whether a segment holds nothing but batches that may stand there, and the epoch of the last one. Reads it through one buffer: only a
+    segment with rot is taken into memory."""
+    file = filesystem.open(path, read_only=True)
+    try:
+        size, end, offset = file.size(), 0, _base_offset(path)
+        for position, batch_size, header, _ in checked_batches(file, 0, size):
+            is_next = header[BASE_OFFSET] == offset and header[MAGIC] == _MAGIC
+            if not is_next or not _may_follow(header[LEADER_EPOCH], bool(header[ATTRIBUTES] & CONTROL_BIT), epoch, epoch_max):
+                return False, epoch
+            end, offset, epoch = position + batch_size, offset + header[LAST_DELTA] + 1, header[LEADER_EPOCH]
+        return end == size, epoch
+    except CorruptRecord:
+        return False, epoch
+    finally:
+        file.close()
+
+
+def _find(view: memoryview, path: str, epoch: int | None, epoch_max: int | None) -> tuple[Rot | None, int | None]:
+    """What is wrong first in a segment, and the epoch of the last batch before it."""
+    position, offset = 0, _base_offset(path)
+    while position < len(view):
+        size = _valid_size(view, position)
+        if not size:
+            is_certain = _is_whole(view, position) or _next_valid(view, position + 1, offset) is not None
+            return Rot(offset, is_certain, path, position), epoch
+        header = HEADER.unpack_from(view, position)
+        if header[0] != offset or not _may_follow(header[2], bool(header[5] & CONTROL_BIT), epoch, epoch_max):
+            return Rot(offset, True, path, position), epoch
+        position, offset, epoch = position + size, offset + header[6] + 1, header[2]
+    return None, epoch
+
+
+def _may_follow(epoch: int, is_control: bool, before: int | None, epoch_max: int | None) -> bool:
+    if epoch < 0 or (epoch_max is not None and epoch > epoch_max):
+        return False
+    return before is None or epoch == before or (epoch > before and is_control)
+
+
+def _valid_size(view: memoryview, position: int) -> int:
+    """Bytes of the batch at `position`, 0 if there is no valid one."""
+    if position + OVERHEAD > len(view):
+        return 0
+    header = HEADER.unpack_from(view, position)
+    size: int = header[1] + LOG_OVERHEAD
+    if size < OVERHEAD or position + size > len(view) or header[3] != _MAGIC:
+        return 0
+    return size if _is_checked(view, position, size) else 0
+
+
+def _is_checked(view: memoryview, position: int, size: int) -> bool:
+    return bool(crc32c(view[position + CRC_FROM : position + size]) == HEADER.unpack_from(view, position)[4])
+
+
+def _is_whole(view: memoryview, position: int) -> bool:
+    """Whether it is a batch but for its magic, or the last one but for its length."""
+    left = len(view) - position
+    if left < OVERHEAD:
+        return False
+    size = HEADER.unpack_from(view, position)[1] + LOG_OVERHEAD
+    return (OVERHEAD <= size <= left and _is_checked(view, position, size)) or _is_checked(view, position, left)
+
+
+def _next_valid(view: memoryview, position: int, offset: int) -> int | None:
+    """Where the next valid batch that begins behind `offset` is, at or after `position`. A record takes more than one byte."""
+    offset_max = offset + len(view)
+    low, high = offset.to_bytes(_OFFSET_BYTES, "big"), offset_max.to_bytes(_OFFSET_BYTES, "big")
+    same = next((i for i in range(_OFFSET_BYTES) if low[i] != high[i]), _OFFSET_BYTES)
+    candidate = re.compile(b"(?s)(?=%b.{%d}%b)" % (re.escape(low[:same]), _MAGIC_AT - same, bytes([_MAGIC])))
+    for match in candidate.finditer(view, position):
+        at = match.start()
+        if at + OVERHEAD <= len(view) and offset < HEADER.unpack_from(view, at)[0] <= offset_max and _valid_size(view, at):
+            return at
+    return None

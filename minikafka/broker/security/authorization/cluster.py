@@ -1,0 +1,47 @@
+"""Guards of what concerns the cluster as a whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.security.authorization.guard import Guard, Verdict
+from minikafka.broker.security.authorization.topics import cluster_operations
+from minikafka.core.authorizer.acl import Operation
+from minikafka.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.security.authorization.authority import Authority
+
+
+def open_to_all(authority: Authority, context: Any, request: Any) -> Verdict:
+    """What is asked before anybody is known; and what the controller judges, to which brokers forward it."""
+    return None
+
+
+def on_cluster(operation: Operation) -> Guard:
+    """An operation on the cluster, for the whole request."""
+
+    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+        authority.require_on_cluster(context, operation)
+        return None
+
+    return guard
+
+
+def describe_cluster(authority: Authority, context: Any, request: DescribeClusterRequest) -> Verdict:
+    """Everybody may see the brokers and the cluster's id; the operations that are allowed, those who may describe the cluster."""
+    if not request.include_cluster_authorized_operations:
+        return None
+
+    def merge(response: DescribeClusterResponse) -> DescribeClusterResponse:
+        if not response.error_code:
+            response.cluster_authorized_operations = cluster_operations(authority, context)
+        return response
+
+    return merge
+
+
+def describe_controllers(authority: Authority, context: Any, request: DescribeClusterRequest) -> Verdict:
+    """On a controller's listener it takes ALTER of the cluster (KIP-919)."""
+    authority.require_on_cluster(context, Operation.ALTER)
+    return describe_cluster(authority, context, request)

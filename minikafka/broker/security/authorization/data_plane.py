@@ -1,0 +1,126 @@
+"""Authorization of Fetch and of the fast paths of Produce and Fetch, where a question for each request would cost too much.
+
+A fast path serves requests whose bytes it has seen before. With an authorizer it learns only from requests that their principal may make,
+and forgets what it has learned when an ACL changes: the next request passes the guard of the ordinary handler, and is learned again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.partitions.fetch_read import FetchParams, PartitionRead, PartitionReader
+from minikafka.broker.partitions.lane import Lane
+from minikafka.broker.security.authorization.topics import topic_name
+from minikafka.broker.security.authorization.transactions import split_produce
+from minikafka.core.authorizer.acl import Operation, ResourceType
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.messages.produce import ProduceRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.front.dispatch import Dispatcher
+    from minikafka.broker.partitions.fetch import FetchHandlers
+    from minikafka.broker.security.authorization.authority import Authority
+    from minikafka.core.fetch_session import FetchPartition
+    from minikafka.core.metadata.image import MetadataImage
+    from minikafka.net.network import Connection
+
+Permits = Callable[["Authority", "Asker", Any], bool]
+
+
+class Asker:
+    """Who sends the requests of one connection, and which one is looked at."""
+
+    __slots__ = ("api_key", "api_version", "client_host", "principal")
+
+    def __init__(self, connection: Connection) -> None:
+        self.principal = connection.principal
+        self.client_host = connection.peer_host
+        self.api_key = -1
+        self.api_version = -1
+
+
+class GuardedLane:
+    """The fast path of one API on one connection, behind its guard."""
+
+    __slots__ = ("_asker", "_authority", "_generation", "_lane", "_permits", "_serve")
+
+    def __init__(self, authority: Authority, lane: Lane, permits: Permits) -> None:
+        self._authority = authority
+        self._lane = lane
+        self._serve: Callable[[Connection, memoryview], bool] = lane.serve  # type: ignore[attr-defined]
+        self._permits = permits
+        self._asker: Asker | None = None
+        self._generation = -1
+        lane.permits = self._may_learn
+
+    def serve(self, connection: Connection, frame: memoryview) -> bool:
+        """As the lane's, for what is permitted."""
+        if self._generation != self._authority.acls.generation:
+            self._lane.forget()
+            self._generation = self._authority.acls.generation
+            # A connection that logs in again does so as the same user.
+            self._asker = Asker(connection)
+        return self._serve(connection, frame)
+
+    def _may_learn(self, version: int, request: Any) -> bool:
+        asker = self._asker
+        assert asker is not None
+        asker.api_key, asker.api_version = request.API_KEY, version
+        try:
+            return self._permits(self._authority, asker, request)
+        except ApiError:
+            return False
+
+
+def may_produce(authority: Authority, asker: Asker, request: ProduceRequest) -> bool:
+    """Whether all of a Produce may be written. The lane itself lets no transactional batch through that names no transactional id."""
+    name = request.transactional_id
+    if name is not None and not authority.allows(asker, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name, log=False):
+        return False
+    return not split_produce(authority, asker, request, log=False)[1]
+
+
+def may_fetch(authority: Authority, asker: Asker, request: FetchRequest) -> bool:
+    """Whether all of a consumer's Fetch may be read."""
+    image = authority.image
+    names = {topic_name(image, topic.topic, topic.topic_id) for topic in request.topics}
+    return all(
+        name is not None and authority.allows(asker, Operation.READ, ResourceType.TOPIC, name, log=False) for name in names
+    )
+
+
+class GuardedReader(PartitionReader):
+    """Reads only what the fetch's principal may read."""
+
+    def read(
+        self, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
+    ) -> PartitionRead:
+        """Read one partition; never raises for what the peer asked."""
+        if params.is_denied is not None and params.is_denied(wanted.topic):
+            return PartitionRead(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return super().read(wanted, params, bytes_max, at_least_one, now_ms, image)
+
+
+def guard_data_plane(authority: Authority, dispatcher: Dispatcher, fetch: FetchHandlers) -> None:
+    """Guard Fetch, and the short ways that the dispatcher gives to new connections."""
+    permits: dict[int, Permits] = {ProduceRequest.API_KEY: may_produce, FetchRequest.API_KEY: may_fetch}
+    for api_key, lane in list(dispatcher.lanes.items()):
+        dispatcher.lanes[api_key] = partial(_guarded_lane, authority, lane, permits[api_key])
+    fetch.reader = GuardedReader(fetch.replicas, fetch.reader.is_rack_aware)
+    fetch.judge = partial(_judge, authority)
+
+
+def _guarded_lane(authority: Authority, lane: Callable[[], Any], permits: Permits) -> GuardedLane:
+    return GuardedLane(authority, lane(), permits)
+
+
+def _judge(authority: Authority, context: Any, params: FetchParams) -> None:
+    """CLUSTER_ACTION for followers (CVE-2018-1288), READ of each topic for consumers: of every partition of the session, at each fetch."""
+    if not params.is_follower:
+        # A topic without a name is one that does not exist.
+        params.is_denied = lambda topic: bool(topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
+    elif not authority.may_on_cluster(context, Operation.CLUSTER_ACTION):
+        params.is_denied = lambda topic: True

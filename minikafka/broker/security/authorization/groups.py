@@ -1,0 +1,246 @@
+"""Guards of the group APIs and of FindCoordinator (KafkaApis)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.coordinators.group_requests import KEY_TYPE_GROUP, KEY_TYPE_SHARE, KEY_TYPE_TRANSACTION
+from minikafka.broker.front.error_responses_data import GROUPS_VERSION_MIN, KEYS_VERSION_MIN, refused_commit, refused_coordinator
+from minikafka.broker.security.authorization.guard import Guard, Verdict
+from minikafka.broker.security.authorization.topics import split, topic_name
+from minikafka.core.authorizer.acl import Operation, ResourceType
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from minikafka.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from minikafka.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from minikafka.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.security.authorization.authority import Authority
+
+DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+OPERATIONS_VERSION_MIN = 3
+_COORDINATED = {
+    KEY_TYPE_GROUP: (ResourceType.GROUP, DENIED),
+    KEY_TYPE_TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
+
+
+def require_group(authority: Authority, context: Any, operation: Operation, group_id: str) -> None:
+    """Raises ApiError GROUP_AUTHORIZATION_FAILED unless the principal may do it to the group."""
+    if not authority.allows(context, operation, ResourceType.GROUP, group_id):
+        raise ApiError(DENIED)
+
+
+def of_group(operation: Operation) -> Guard:
+    """For requests about one group, their `group_id`."""
+
+    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+        require_group(authority, context, operation, request.group_id)
+        return None
+
+    return guard
+
+
+def find_coordinator(authority: Authority, context: Any, request: FindCoordinatorRequest) -> Verdict:
+    """DESCRIBE of each group or transactional id; coordinators of share groups are for brokers."""
+    if request.key_type == KEY_TYPE_SHARE:
+        authority.require_on_cluster(context, Operation.CLUSTER_ACTION)
+    if request.key_type not in _COORDINATED:
+        return None
+    resource_type, code = _COORDINATED[request.key_type]
+    if context.api_version < KEYS_VERSION_MIN:
+        if not authority.allows(context, Operation.DESCRIBE, resource_type, request.key):
+            raise ApiError(code)
+        return None
+    allowed = authority.allowed_among(context, Operation.DESCRIBE, resource_type, request.coordinator_keys)
+    errors = [refused_coordinator(key, code, code.text) for key in request.coordinator_keys if key not in allowed]
+    request.coordinator_keys = [key for key in request.coordinator_keys if key in allowed]
+    if not request.coordinator_keys:
+        return FindCoordinatorResponse(coordinators=errors)
+
+    def merge(response: FindCoordinatorResponse) -> FindCoordinatorResponse:
+        response.coordinators = [*response.coordinators, *errors]
+        return response
+
+    return merge if errors else None
+
+
+# -- offsets -------------------------------------------------------------------------------------------------------
+
+
+def offset_commit(authority: Authority, context: Any, request: OffsetCommitRequest) -> Verdict:
+    """READ of the group, and of each topic."""
+    require_group(authority, context, Operation.READ, request.group_id)
+    image = authority.image
+    request.topics, bad = split(
+        authority, context, Operation.READ, request.topics, lambda topic: topic_name(image, topic.name, topic.topic_id)
+    )
+    if not bad:
+        return None
+    errors = [refused_commit(topic, TOPIC_DENIED) for topic in bad]
+    if not request.topics:
+        return OffsetCommitResponse(topics=errors)
+
+    def merge(response: OffsetCommitResponse) -> OffsetCommitResponse:
+        response.topics = [*response.topics, *errors]
+        return response
+
+    return merge
+
+
+def offset_fetch(authority: Authority, context: Any, request: OffsetFetchRequest) -> Verdict:
+    """DESCRIBE of each group, and of each topic; where all topics are asked for, the others are left out."""
+    if context.api_version < GROUPS_VERSION_MIN:
+        return _offset_fetch_of_one(authority, context, request)
+    kind = OffsetFetchResponse
+    image = authority.image
+    refused: list[OffsetFetchResponse.OffsetFetchResponseGroup] = []
+    errors: dict[str, list[OffsetFetchResponse.OffsetFetchResponseTopics]] = {}
+    filtered: set[str] = set()
+    groups = []
+    for group in request.groups:
+        if not authority.allows(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+            refused.append(kind.OffsetFetchResponseGroup(group_id=group.group_id, topics=[], error_code=DENIED))
+            continue
+        groups.append(group)
+        if group.topics is None:
+            filtered.add(group.group_id)
+            continue
+        group.topics, bad = split(
+            authority, context, Operation.DESCRIBE, group.topics, lambda topic: topic_name(image, topic.name, topic.topic_id)
+        )
+        errors[group.group_id] = [
+            kind.OffsetFetchResponseTopics(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    kind.OffsetFetchResponsePartitions(partition_index=index, committed_offset=-1, metadata="", error_code=TOPIC_DENIED)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in bad
+        ]
+    request.groups = groups
+
+    def merge(response: OffsetFetchResponse) -> OffsetFetchResponse:
+        for answer in response.groups:
+            if answer.error_code:
+                continue
+            if answer.group_id in filtered:
+                answer.topics = [topic for topic in answer.topics if _describes(authority, context, topic.name)]
+            else:
+                answer.topics = [*answer.topics, *errors.get(answer.group_id, ())]
+        response.groups = [*response.groups, *refused]
+        return response
+
+    return merge
+
+
+def _describes(authority: Authority, context: Any, topic: str) -> bool:
+    return authority.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, topic, log=False)
+
+
+def _offset_fetch_of_one(authority: Authority, context: Any, request: OffsetFetchRequest) -> Verdict:
+    kind = OffsetFetchResponse
+    require_group(authority, context, Operation.DESCRIBE, request.group_id)
+    if request.topics is None:
+
+        def filtered(response: OffsetFetchResponse) -> OffsetFetchResponse:
+            response.topics = [topic for topic in response.topics if _describes(authority, context, topic.name)]
+            return response
+
+        return filtered
+    request.topics, bad = split(authority, context, Operation.DESCRIBE, request.topics, lambda topic: topic.name)
+    errors = [
+        kind.OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                kind.OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, metadata="", error_code=TOPIC_DENIED)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in bad
+    ]
+
+    def merge(response: OffsetFetchResponse) -> OffsetFetchResponse:
+        if not response.error_code:
+            response.topics = [*response.topics, *errors]
+        return response
+
+    return merge if errors else None
+
+
+def offset_delete(authority: Authority, context: Any, request: OffsetDeleteRequest) -> Verdict:
+    """DELETE of the group, READ of each topic."""
+    kind = OffsetDeleteResponse
+    require_group(authority, context, Operation.DELETE, request.group_id)
+    request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.name)
+    errors = [
+        kind.OffsetDeleteResponseTopic(
+            name=topic.name,
+            partitions=[
+                kind.OffsetDeleteResponsePartition(partition_index=p.partition_index, error_code=TOPIC_DENIED) for p in topic.partitions
+            ],
+        )
+        for topic in bad
+    ]
+
+    def merge(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
+        if not response.error_code:
+            response.topics = [*response.topics, *errors]
+        return response
+
+    return merge if errors else None
+
+
+# -- groups --------------------------------------------------------------------------------------------------------
+
+
+def describe_groups(authority: Authority, context: Any, request: DescribeGroupsRequest) -> Verdict:
+    """DESCRIBE of each group; and what else the principal may do to it, when asked (KIP-430)."""
+    allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.groups)
+    kind = DescribeGroupsResponse.DescribedGroup
+    errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.groups if group_id not in allowed]
+    request.groups = [group_id for group_id in request.groups if group_id in allowed]
+    tells = context.api_version >= OPERATIONS_VERSION_MIN and request.include_authorized_operations
+
+    def merge(response: DescribeGroupsResponse) -> DescribeGroupsResponse:
+        for group in response.groups if tells else ():
+            if not group.error_code:
+                group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
+        response.groups = [*errors, *response.groups]
+        return response
+
+    return merge if errors or tells else None
+
+
+def list_groups(authority: Authority, context: Any, request: ListGroupsRequest) -> Verdict:
+    """All groups to those who may describe the cluster, to others the groups that they may describe."""
+    if authority.may_on_cluster(context, Operation.DESCRIBE, log=False):
+        return None
+
+    def merge(response: ListGroupsResponse) -> ListGroupsResponse:
+        describe, kind = Operation.DESCRIBE, ResourceType.GROUP
+        response.groups = [group for group in response.groups if authority.allows(context, describe, kind, group.group_id, log=False)]
+        return response
+
+    return merge
+
+
+def delete_groups(authority: Authority, context: Any, request: DeleteGroupsRequest) -> Verdict:
+    """DELETE of each group."""
+    allowed = authority.allowed_among(context, Operation.DELETE, ResourceType.GROUP, request.groups_names)
+    kind = DeleteGroupsResponse.DeletableGroupResult
+    errors = [kind(group_id=name, error_code=DENIED) for name in dict.fromkeys(request.groups_names) if name not in allowed]
+    request.groups_names = [name for name in request.groups_names if name in allowed]
+
+    def merge(response: DeleteGroupsResponse) -> DeleteGroupsResponse:
+        response.results = [*response.results, *errors]
+        return response
+
+    return merge if errors else None

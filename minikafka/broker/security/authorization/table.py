@@ -1,0 +1,196 @@
+"""Which guard stands before which API; without an entry an API is not served where there is an authorizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.security.authorization import groups, topics, transactions
+from minikafka.broker.security.authorization.cluster import describe_cluster, describe_controllers, on_cluster, open_to_all
+from minikafka.broker.security.authorization.guard import Guard, guarded
+from minikafka.core.authorizer.acl import Operation
+from minikafka.wire.message import Request
+from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from minikafka.wire.messages.add_raft_voter import AddRaftVoterRequest
+from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from minikafka.wire.messages.alter_partition import AlterPartitionRequest
+from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from minikafka.wire.messages.api_versions import ApiVersionsRequest
+from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from minikafka.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
+from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
+from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest
+from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_acls import DeleteAclsRequest
+from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
+from minikafka.wire.messages.delete_records import DeleteRecordsRequest
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
+from minikafka.wire.messages.describe_acls import DescribeAclsRequest
+from minikafka.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
+from minikafka.wire.messages.describe_cluster import DescribeClusterRequest
+from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
+from minikafka.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
+from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from minikafka.wire.messages.describe_producers import DescribeProducersRequest
+from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
+from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
+from minikafka.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.end_quorum_epoch import EndQuorumEpochRequest
+from minikafka.wire.messages.end_txn import EndTxnRequest
+from minikafka.wire.messages.envelope import EnvelopeRequest
+from minikafka.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
+from minikafka.wire.messages.fetch import FetchRequest
+from minikafka.wire.messages.fetch_snapshot import FetchSnapshotRequest
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.heartbeat import HeartbeatRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
+from minikafka.wire.messages.init_producer_id import InitProducerIdRequest
+from minikafka.wire.messages.join_group import JoinGroupRequest
+from minikafka.wire.messages.leave_group import LeaveGroupRequest
+from minikafka.wire.messages.list_config_resources import ListConfigResourcesRequest
+from minikafka.wire.messages.list_groups import ListGroupsRequest
+from minikafka.wire.messages.list_offsets import ListOffsetsRequest
+from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from minikafka.wire.messages.list_transactions import ListTransactionsRequest
+from minikafka.wire.messages.metadata import MetadataRequest
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.offset_delete import OffsetDeleteRequest
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
+from minikafka.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from minikafka.wire.messages.produce import ProduceRequest
+from minikafka.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
+from minikafka.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from minikafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from minikafka.wire.messages.sasl_handshake import SaslHandshakeRequest
+from minikafka.wire.messages.sync_group import SyncGroupRequest
+from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.update_features import UpdateFeaturesRequest
+from minikafka.wire.messages.update_raft_voter import UpdateRaftVoterRequest
+from minikafka.wire.messages.vote import VoteRequest
+from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.front.dispatch import Dispatcher
+    from minikafka.broker.security.authorization.authority import Authority
+    from minikafka.core.metadata.image import MetadataImage
+
+Guards = Mapping[type[Request], Guard]
+_ALTER = on_cluster(Operation.ALTER)
+_ALTER_CONFIGS = on_cluster(Operation.ALTER_CONFIGS)
+_CLUSTER_ACTION = on_cluster(Operation.CLUSTER_ACTION)
+_DESCRIBE = on_cluster(Operation.DESCRIBE)
+_DESCRIBE_CONFIGS = on_cluster(Operation.DESCRIBE_CONFIGS)
+
+_ANYWHERE: Guards = {
+    ApiVersionsRequest: open_to_all,
+    SaslHandshakeRequest: open_to_all,
+    SaslAuthenticateRequest: open_to_all,
+    DescribeAclsRequest: _DESCRIBE,
+}
+
+#: What a broker serves. A forwarded request is judged by the controller, in the name of the principal in its envelope.
+ON_BROKERS: Guards = {
+    **_ANYWHERE,
+    ProduceRequest: transactions.produce,
+    FetchRequest: open_to_all,  # each partition is judged when it is read (security/authorization/data_plane.py)
+    ListOffsetsRequest: topics.list_offsets,
+    OffsetForLeaderEpochRequest: topics.offset_for_leader_epoch,
+    DeleteRecordsRequest: topics.delete_records,
+    DescribeProducersRequest: topics.describe_producers,
+    MetadataRequest: topics.metadata,
+    DescribeTopicPartitionsRequest: topics.describe_topic_partitions,
+    DescribeConfigsRequest: topics.describe_configs,
+    DescribeClusterRequest: describe_cluster,
+    DescribeLogDirsRequest: _DESCRIBE,
+    AlterReplicaLogDirsRequest: _ALTER,
+    DescribeClientQuotasRequest: _DESCRIBE_CONFIGS,
+    ListConfigResourcesRequest: _DESCRIBE_CONFIGS,
+    DescribeUserScramCredentialsRequest: _DESCRIBE,
+    FindCoordinatorRequest: groups.find_coordinator,
+    JoinGroupRequest: groups.of_group(Operation.READ),
+    SyncGroupRequest: groups.of_group(Operation.READ),
+    HeartbeatRequest: groups.of_group(Operation.READ),
+    LeaveGroupRequest: groups.of_group(Operation.READ),
+    OffsetCommitRequest: groups.offset_commit,
+    OffsetFetchRequest: groups.offset_fetch,
+    OffsetDeleteRequest: groups.offset_delete,
+    DescribeGroupsRequest: groups.describe_groups,
+    ListGroupsRequest: groups.list_groups,
+    DeleteGroupsRequest: groups.delete_groups,
+    InitProducerIdRequest: transactions.init_producer_id,
+    AddPartitionsToTxnRequest: transactions.add_partitions,
+    AddOffsetsToTxnRequest: transactions.add_offsets,
+    TxnOffsetCommitRequest: transactions.txn_offset_commit,
+    EndTxnRequest: transactions.end_transaction,
+    WriteTxnMarkersRequest: transactions.write_markers,
+    DescribeTransactionsRequest: transactions.describe_transactions,
+    ListTransactionsRequest: transactions.list_transactions,
+    **dict.fromkeys(
+        (
+            CreateTopicsRequest, DeleteTopicsRequest, CreatePartitionsRequest, AlterConfigsRequest, IncrementalAlterConfigsRequest,
+            ElectLeadersRequest, AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest, UpdateFeaturesRequest,
+            UnregisterBrokerRequest, AlterClientQuotasRequest, AlterUserScramCredentialsRequest, DescribeQuorumRequest,
+            AddRaftVoterRequest, RemoveRaftVoterRequest, CreateAclsRequest, DeleteAclsRequest,
+        ),
+        open_to_all,
+    ),
+    # Refused in any case (admin/delegation_tokens.py), which asks for CREATE_TOKENS itself where it matters.
+    **dict.fromkeys(
+        (CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest, DescribeDelegationTokenRequest),
+        open_to_all,
+    ),
+}  # fmt: skip
+
+
+def on_controllers(newest: Callable[[], MetadataImage]) -> Guards:
+    """What a controller serves: to nodes, to clients that speak to it (KIP-919), and to clients whose requests brokers forward."""
+    return {
+        **_ANYWHERE,
+        **dict.fromkeys(
+            (
+                EnvelopeRequest, VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest,
+                UpdateRaftVoterRequest, BrokerRegistrationRequest, BrokerHeartbeatRequest, AlterPartitionRequest,
+                AllocateProducerIdsRequest, AssignReplicasToDirsRequest, ControllerRegistrationRequest,
+            ),
+            _CLUSTER_ACTION,
+        ),
+        **dict.fromkeys(
+            (
+                CreateAclsRequest, DeleteAclsRequest, ElectLeadersRequest, AlterPartitionReassignmentsRequest, UpdateFeaturesRequest,
+                UnregisterBrokerRequest, AlterUserScramCredentialsRequest, AddRaftVoterRequest, RemoveRaftVoterRequest,
+            ),
+            _ALTER,
+        ),
+        **dict.fromkeys((DescribeQuorumRequest, ListPartitionReassignmentsRequest), _DESCRIBE),
+        AlterClientQuotasRequest: _ALTER_CONFIGS,
+        CreateTopicsRequest: topics.create_topics,
+        DeleteTopicsRequest: topics.delete_topics(newest),
+        CreatePartitionsRequest: topics.create_partitions,
+        AlterConfigsRequest: topics.alter_configs(AlterConfigsResponse),
+        DescribeConfigsRequest: topics.describe_configs,
+        IncrementalAlterConfigsRequest: topics.alter_configs(IncrementalAlterConfigsResponse),
+        DescribeClusterRequest: describe_controllers,
+    }  # fmt: skip
+
+
+def install(authority: Authority, dispatcher: Dispatcher, guards: Guards) -> None:
+    """Put the guards before the handlers of a dispatcher. Raises AssertionError for an API that nobody has thought of."""
+    by_key: dict[int, Any] = {request.API_KEY: guard for request, guard in guards.items()}
+    for entry in dispatcher.entries:
+        guard = by_key.get(entry.api_key)
+        assert guard is not None, f"{entry.name} is served on {dispatcher.listener_type} listeners, and nothing says who may ask for it"
+        if guard is not open_to_all:
+            entry.handler = guarded(authority, guard, entry.handler)

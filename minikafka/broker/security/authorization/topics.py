@@ -1,0 +1,396 @@
+"""Guards of Metadata, of topics and configurations, and of what is asked about partitions (KafkaApis, ControllerApis, ConfigHelper)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from minikafka.broker.partitions.partition import INTERNAL_TOPICS
+from minikafka.broker.security.authorization.guard import Guard, Merge, Verdict
+from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType
+from minikafka.core.metadata.image import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+    MetadataImage,
+)
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from minikafka.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from minikafka.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from minikafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from minikafka.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
+from minikafka.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.security.authorization.authority import Authority
+
+DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+METADATA_IDS_VERSION_MIN = 12
+METADATA_OPERATIONS_VERSION_MIN, METADATA_CLUSTER_OPERATIONS_VERSION_MAX = 8, 10
+DELETE_BY_ID_VERSION_MIN = 6
+METADATA_TOPIC = "__cluster_metadata"
+_ZERO_ID = bytes(16)
+Item = TypeVar("Item")
+
+
+def split(
+    authority: Authority,
+    context: Any,
+    operation: Operation,
+    items: Iterable[Item],
+    name_of: Callable[[Item], str | None],
+    *,
+    log: bool = True,
+) -> tuple[list[Item], list[Item]]:
+    """(those whose topic the principal may do it to, the others). A name of None is let through: it is found not to exist."""
+    items = list(items)
+    names = {name for name in map(name_of, items) if name is not None}
+    allowed = authority.allowed_among(context, operation, ResourceType.TOPIC, names, log=log)
+    good: list[Item] = []
+    bad: list[Item] = []
+    for item in items:
+        name = name_of(item)
+        (good if name is None or name in allowed else bad).append(item)
+    return good, bad
+
+
+# -- Metadata ------------------------------------------------------------------------------------------------------
+
+
+def metadata(authority: Authority, context: Any, request: MetadataRequest) -> Verdict:
+    """What may not be described looks alike whether it exists or not; missing topics are created for those who may create them."""
+    version, topics = context.api_version, request.topics
+    if topics is None or (version == 0 and not topics):
+
+        def filtered(response: MetadataResponse) -> MetadataResponse:
+            describe, kind = Operation.DESCRIBE, ResourceType.TOPIC
+            response.topics = [t for t in response.topics if authority.allows(context, describe, kind, t.name or "", log=False)]
+            return _with_operations(authority, context, request, response)
+
+        return filtered
+    by_id = any(topic.topic_id != _ZERO_ID or topic.name is None for topic in topics)
+    if version < METADATA_IDS_VERSION_MIN and by_id:
+        return None
+    if by_id:
+        # Names beside ids do not count (KafkaApis.handleTopicMetadataRequest).
+        topics = [
+            MetadataRequest.MetadataRequestTopic(topic_id=t.topic_id, name=None) for t in topics if t.topic_id != _ZERO_ID or t.name is None
+        ]
+    image = authority.image
+    good, bad = split(authority, context, Operation.DESCRIBE, topics, lambda topic: topic_name(image, topic.name, topic.topic_id))
+    errors = [
+        MetadataResponse.MetadataResponseTopic(
+            error_code=DENIED, name=topic.name, topic_id=topic.topic_id if topic.name is None else _ZERO_ID, is_internal=False
+        )
+        for topic in bad
+    ]
+    not_created = _may_not_create(authority, context, request, [topic.name for topic in good if topic.name is not None])
+    for name in not_created:
+        internal = name in INTERNAL_TOPICS
+        errors.append(MetadataResponse.MetadataResponseTopic(error_code=DENIED, name=name, topic_id=_ZERO_ID, is_internal=internal))
+    request.topics = [topic for topic in good if topic.name not in not_created]
+    nothing_left = not request.topics
+
+    def merge(response: MetadataResponse) -> MetadataResponse:
+        if nothing_left:
+            response.topics = []  # in version 0 an empty list asks for all
+        _with_operations(authority, context, request, response)
+        response.topics = [*response.topics, *errors]
+        return response
+
+    return merge
+
+
+def topic_name(image: MetadataImage, name: str | None, topic_id: bytes) -> str | None:
+    """The topic's name, by its id if it is not named; None for an id that nobody has."""
+    if name:
+        return name
+    found = image.topics_by_id.get(topic_id)
+    return None if found is None else found.name
+
+
+def _may_not_create(authority: Authority, context: Any, request: MetadataRequest, names: list[str]) -> dict[str, None]:
+    if not (request.allow_auto_topic_creation and authority.creates_topics):
+        return {}
+    missing = [name for name in names if name not in authority.image.topics_by_name]
+    if not missing or authority.may_on_cluster(context, Operation.CREATE, log=False):
+        return {}
+    creatable = authority.allowed_among(context, Operation.CREATE, ResourceType.TOPIC, missing)
+    return dict.fromkeys(name for name in missing if name not in creatable)
+
+
+def _with_operations(authority: Authority, context: Any, request: MetadataRequest, response: MetadataResponse) -> MetadataResponse:
+    version = context.api_version
+    if version < METADATA_OPERATIONS_VERSION_MIN:
+        return response
+    if request.include_topic_authorized_operations:
+        # The handler shares its topics among all requests.
+        response.topics = [copy(topic) for topic in response.topics]
+        for topic in response.topics:
+            if topic.name is not None:
+                topic.topic_authorized_operations = authority.operations(context, ResourceType.TOPIC, topic.name)
+    if version <= METADATA_CLUSTER_OPERATIONS_VERSION_MAX and request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = cluster_operations(authority, context)
+    return response
+
+
+def cluster_operations(authority: Authority, context: Any) -> int:
+    """What the principal may do to the cluster; nothing for one who may not describe it."""
+    if not authority.may_on_cluster(context, Operation.DESCRIBE):
+        return 0
+    return authority.operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def describe_topic_partitions(authority: Authority, context: Any, request: DescribeTopicPartitionsRequest) -> Verdict:
+    """As Metadata. What is not allowed is left out before pages are made, or a page's end would tell of it."""
+    kind = DescribeTopicPartitionsResponse
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index < 0:
+        return None
+    start = "" if cursor is None else cursor.topic_name
+    errors = []
+    if request.topics:
+        good, bad = split(authority, context, Operation.DESCRIBE, request.topics, lambda topic: topic.name)
+        errors = [
+            kind.DescribeTopicPartitionsResponseTopic(error_code=DENIED, name=name, topic_id=_ZERO_ID)
+            for name in sorted({topic.name for topic in bad})
+            if name >= start
+        ]
+        request.topics = good
+    else:
+        names = [name for name in authority.image.topics_by_name if name >= start]
+        allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names, log=False)
+        request.topics = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in sorted(allowed)]
+    if not request.topics:
+        return kind(topics=errors)
+
+    def merge(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
+        for topic in response.topics:
+            topic.topic_authorized_operations = authority.operations(context, ResourceType.TOPIC, topic.name or "")
+        response.topics += errors
+        return response
+
+    return merge
+
+
+# -- partitions ----------------------------------------------------------------------------------------------------
+
+
+def list_offsets(authority: Authority, context: Any, request: ListOffsetsRequest) -> Verdict:
+    """DESCRIBE of each topic."""
+    kind = ListOffsetsResponse
+    request.topics, bad = split(authority, context, Operation.DESCRIBE, request.topics, lambda topic: topic.name)
+    return _adding(
+        "topics",
+        [
+            kind.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    kind.ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=DENIED) for p in topic.partitions
+                ],
+            )
+            for topic in bad
+        ],
+    )
+
+
+def offset_for_leader_epoch(authority: Authority, context: Any, request: OffsetForLeaderEpochRequest) -> Verdict:
+    """Brokers by CLUSTER_ACTION, consumers by DESCRIBE of each topic (KIP-320)."""
+    if authority.may_on_cluster(context, Operation.CLUSTER_ACTION, log=False):
+        return None
+    kind = OffsetForLeaderEpochResponse
+    request.topics, bad = split(authority, context, Operation.DESCRIBE, request.topics, lambda topic: topic.topic)
+    return _adding(
+        "topics",
+        [
+            kind.OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=[kind.EpochEndOffset(partition=p.partition, error_code=DENIED) for p in topic.partitions]
+            )
+            for topic in bad
+        ],
+    )
+
+
+def delete_records(authority: Authority, context: Any, request: DeleteRecordsRequest) -> Verdict:
+    """DELETE of each topic."""
+    kind = DeleteRecordsResponse
+    request.topics, bad = split(authority, context, Operation.DELETE, request.topics, lambda topic: topic.name)
+    return _adding(
+        "topics",
+        [
+            kind.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    kind.DeleteRecordsPartitionResult(partition_index=p.partition_index, low_watermark=-1, error_code=DENIED)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in bad
+        ],
+    )
+
+
+def describe_producers(authority: Authority, context: Any, request: DescribeProducersRequest) -> Verdict:
+    """READ of each topic."""
+    kind = DescribeProducersResponse
+    request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.name)
+    return _adding(
+        "topics",
+        [
+            kind.TopicResponse(
+                name=topic.name,
+                partitions=[
+                    kind.PartitionResponse(partition_index=index, error_code=DENIED, error_message=DENIED.text)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in bad
+        ],
+    )
+
+
+def _adding(name: str, entries: list[Any]) -> Merge | None:
+    """Adds entries to a list of the response; None when there are none to add."""
+    if not entries:
+        return None
+
+    def merge(response: Any) -> Any:
+        setattr(response, name, [*getattr(response, name), *entries])
+        return response
+
+    return merge
+
+
+# -- topics, on the controller -------------------------------------------------------------------------------------
+
+
+def create_topics(authority: Authority, context: Any, request: CreateTopicsRequest) -> Verdict:
+    """CREATE of the cluster or of each topic; its configuration is told to those who may describe it (KIP-525)."""
+    counts = Counter(topic.name for topic in request.topics)
+    single = [name for name, count in counts.items() if count == 1 and name != METADATA_TOPIC]
+    denied: set[str] = set()
+    if not authority.may_on_cluster(context, Operation.CREATE, log=False):
+        denied = set(single) - authority.allowed_among(context, Operation.CREATE, ResourceType.TOPIC, single)
+    described = authority.allowed_among(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, single, log=False)
+    request.topics = [topic for topic in request.topics if topic.name not in denied]
+    errors = [
+        CreateTopicsResponse.CreatableTopicResult(name=name, error_code=DENIED, error_message="Authorization failed.")
+        for name in single
+        if name in denied
+    ]
+
+    def merge(response: CreateTopicsResponse) -> CreateTopicsResponse:
+        for topic in response.topics:
+            if not topic.error_code and topic.name not in described:
+                topic.topic_config_error_code = DENIED
+                topic.num_partitions = topic.replication_factor = -1
+                topic.configs = []
+        response.topics += errors
+        return response
+
+    return merge
+
+
+def create_partitions(authority: Authority, context: Any, request: CreatePartitionsRequest) -> Verdict:
+    """ALTER of each topic."""
+    request.topics, bad = split(authority, context, Operation.ALTER, request.topics, lambda topic: topic.name)
+    kind = CreatePartitionsResponse.CreatePartitionsTopicResult
+    return _adding("results", [kind(name=name, error_code=DENIED, error_message=None) for name in {topic.name: None for topic in bad}])
+
+
+def delete_topics(newest: Callable[[], MetadataImage]) -> Guard:
+    """DELETE of the cluster or of each topic. Of a topic that may not be described not even its name is told to one who knows its id.
+    `newest` is the image that the controller decides by."""
+
+    def guard(authority: Authority, context: Any, request: DeleteTopicsRequest) -> Verdict:
+        if authority.may_on_cluster(context, Operation.DELETE, log=False):
+            return None
+        image = newest()
+        is_by_id = context.api_version >= DELETE_BY_ID_VERSION_MIN
+        wanted = [(t.name, t.topic_id) for t in request.topics] if is_by_id else [(name, _ZERO_ID) for name in request.topic_names]
+        names = {key: topic_name(image, *key) for key in wanted}
+        real = {name for name in names.values() if name is not None}
+        describable = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, real)
+        deletable = authority.allowed_among(context, Operation.DELETE, ResourceType.TOPIC, real)
+        good = {key for key, name in names.items() if name is None or (name in deletable and (not key[0] or name in describable))}
+        if is_by_id:
+            request.topics = [topic for topic in request.topics if (topic.name, topic.topic_id) in good]
+        else:
+            request.topic_names = [name for name in request.topic_names if (name, _ZERO_ID) in good]
+        errors = []
+        for (name, topic_id), real_name in names.items():
+            if (name, topic_id) not in good:
+                shown = name or (real_name if real_name in describable else None)
+                kind = DeleteTopicsResponse.DeletableTopicResult
+                errors.append(kind(name=shown, topic_id=topic_id, error_code=DENIED, error_message=DENIED.text))
+        return _adding("responses", errors)
+
+    return guard
+
+
+# -- configurations ------------------------------------------------------------------------------------------------
+
+_CONFIGURED = {
+    RESOURCE_TOPIC: (ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    RESOURCE_GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    RESOURCE_BROKER: (ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    RESOURCE_BROKER_LOGGER: (ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    RESOURCE_CLIENT_METRICS: (ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+}
+
+
+def _refusal(authority: Authority, context: Any, operation: Operation, resource: Any) -> ErrorCode | None:
+    """Why the principal may not do it to the configuration of a resource. A resource of an unknown type is for the handler to refuse."""
+    found = _CONFIGURED.get(resource.resource_type)
+    if found is None:
+        return None
+    resource_type, code = found
+    name = CLUSTER_NAME if resource_type is ResourceType.CLUSTER else resource.resource_name
+    if resource.resource_type == RESOURCE_BROKER_LOGGER and operation is Operation.ALTER_CONFIGS:
+        operation = Operation.CLUSTER_ACTION
+    return None if authority.allows(context, operation, resource_type, name) else code
+
+
+def describe_configs(authority: Authority, context: Any, request: DescribeConfigsRequest) -> Verdict:
+    """DESCRIBE_CONFIGS of each topic and group; of the cluster for the rest."""
+    good, errors = [], []
+    for resource in request.resources:
+        code = _refusal(authority, context, Operation.DESCRIBE_CONFIGS, resource)
+        if code is None:
+            good.append(resource)
+        else:
+            kind, name = resource.resource_type, resource.resource_name
+            result = DescribeConfigsResponse.DescribeConfigsResult
+            errors.append(result(error_code=code, error_message=code.text, resource_type=kind, resource_name=name))
+    request.resources = good
+    return _adding("results", errors)
+
+
+def alter_configs(response_class: Any) -> Guard:
+    """ALTER_CONFIGS, for AlterConfigs and IncrementalAlterConfigs alike."""
+
+    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+        good, errors = [], []
+        for resource in request.resources:
+            code = _refusal(authority, context, Operation.ALTER_CONFIGS, resource)
+            if code is None:
+                good.append(resource)
+            else:
+                errors.append(
+                    response_class.AlterConfigsResourceResponse(
+                        error_code=code, error_message=code.text, resource_type=resource.resource_type, resource_name=resource.resource_name
+                    )
+                )
+        request.resources = good
+        return _adding("responses", errors)
+
+    return guard

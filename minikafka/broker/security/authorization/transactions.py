@@ -1,0 +1,201 @@
+"""Guards of producers: Produce, InitProducerId and the transaction APIs (KafkaApis; KIP-98, KIP-679, KIP-890, KIP-939)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.front.error_responses_data import TRANSACTIONS_VERSION_MIN, refused_produce, refused_txn_commit
+from minikafka.broker.partitions.partition import INTERNAL_TOPICS
+from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
+from minikafka.broker.partitions.produce_lane import ATTRIBUTES_BYTE
+from minikafka.broker.security.authorization.groups import require_group
+from minikafka.broker.security.authorization.guard import Verdict
+from minikafka.broker.security.authorization.topics import split, topic_name
+from minikafka.core.authorizer.acl import Operation, ResourceType
+from minikafka.wire.batch import HEADER, TRANSACTIONAL_BIT
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.message import received
+from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from minikafka.wire.messages.end_txn import EndTxnRequest
+from minikafka.wire.messages.init_producer_id import InitProducerIdRequest
+from minikafka.wire.messages.list_transactions import ListTransactionsRequest
+from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
+from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.security.authorization.authority import Authority
+
+DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def require_transactional_id(authority: Authority, context: Any, operation: Operation, transactional_id: str) -> None:
+    """Raises ApiError TRANSACTIONAL_ID_AUTHORIZATION_FAILED unless the principal may do it."""
+    if not authority.allows(context, operation, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        raise ApiError(DENIED)
+
+
+# -- Produce -------------------------------------------------------------------------------------------------------
+
+
+def produce(authority: Authority, context: Any, request: ProduceRequest) -> Verdict:
+    """WRITE of each topic; of the transactional id too if there is a transactional batch (CVE-2018-17196)."""
+    bad = request.topic_data
+    if not _is_transactional(request) or (
+        request.transactional_id is not None
+        and authority.allows(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    ):
+        code = TOPIC_DENIED
+        request.topic_data, bad = split_produce(authority, context, request)
+        if not bad:
+            return None
+    else:
+        code = DENIED
+        request.topic_data = []
+    errors = [refused_produce(topic, code, None) for topic in bad]
+
+    def merge(response: ProduceResponse) -> ProduceResponse:
+        response.responses = [*response.responses, *errors]
+        return response
+
+    return merge
+
+
+def split_produce(authority: Authority, context: Any, request: ProduceRequest, *, log: bool = True) -> tuple[list[Any], list[Any]]:
+    """The topics that may be written to, and the others."""
+    image = authority.image
+    by_id = context.api_version >= TOPIC_ID_VERSION_MIN
+    return split(
+        authority,
+        context,
+        Operation.WRITE,
+        request.topic_data,
+        (lambda topic: topic_name(image, None, topic.topic_id)) if by_id else (lambda topic: topic.name),
+        log=log,
+    )
+
+
+def _is_transactional(request: ProduceRequest) -> bool:
+    return any(
+        len(records := received(data.records)) >= HEADER.size and records[ATTRIBUTES_BYTE] & TRANSACTIONAL_BIT != 0
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if data.records is not None
+    )
+
+
+# -- transactions --------------------------------------------------------------------------------------------------
+
+
+def init_producer_id(authority: Authority, context: Any, request: InitProducerIdRequest) -> Verdict:
+    """WRITE of the transactional id; without one IDEMPOTENT_WRITE of the cluster, or WRITE of any topic there may be."""
+    if request.transactional_id is not None:
+        require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
+        if request.enable2_pc:
+            require_transactional_id(authority, context, Operation.TWO_PHASE_COMMIT, request.transactional_id)
+    elif not authority.may_on_cluster(context, Operation.IDEMPOTENT_WRITE, log=False) and not authority.may_on_some(
+        context, Operation.WRITE, ResourceType.TOPIC
+    ):
+        authority.require_on_cluster(context, Operation.IDEMPOTENT_WRITE)
+    return None
+
+
+def add_partitions(authority: Authority, context: Any, request: AddPartitionsToTxnRequest) -> Verdict:
+    """Of clients: WRITE of the transactional id and of each topic, all or nothing. The batched versions are for brokers."""
+    if context.api_version >= TRANSACTIONS_VERSION_MIN:
+        authority.require_on_cluster(context, Operation.CLUSTER_ACTION)
+        return None
+    require_transactional_id(authority, context, Operation.WRITE, request.v3_and_below_transactional_id)
+    topics = request.v3_and_below_topics
+    names = [topic.name for topic in topics if topic.name not in INTERNAL_TOPICS]
+    allowed = authority.allowed_among(context, Operation.WRITE, ResourceType.TOPIC, names)
+    if len(allowed) == len({topic.name for topic in topics}):
+        return None
+    kind = AddPartitionsToTxnResponse
+    image = authority.image
+    results = []
+    for topic in topics:
+        answers = []
+        for index in topic.partitions:
+            code = ErrorCode.OPERATION_NOT_ATTEMPTED
+            if topic.name not in allowed:
+                code = TOPIC_DENIED
+            elif image.partition(topic.name, index) is None:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            answers.append(kind.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code))
+        results.append(kind.AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=answers))
+    return kind(results_by_topic_v3_and_below=results)
+
+
+def add_offsets(authority: Authority, context: Any, request: AddOffsetsToTxnRequest) -> Verdict:
+    """WRITE of the transactional id, READ of the group."""
+    require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
+    require_group(authority, context, Operation.READ, request.group_id)
+    return None
+
+
+def end_transaction(authority: Authority, context: Any, request: EndTxnRequest) -> Verdict:
+    """WRITE of the transactional id."""
+    require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
+    return None
+
+
+def txn_offset_commit(authority: Authority, context: Any, request: TxnOffsetCommitRequest) -> Verdict:
+    """WRITE of the transactional id, READ of the group and of each topic."""
+    require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
+    require_group(authority, context, Operation.READ, request.group_id)
+    request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.name)
+    if not bad:
+        return None
+    errors = [refused_txn_commit(topic, TOPIC_DENIED) for topic in bad]
+    if not request.topics:
+        return TxnOffsetCommitResponse(topics=errors)
+
+    def merge(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+        response.topics = [*response.topics, *errors]
+        return response
+
+    return merge
+
+
+def write_markers(authority: Authority, context: Any, request: WriteTxnMarkersRequest) -> Verdict:
+    """Brokers need CLUSTER_ACTION; administrators, who abort transactions that hang, ALTER."""
+    if not authority.may_on_cluster(context, Operation.ALTER, log=False):
+        authority.require_on_cluster(context, Operation.CLUSTER_ACTION)
+    return None
+
+
+def describe_transactions(authority: Authority, context: Any, request: DescribeTransactionsRequest) -> Verdict:
+    """DESCRIBE of each transactional id; topics that may not be described are left out."""
+    allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, request.transactional_ids)
+    kind = DescribeTransactionsResponse.TransactionState
+    errors = [kind(transactional_id=name, error_code=DENIED) for name in request.transactional_ids if name not in allowed]
+    request.transactional_ids = [name for name in request.transactional_ids if name in allowed]
+
+    def merge(response: DescribeTransactionsResponse) -> DescribeTransactionsResponse:
+        for state in response.transaction_states:
+            state.topics = [
+                topic
+                for topic in state.topics
+                if authority.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic, log=False)
+            ]
+        response.transaction_states = [*response.transaction_states, *errors]
+        return response
+
+    return merge
+
+
+def list_transactions(authority: Authority, context: Any, request: ListTransactionsRequest) -> Verdict:
+    """Everybody may ask: the handler asks `may_describe` before it shows a transactional id to the client's pattern."""
+    return None
+
+
+def may_describe(authority: Authority | None) -> Callable[[Any, str], bool]:
+    """Says whether a request's principal may describe a transactional id."""
+    if authority is None:
+        return lambda context, name: True
+    return lambda context, name: authority.allows(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name, log=False)

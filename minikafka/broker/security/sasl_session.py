@@ -1,0 +1,271 @@
+"""A connection of a SASL listener: authentication first, requests after it.
+
+States and answers are those of Kafka's SaslServerAuthenticator: ApiVersions once at most, SaslHandshake, then tokens in SaslAuthenticate
+(after a handshake of version 0: bare tokens); anything else ends the connection. A refusal is told after
+connection.failed.authentication.delay.ms (KIP-306). A SaslHandshake on an authenticated connection begins to authenticate it anew
+(KIP-368); after connections.max.reauth.ms without that, requests end the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from minikafka.broker.supervise import Ends
+from minikafka.security.mechanisms import SaslRefused, SaslServer
+from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.header import decode_request_header
+from minikafka.wire.message import Request, Response
+from minikafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from minikafka.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from minikafka.wire.registry import api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.security.node_security import ListenerSasl, ListenerSecurity
+    from minikafka.net.network import Clock, Connection, ConnectionHandler, ConnectionLimits
+
+logger = logging.getLogger("minikafka.security")
+
+API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+HANDSHAKE_KEY = SASL_HANDSHAKE.to_bytes(2, "big")
+REAUTHENTICATION_INTERVAL_MS_MIN = 1_000
+_HANDSHAKE, _TOKENS, _DONE, _FAILED = range(4)
+
+
+def secured_session(
+    security: ListenerSecurity,
+    dispatcher: Callable[[], Dispatcher],
+    limits: ConnectionLimits,
+    environment: Environment,
+    connection: Connection,
+) -> ConnectionHandler:
+    """The handler of a new connection of a listener with TLS, with SASL, or with both. `limits` hold for authenticated clients."""
+    if security.sasl is not None:
+        return SaslSession(security.sasl, dispatcher(), security.name, limits, environment.clock, environment.loop)
+    session = dispatcher().session(security.name)
+    principal = security.certificate_principal(cast(Any, connection).peer_certificate())
+    if principal is None:
+        connection.close("")
+        text = "closed the connection from %s: no rule of ssl.principal.mapping.rules applies to its certificate"
+        dispatcher().lines.warning("certificate", connection.peer_host, text, connection)
+    else:
+        connection.principal = principal
+    return session
+
+
+class _Limited(Protocol):
+    def set_limits(self, limits: ConnectionLimits) -> None: ...
+
+
+class SaslSession:
+    """The handler of one connection; see minikafka.net.network.ConnectionHandler."""
+
+    def __init__(
+        self,
+        sasl: ListenerSasl,
+        dispatcher: Dispatcher,
+        listener: str,
+        limits: ConnectionLimits,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """`limits` hold when the connection is authenticated."""
+        self._sasl = sasl
+        self._dispatcher = dispatcher
+        self._listener = listener
+        self._limits = limits
+        self._clock = clock
+        self._loop = loop
+        self._inner = dispatcher.session(listener)
+        self._state = _HANDSHAKE
+        self._versions_told = False
+        self._server: SaslServer | None = None
+        self._mechanism = ""
+        self._with_headers = False
+        self._known_as: tuple[str, str] | None = None
+        self._expires_ms = 0
+        self._restarted_ms: int | None = None
+
+    def on_frame(self, connection: Connection, frame: memoryview) -> None:
+        """A request, or a token."""
+        if self._state == _DONE:
+            if frame[:2] == HANDSHAKE_KEY and self._may_restart():
+                self._state = _HANDSHAKE
+            elif self._expires_ms and self._clock.now_ms() > self._expires_ms:
+                connection.close("its authentication has expired (connections.max.reauth.ms), and it went on without a new one")
+                return
+            else:
+                self._inner.on_frame(connection, frame)
+                return
+        try:
+            self._authenticate(connection, frame)
+        except WireError as error:
+            connection.close(str(error))
+        except Exception as error:
+            self._dispatcher.supervisor.caught(f"the authentication of {connection}", error, Ends("connection", connection.close))
+
+    def on_closed(self, connection: Connection, reason: str) -> None:
+        """The connection has ended."""
+        self._state = _FAILED
+        self._inner.on_closed(connection, reason)
+
+    def _may_restart(self) -> bool:
+        """Once a second; a handshake that comes earlier is answered as an illegal one."""
+        now_ms = self._clock.now_ms()
+        if self._restarted_ms is not None and now_ms - self._restarted_ms < REAUTHENTICATION_INTERVAL_MS_MIN:
+            return False
+        self._restarted_ms = now_ms
+        return True
+
+    # -- authentication --------------------------------------------------------------------------------------------
+
+    def _authenticate(self, connection: Connection, frame: memoryview) -> None:
+        if self._state == _FAILED:
+            return
+        if self._state == _HANDSHAKE:
+            self._shake_hands(connection, frame)
+        elif not self._with_headers:
+            self._bare_token(connection, bytes(frame))
+        else:
+            self._token(connection, frame)
+
+    def _shake_hands(self, connection: Connection, frame: memoryview) -> None:
+        key = int.from_bytes(frame[:2], "big")
+        if key == API_VERSIONS and self._known_as is None:
+            if self._versions_told:
+                connection.close("ApiVersions came again before the SASL handshake")
+                return
+            entry = cast(Any, api(API_VERSIONS))
+            self._versions_told = entry.min_version <= int.from_bytes(frame[2:4], "big", signed=True) <= entry.max_version
+            self._dispatcher.dispatch(connection, self._listener, frame)
+            return
+        if key != SASL_HANDSHAKE:
+            known = api(key)
+            what = f"a request of type {known.name}" if known is not None else "something else than a Kafka request"
+            connection.close(f"authentication failed: {what} came during the SASL handshake (security.protocol of the client?)")
+            return
+        context, request = self._read(connection, frame, SaslHandshakeRequest)
+        mechanism = request.mechanism
+        if mechanism not in self._sasl.mechanisms:
+            answer = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=self._sasl.mechanisms)
+            self._fail(context, answer, f"SASL mechanism {mechanism!r} is not enabled (sasl.enabled.mechanisms)")
+            return
+        self._with_headers = context.api_version >= 1
+        self._mechanism = mechanism
+        self._server = self._sasl.server(mechanism)
+        self._state = _TOKENS
+        context.respond(SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=self._sasl.mechanisms))
+
+    def _token(self, connection: Connection, frame: memoryview) -> None:
+        key = int.from_bytes(frame[:2], "big")
+        if key == SASL_HANDSHAKE:
+            context, _ = self._read(connection, frame, SaslHandshakeRequest)
+            self._fail(context, SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE), "a second SASL handshake")
+            return
+        if key != SASL_AUTHENTICATE:
+            known = api(key)
+            what = f"a request of type {known.name}" if known is not None else "something else than a Kafka request"
+            connection.close(f"authentication failed: {what} came during SASL authentication")
+            return
+        context, request = self._read(connection, frame, SaslAuthenticateRequest)
+        try:
+            token = self._evaluate(bytes(request.auth_bytes))
+        except SaslRefused as error:
+            what = "re-authentication" if self._known_as is not None else "authentication"
+            told = error.told or f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self._mechanism}"
+            answer = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=told)
+            self._fail(context, answer, str(error))
+            return
+        is_complete = self._is_complete
+        lifetime_ms = self._done(connection) if is_complete else 0
+        context.respond(SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime_ms))
+        if is_complete:
+            cast(_Limited, connection).set_limits(self._limits)
+
+    def _bare_token(self, connection: Connection, token: bytes) -> None:
+        ticket = connection.begin()
+        try:
+            answer = self._evaluate(token)
+        except SaslRefused as error:
+            self._state = _FAILED
+            self._later(connection, connection.close, self._reason(str(error)))
+            return
+        is_complete = self._is_complete
+        if is_complete:
+            self._done(connection)
+        connection.finish(ticket, [struct.pack(">i", len(answer)) + answer])
+        if is_complete:
+            cast(_Limited, connection).set_limits(self._limits)
+
+    def _evaluate(self, token: bytes) -> bytes:
+        server = cast(SaslServer, self._server)
+        answer = server.evaluate(token)
+        if server.complete and self._known_as is not None:
+            user, mechanism = self._known_as
+            if mechanism != self._mechanism:
+                text = (
+                    f"SASL mechanism '{self._mechanism}' requested by client is not supported for re-authentication of mechanism"
+                    f" '{mechanism}'"
+                )
+                raise SaslRefused(text, text)
+            if user != server.user:
+                text = f"Cannot change principals during re-authentication from User:{user} to User:{server.user}"
+                raise SaslRefused(text, text)
+        return answer
+
+    @property
+    def _is_complete(self) -> bool:
+        return cast(SaslServer, self._server).complete
+
+    def _done(self, connection: Connection) -> int:
+        """The client has authenticated; for how long that holds."""
+        server, self._server = cast(SaslServer, self._server), None
+        self._state = _DONE
+        if self._known_as is None:
+            self._known_as = (server.user, self._mechanism)
+            connection.principal = f"User:{server.user}"
+        lifetime_ms = self._sasl.session_lifetime_ms(self._mechanism)
+        self._expires_ms = self._clock.now_ms() + lifetime_ms if lifetime_ms else 0
+        return lifetime_ms
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def _read(self, connection: Connection, frame: memoryview, kind: type[Request]) -> tuple[RequestContext, Any]:
+        """Decode a request of the authentication. Raises WireError."""
+        from minikafka.broker.front.dispatch import RequestContext
+
+        known = cast(Any, api(kind.API_KEY))
+        version = int.from_bytes(frame[2:4], "big", signed=True)
+        if not known.min_version <= version <= known.max_version:
+            raise WireError(f"{known.name} version {version} is not supported (supported: {known.min_version}-{known.max_version})")
+        header, position = decode_request_header(frame)
+        request = kind.decode(version, frame, position)
+        entry = cast(Any, self._dispatcher.entry(kind.API_KEY))
+        entry.counts[version] += 1
+        return RequestContext(entry, connection, self._listener, version, header.correlation_id, header.client_id), request
+
+    def _fail(self, context: RequestContext, answer: Response, reason: str) -> None:
+        """Refuse after a delay, which slows down the guessing of passwords."""
+        self._state = _FAILED
+        connection = context.connection
+
+        def tell() -> None:
+            if not connection.closed:
+                context.respond(answer)
+                self._loop.call_soon(connection.close, self._reason(reason))
+
+        self._later(connection, tell)
+
+    def _later(self, connection: Connection, work: Callable[..., object], *arguments: Any) -> None:
+        ends = Ends("connection", connection.close)
+        delay_s = self._sasl.failed_delay_ms / 1000
+        self._dispatcher.supervisor.call_later(delay_s, "the end of an authentication", work, *arguments, ends=ends)
+
+    def _reason(self, reason: str) -> str:
+        return f"authentication failed{f' ({self._mechanism})' if self._mechanism else ''}: {reason}"

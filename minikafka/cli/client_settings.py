@@ -1,0 +1,108 @@
+"""Settings of producers and consumers as `-X NAME=VALUE` and `--command-property` give them, under Kafka's names and librdkafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+_META = "minikafka.client-settings"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`argument` of the bundled client; `option` of the command that says the same, if there is one."""
+
+    argument: str
+    parse: Callable[[str], Any] = str
+    option: str | None = None
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return text
+
+    return parse
+
+
+PRODUCER = {
+    "acks": Setting("acks", _one_of("all", "-1", "0", "1"), "acks"),
+    "batch.size": Setting("batch_size", int),
+    "buffer.memory": Setting("buffer_memory", int),
+    "client.id": Setting("client_id"),
+    "compression.type": Setting("compression", _one_of("none", "gzip", "snappy", "lz4", "zstd"), "compression"),
+    "delivery.timeout.ms": Setting("delivery_timeout_ms", int, "timeout_ms"),
+    "enable.idempotence": Setting("enable_idempotence", _flag),
+    "linger.ms": Setting("linger_ms", float, "linger_ms"),
+    "request.timeout.ms": Setting("request_timeout_ms", int),
+}
+CONSUMER = {
+    "auto.offset.reset": Setting("auto_offset_reset", _one_of("earliest", "latest", "none")),
+    "client.id": Setting("client_id"),
+    "client.rack": Setting("client_rack", str, "rack"),
+    "enable.auto.commit": Setting("enable_auto_commit", _flag),
+    "fetch.max.bytes": Setting("fetch_bytes_max", int),
+    "fetch.max.wait.ms": Setting("fetch_wait_ms_max", int),
+    "fetch.min.bytes": Setting("fetch_bytes_min", int),
+    "group.id": Setting("group_id", str, "group"),
+    "group.instance.id": Setting("group_instance_id"),
+    "heartbeat.interval.ms": Setting("heartbeat_interval_ms", int),
+    "isolation.level": Setting("isolation_level", _one_of("read_committed", "read_uncommitted"), "isolation_level"),
+    "max.partition.fetch.bytes": Setting("partition_fetch_bytes_max", int),
+    "session.timeout.ms": Setting("session_timeout_ms", int),
+}
+#: librdkafka's names -> Kafka's.
+RENAMED = {
+    "compression.codec": "compression.type",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+}
+SETTINGS: Mapping[str, Mapping[str, Setting]] = {"produce": PRODUCER, "consume": CONSUMER}
+
+
+def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
+    """Keep the settings of the command's client for `arguments`; what is left says how to connect.
+
+    Raises click.BadParameter for a value that cannot be, and for a setting of a client that the command does not have."""
+    known = SETTINGS.get(context.command.name or "", {})
+    others = {name for settings in (PRODUCER, CONSUMER) for name in settings}
+    kept: dict[str, Any] = context.meta.setdefault(_META, {})
+    left = {}
+    for name, text in given.items():
+        kafka = RENAMED.get(name, name)
+        setting = known.get(kafka)
+        if setting is not None:
+            try:
+                kept[kafka] = setting.parse(text)
+            except ValueError as error:
+                raise click.BadParameter(f"{name}={text}: {error}", param_hint="-X") from error
+        elif kafka in others:
+            takes = ", ".join(known) if known else "only how to connect (security.protocol, sasl.*, ssl.*)"
+            raise click.BadParameter(f"{name} has no effect on `{context.command.name}`, which takes {takes}", param_hint="-X")
+        else:
+            left[name] = text
+    return left
+
+
+def arguments() -> dict[str, Any]:
+    """Arguments of the bundled client from what `take` has kept. An option that was given on the command line counts more."""
+    context = click.get_current_context()
+    settings = SETTINGS.get(context.command.name or "", {})
+    found = {}
+    for name, value in context.meta.get(_META, {}).items():
+        option = settings[name].option
+        if option is None or context.get_parameter_source(option) is not click.core.ParameterSource.COMMANDLINE:
+            found[settings[name].argument] = value
+    return found

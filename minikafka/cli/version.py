@@ -1,0 +1,15 @@
+"""The callback of `--version`."""
+
+from __future__ import annotations
+
+import click
+
+
+def show_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    """Say the version and exit, when asked to."""
+    if not value:
+        return
+    from minikafka import __version__
+
+    click.echo(f"minikafka, version {__version__}")
+    context.exit()

@@ -1,0 +1,179 @@
+"""What leaves a shard: groups that are deleted, offsets that expire (KIP-211), offsets of topics that are gone.
+
+A group may have a million offsets, and a shard many groups: everything goes in steps, each with one batch of tombstones at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
+from minikafka.core.group.classic import ClassicGroup, GroupState
+from minikafka.core.group.offsets import CommittedOffset, OffsetStore, offset_tombstone
+from minikafka.core.group.subscriptions import subscribed_topics
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.records.group_records import GroupMetadataKey
+
+#: Tombstones in one batch, and offsets that are looked at in one step.
+BATCH_RECORDS_MAX = 500
+STEP_OFFSETS = 5000
+Done = Callable[[ErrorCode], None]
+Partition = tuple[str, int]
+
+
+class Removals:
+    """Writes tombstones; replay carries them out.
+
+    `groups`: those that are being deleted, with who is told. Nobody may join them or commit to them until that is done.
+    """
+
+    def __init__(self, offsets: OffsetStore, append: Callable[[Append], None]) -> None:
+        self.groups: dict[str, Done] = {}
+        self._offsets = offsets
+        self._append = append
+
+    def shutdown(self) -> None:
+        """The shard is given up."""
+        waiting, self.groups = self.groups, {}
+        for done in waiting.values():
+            done(ErrorCode.NOT_COORDINATOR)
+
+    def delete_group(self, group_id: str, done: Done) -> Iterator[None]:
+        """Delete a group with its offsets; `done` follows when all of it is committed, or with the first error. The first batch is
+        written before the first step."""
+        keys = dict.fromkeys([*self._offsets.of_group(group_id), *self._offsets.open_partitions(group_id)])
+        self.groups[group_id] = done
+
+        def finish(code: ErrorCode) -> None:
+            if self.groups.get(group_id) is done:
+                del self.groups[group_id]
+                done(code)
+
+        records = [offset_tombstone(group_id, *key) for key in keys]
+        records.append(CoordinatorRecord(GroupMetadataKey(group=group_id), None))
+        steps = self._write(records, finish, lambda: self.groups.get(group_id) is done)
+        next(steps, None)
+        return steps
+
+    def delete_offsets(self, group_id: str, partitions: Iterable[Partition], done: Done) -> Iterator[None]:
+        """Delete what a group has committed for some partitions; as `delete_group`."""
+        records = [offset_tombstone(group_id, *key) for key in partitions]
+        if not records:
+            done(ErrorCode.NONE)
+            return iter(())
+        is_over = False
+
+        def finish(code: ErrorCode) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                done(code)
+
+        steps = self._write(records, finish, lambda: not is_over)
+        next(steps, None)
+        return steps
+
+    def _write(self, records: list[CoordinatorRecord], finish: Done, is_wanted: Callable[[], bool]) -> Iterator[None]:
+        for start in range(0, len(records), BATCH_RECORDS_MAX):
+            if not is_wanted():
+                return
+            is_last = start + BATCH_RECORDS_MAX >= len(records)
+
+            def stored(error: ErrorCode, now_ms: int, is_last: bool = is_last) -> None:
+                if is_last or error is not ErrorCode.NONE:
+                    finish(append_error(error))
+
+            self._append(Append(records[start : start + BATCH_RECORDS_MAX], stored))
+            yield
+
+    # -- without being asked for -----------------------------------------------------------------------------------
+
+    def forget_topics(self, topics: Iterable[str]) -> Iterator[None]:
+        """Topics are gone from the cluster: delete what groups committed for them."""
+        gone = set(topics)
+        batch = _Batch(self._append)
+        for group_id in self._offsets.group_ids():
+            for key in list(self._offsets.of_group(group_id)):
+                batch.look(offset_tombstone(group_id, *key) if key[0] in gone else None)
+                if batch.is_full:
+                    batch.write()
+                    yield
+        batch.write()
+
+    def expire(self, groups: Mapping[str, ClassicGroup], wall_ms: int, retention_ms: int) -> Iterator[None]:
+        """Delete offsets that are older than `offsets.retention.minutes` and not needed, and empty groups that have none left (KIP-211)."""
+        batch = _Batch(self._append)
+        for group_id in list(groups):
+            is_due = self._rule(groups.get(group_id), wall_ms, retention_ms)
+            expired = 0
+            for key in list(self._offsets.of_group(group_id)):
+                committed = self._offsets.get(group_id, *key)
+                is_expired = committed is not None and is_due(key, committed)
+                expired += is_expired
+                batch.look(offset_tombstone(group_id, *key) if is_expired else None)
+                if batch.is_full:
+                    batch.write()
+                    yield
+                    is_due = self._rule(groups.get(group_id), wall_ms, retention_ms)
+            if self._is_left_empty(groups.get(group_id), expired):
+                batch.look(CoordinatorRecord(GroupMetadataKey(group=group_id), None))
+        batch.write()
+
+    def _rule(self, group: ClassicGroup | None, wall_ms: int, retention_ms: int) -> Callable[[Partition, CommittedOffset], bool]:
+        """Which offsets of the group expire: those of an empty group, and of a stable one those of topics that it does not subscribe to
+        (OffsetExpirationCondition of Apache Kafka)."""
+        if group is None or group.group_id in self.groups:
+            return lambda key, committed: False
+        group_id, is_empty = group.group_id, group.state is GroupState.EMPTY
+        subscribed = subscribed_topics(group) if group.state is GroupState.STABLE and group.protocol_type == "consumer" else None
+        if not is_empty and subscribed is None:
+            return lambda key, committed: False
+        unused_since_ms = group.state_since_wall_ms if is_empty and group.protocol_type else 0
+        needed = subscribed or set()
+
+        def is_due(key: Partition, committed: CommittedOffset) -> bool:
+            since_ms = max(committed.commit_wall_ms, unused_since_ms)
+            due_ms = committed.expire_wall_ms if committed.expire_wall_ms >= 0 else since_ms + retention_ms
+            return wall_ms >= due_ms and key[0] not in needed and not self._offsets.is_open(group_id, *key)
+
+        return is_due
+
+    def _is_left_empty(self, group: ClassicGroup | None, expired: int) -> bool:
+        return (
+            group is not None
+            and group.state is GroupState.EMPTY
+            and not group.pending_members
+            and group.group_id not in self.groups
+            and len(self._offsets.of_group(group.group_id)) == expired
+            and not self._offsets.open_partitions(group.group_id)
+        )
+
+
+class _Batch:
+    """Tombstones of one step. What is decided in a step is written in it, before anybody can commit anew."""
+
+    def __init__(self, append: Callable[[Append], None]) -> None:
+        self._append = append
+        self._records: list[CoordinatorRecord] = []
+        self._looked = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the step has done enough."""
+        return self._looked >= STEP_OFFSETS or len(self._records) >= BATCH_RECORDS_MAX
+
+    def look(self, record: CoordinatorRecord | None) -> None:
+        """Something was looked at, and may have to go."""
+        self._looked += 1
+        if record is not None:
+            self._records.append(record)
+
+    def write(self) -> None:
+        """The end of a step."""
+        if self._records:
+            self._append(Append(self._records, _ignore))
+        self._records, self._looked = [], 0
+
+
+def _ignore(error: ErrorCode, now_ms: int) -> None:
+    """It is tried again at the next check."""

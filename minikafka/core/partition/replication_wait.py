@@ -1,0 +1,55 @@
+"""An append that waits for its replicas: the one rule by which acks=all is answered (kafka.server.DelayedProduce)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from minikafka.core.partition.leader import PartitionLeader
+from minikafka.wire.errors import ErrorCode
+
+
+class LedReplica(Protocol):
+    """A replica that this broker may lead."""
+
+    @property
+    def leader(self) -> PartitionLeader | None:
+        """Its leadership of the moment."""
+
+
+class ReplicationWait:
+    """A DelayedOperation of the purgatory for produces. Subclasses say what `settled` means; it is called once.
+
+    Invariant: only the leadership that appended the records can say that they are replicated. A new epoch, even of the same broker, says
+    nothing about them; whoever wrote finds out by trying again.
+    """
+
+    __slots__ = ("_leader", "_replica", "_required", "is_done")
+
+    def __init__(self, replica: LedReplica, leader: PartitionLeader | None, required: int) -> None:
+        """`leader` appended, and everything before `required` has to be replicated."""
+        self._replica = replica
+        self._leader = leader
+        self._required = required
+        self.is_done = False
+
+    def try_complete(self) -> bool:
+        """Settle if everything is replicated, or never will be in this epoch."""
+        leader = self._leader
+        if leader is None or self._replica.leader is not leader:
+            code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            code = leader.is_replicated(self._required)
+        if code is None:
+            return False
+        self.is_done = True
+        self.settled(code)
+        return True
+
+    def expire(self) -> None:
+        """The time is up: REQUEST_TIMED_OUT, though the records may yet be replicated."""
+        self.is_done = True
+        self.settled(ErrorCode.REQUEST_TIMED_OUT)
+
+    def settled(self, code: ErrorCode) -> None:
+        """NONE, or why the append is not known to be replicated."""
+        raise NotImplementedError

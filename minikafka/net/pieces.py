@@ -1,0 +1,59 @@
+"""Small helpers of connections: what answers are made of, and what is said of peers that speak something else."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+#: When the kernel gives up a connection that this side opened.
+USER_TIMEOUT_MS = 20_000
+KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 10, 5, 2
+
+
+def memory_of(pieces: Any) -> int:
+    """Bytes of an answer that are in memory; the rest is in files."""
+    return sum(len(piece) for piece in pieces if isinstance(piece, (bytes, memoryview, bytearray)))
+
+
+def release(pieces: Any) -> None:
+    """Let the regions of files go."""
+    for piece in pieces:
+        let_go = getattr(piece, "release", None)
+        if let_go is not None and not isinstance(piece, memoryview):
+            let_go()
+
+
+def bad_size(size: int, start: bytes) -> str:
+    """Why a frame size is refused, with the likely cause."""
+    text = start[:4]
+    if text in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE"):
+        return f"a frame of {size} bytes: this looks like HTTP; is a browser or a health check pointed at a Kafka listener?"
+    if start[:2] == b"\x16\x03":
+        return f"a frame of {size} bytes: this looks like TLS; the listener speaks plaintext (security.protocol of the client?)"
+    return f"a frame of {size} bytes is refused (socket.request.max.bytes)"
+
+
+def set_congestion_control(sock: socket.socket, algorithm: str) -> None:
+    """Choose TCP congestion control where the kernel allows it; BBR paces even on loopback and slows bulk senders."""
+    option = getattr(socket, "TCP_CONGESTION", None)
+    if algorithm and option is not None:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, option, algorithm.encode())
+        except OSError:
+            return
+
+
+def notice_dead_peers(sock: socket.socket) -> None:
+    """Let the kernel end a connection that this side opened and whose peer, or the way to it, is dead without a word: bytes that nobody
+    acknowledges end it after `USER_TIMEOUT_MS`, and a connection at rest is probed. By itself TCP goes on for a quarter of an hour."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    values = {
+        "TCP_KEEPIDLE": KEEPALIVE_IDLE_S,
+        "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_S,
+        "TCP_KEEPCNT": KEEPALIVE_PROBES,
+        "TCP_USER_TIMEOUT": USER_TIMEOUT_MS,
+    }
+    for name, value in values.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -1,0 +1,111 @@
+"""Broken rules of the disk, for `mutants`: descriptors, shortages, torn files, truncations. The nearest tests catch them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+LOG_STATE = "minikafka.storage.log_state:LogState"
+OPEN_FILES = ("tests/storage/test_open_files.py",)
+TORN = ("tests/storage/test_torn_files.py",)
+SHORTAGE = ("tests/storage/test_shortage.py",)
+ELSEWHERE = ("tests/storage/test_elsewhere.py",)
+
+
+def _nothing(original: Any) -> Any:
+    return lambda *_: None
+
+
+def _constant(value: Any) -> Any:
+    return lambda original: lambda *_, **__: value
+
+
+def _keep_number(original: Any) -> Any:
+    def close(self: Any) -> None:
+        if not getattr(self, "path", "").startswith("closed:"):
+            self.path = f"closed:{self.path}"
+            os.close(self._fd)
+
+    return close
+
+
+def _close_silently(original: Any) -> Any:
+    def close_files(self: Any) -> None:
+        kept = self.failure
+        original(self)
+        self.failure = kept
+
+    return close_files
+
+
+def _rest_unsynced(original: Any) -> Any:
+    def rest(self: Any) -> bool:
+        self.synced_size = self.size
+        return bool(original(self))
+
+    return rest
+
+
+def _tell_nobody(original: Any) -> Any:
+    def give_up(self: Any, failure: Any) -> None:
+        self.failure = self.failure or failure
+
+    return give_up
+
+
+def _forget_files(original: Any) -> Any:
+    def undo(self: Any) -> None:
+        self._snapshots, self._files, self._epochs = [], [], []
+        original(self)
+
+    return undo
+
+
+def _drop_markers_at_once(original: Any) -> Any:
+    def retained(self: Any, view: Any, position: int, size: int, header: Any) -> Any:
+        kept, self._now_ms = self._now_ms, self._now_ms + (1 << 40)
+        try:
+            return original(self, view, position, size, header)
+        finally:
+            self._now_ms = kept
+
+    return retained
+
+
+STORAGE_MUTATIONS: list[dict[str, Any]] = [
+    {"name": "number-outlives-file", "breaks": "a file that was closed goes on with its descriptor, which is another file's now",
+     "patches": (("minikafka.storage.filesystem:OsFile.close", _keep_number),), "tests": ("tests/storage/test_disks.py",)},
+    {"name": "closed-log-serves", "breaks": "a log that was removed can still be written to",
+     "patches": (("minikafka.storage.log:Log.close_files", _close_silently),), "tests": OPEN_FILES},
+    {"name": "unsynced-file-closed", "breaks": "a file is closed before a sync has covered what was written",
+     "patches": (("minikafka.storage.segment:Segment.rest", _rest_unsynced),), "tests": OPEN_FILES},
+    {"name": "slice-error-untold", "breaks": "a disk that fails under a slice in flight is not told to the log",
+     "patches": (("minikafka.storage.slice:FileSlice.failed", _nothing),), "tests": OPEN_FILES},
+    {"name": "torn-aborts", "breaks": "a transaction index that a crash tore is taken for good",
+     "patches": (("minikafka.storage.txn_index:TransactionIndex.check", _nothing),), "tests": TORN},
+    {"name": "epochs-over-sectors", "breaks": "an epoch file of several sectors is overwritten in place",
+     "patches": (("minikafka.storage.epoch_cache:SECTOR_BYTES", lambda original: 1 << 30),), "tests": TORN},
+    {"name": "any-topic-adopts", "breaks": "a log whose topic id has rotted is given to whoever has its name",
+     "patches": (("minikafka.storage.checkpoint:is_torn_metadata", _constant(True)),), "tests": TORN},
+    {"name": "half-way-untold", "breaks": "an append that failed half-way is not told to the host",
+     "patches": ((f"{LOG_STATE}.give_up", _tell_nobody),), "tests": TORN},
+    {"name": "offsets-for-nothing", "breaks": "a batch may claim more records than it has room for",
+     "patches": (("minikafka.storage.validation:records_max", _constant(1 << 31)),), "tests": ("tests/storage/test_validation.py",)},
+    {"name": "shortage-is-failure", "breaks": "too few descriptors take a log offline",
+     "patches": (("minikafka.storage.log_state:is_shortage", _constant(False)),), "tests": SHORTAGE},
+    {"name": "changes-begin-anyhow", "breaks": "a roll begins without a look at whether there are descriptors to end it",
+     "patches": (("minikafka.storage.open_files:OpenFiles.require", _nothing),), "tests": SHORTAGE},
+    {"name": "shortage-forgets-files", "breaks": "a flush that lacked descriptors forgets which files it was to sync",
+     "patches": (("minikafka.storage.flush:FlushTask.undo", _forget_files),), "tests": SHORTAGE},
+    {"name": "cut-under-readers", "breaks": "a truncation cuts the bytes under a slice in flight",
+     "patches": (("minikafka.storage.slice:SharedFile.reaches_beyond", _constant(False)),), "tests": ELSEWHERE},
+    {"name": "copies-for-nothing", "breaks": "a truncation copies its segment although no slice reaches beyond the cut",
+     "patches": (("minikafka.storage.slice:SharedFile.reaches_beyond", _constant(True)),), "tests": ELSEWHERE},
+    {"name": "cut-unsynced", "breaks": "what was cut may come back behind what is appended next",
+     "patches": ((f"{LOG_STATE}.sync_cut", _nothing),), "tests": ELSEWHERE},
+    {"name": "names-unsynced", "breaks": "the names of deleted logs are never made durable",
+     "patches": (("minikafka.storage.log_dir:LogDirectory.prepare_sync", _nothing),), "tests": ELSEWHERE},
+    {"name": "marker-before-horizon", "breaks": "compaction drops a marker before its delete horizon",
+     "patches": (("minikafka.storage.compaction:BatchFilter.retained", _drop_markers_at_once),),
+     "tests": ("tests/storage/test_cleaner.py",)},
+]

@@ -1,0 +1,135 @@
+"""Broken rules of supervised work: what failed and nobody noticed, for `mutants`."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+from minikafka.net.channel import ConnectionLost, RequestTimeout
+
+SUPERVISOR = "minikafka.broker.supervise:Supervisor"
+CHANNEL = "minikafka.net.channel:Channel"
+DELIVERY = "minikafka.broker.quorum.raft_delivery:Delivery"
+CONTROLLER = "minikafka.broker.quorum.controller_host:ControllerHost"
+LIFECYCLE_TESTS = ("tests/broker/test_lifecycle.py",)
+INVARIANT_TESTS = ("tests/broker/test_broken_invariants.py",)
+
+
+def _nothing(original: Any) -> Any:
+    return lambda *_, **__: None
+
+
+def _offset_first(original: Any) -> Any:
+    def deliver_to(self: Any, entry: Any) -> None:
+        before = entry.next_offset
+        try:
+            original(self, entry)
+        except Exception:
+            following = [piece.next_offset for piece in self._pieces(before, self._high_watermark) if piece.next_offset > entry.next_offset]
+            entry.next_offset = following[0]
+            raise
+
+    return deliver_to
+
+
+def _go_on_delivering(original: Any) -> Any:
+    def deliver(self: Any) -> None:
+        original(self)
+        self._is_stopped = False
+
+    return deliver
+
+
+def _keep_the_office(original: Any) -> Any:
+    def renounce(self: Any, what: str, error: Exception) -> None:
+        """As if it had been a refusal."""
+
+    return renounce
+
+
+def _keep_the_lead(original: Any) -> Any:
+    def renounce(self: Any, what: str, error: Exception) -> None:
+        self._deactivate()
+
+    return renounce
+
+
+def _keep_the_connection(original: Any) -> Any:
+    def end_late(self: Any, late: list[Any]) -> None:
+        for entry in late:
+            self._tell(entry, None, RequestTimeout("late"))
+        if self._waiting:
+            self._look_at(min(entry.deadline_s for entry in self._waiting.values()))
+
+    return end_late
+
+
+def _patience_is_a_timeout(original: Any) -> Any:
+    async def ask(self: Any, channel: Any, request: Any, version: Any, left_ms: int) -> Any:
+        return await channel.request(request, version, left_ms)
+
+    return ask
+
+
+def _first_failure_ends_the_turn(original: Any) -> Any:
+    def failed(self: Any, operation: Any, error: Exception) -> None:
+        raise error
+
+    return failed
+
+
+def _heartbeats_end(original: Any) -> Any:
+    async def heartbeat(self: Any) -> None:
+        try:
+            await original(self)
+        finally:
+            if self.unanswered:
+                self._stopping = True
+
+    return heartbeat
+
+
+def _one_answer_for_all(original: Any) -> Any:
+    def tell(self: Any, waiting: Any, response: Any, error: Any) -> None:
+        if not isinstance(error, ConnectionLost):
+            waiting.on_response(response, error)
+
+    return tell
+
+
+def _looks_away(original: Any) -> Any:
+    @contextmanager
+    def watching(self: Any, name: str, *, ends: Any = None) -> Any:
+        try:
+            yield
+        except Exception:
+            return
+
+    return watching
+
+
+SUPERVISION_MUTATIONS: list[dict[str, Any]] = [
+    {"name": "exceptions-swallowed", "breaks": "an exception in a background task ends that task, and nobody is told",
+     "patches": ((f"{SUPERVISOR}.caught", _nothing),), "tests": LIFECYCLE_TESTS},
+    {"name": "watched-calls-swallowed", "breaks": "what a watched call raises is dropped",
+     "patches": ((f"{SUPERVISOR}.watching", _looks_away),), "tests": INVARIANT_TESTS},
+    {"name": "heartbeats-end-in-silence", "breaks": "a heartbeat without an answer is the last one",
+     "patches": (("minikafka.broker.quorum.broker_lifecycle:BrokerLifecycle._heartbeat", _heartbeats_end),), "tests": LIFECYCLE_TESTS},
+    {"name": "next-offset-before-commit", "breaks": "a listener that raises has had the committed batch",
+     "patches": ((f"{DELIVERY}._deliver_to", _offset_first),), "tests": INVARIANT_TESTS},
+    {"name": "delivery-goes-on", "breaks": "a listener that has not taken a committed batch is given the next ones",
+     "patches": ((f"{DELIVERY}.deliver", _go_on_delivering), (f"{DELIVERY}._deliver_to", _offset_first)), "tests": INVARIANT_TESTS},
+    {"name": "no-resignation", "breaks": "a controller that lacks what is in its log goes on deciding",
+     "patches": ((f"{CONTROLLER}._renounce", _keep_the_office),), "tests": INVARIANT_TESTS},
+    {"name": "office-without-lead", "breaks": "a controller leaves office and keeps the lead of the quorum: nobody is active",
+     "patches": ((f"{CONTROLLER}._renounce", _keep_the_lead),), "tests": INVARIANT_TESTS},
+    {"name": "timed-out-keeps-connection", "breaks": "a request that times out leaves its connection open",
+     "patches": ((f"{CHANNEL}._end_late", _keep_the_connection),), "tests": ("tests/sim/test_silence.py",)},
+    {"name": "patience-ends-connection", "breaks": "whoever waits shortly for the controller ends the connection of all",
+     "patches": (("minikafka.broker.front.controller_channel:ControllerChannel._ask", _patience_is_a_timeout),), "tests": LIFECYCLE_TESTS},
+    {"name": "purgatory-drops-waiters", "breaks": "one waiting request that fails inside drops those behind it",
+     "patches": (("minikafka.core.purgatory:Purgatory._failed", _first_failure_ends_the_turn),),
+     "tests": ("tests/core/test_purgatory.py",)},
+    {"name": "lost-requests-untold", "breaks": "requests under way on a connection that ends are told nothing",
+     "patches": ((f"{CHANNEL}._tell", _one_answer_for_all),), "tests": ("tests/net/test_channel.py",)},
+]  # fmt: skip

@@ -1,0 +1,186 @@
+"""Log directories and their root files: who owns them, how they were left, and what their checkpoints say.
+
+A root file that cannot be read costs only what it says: it becomes a finding of its directory (`LogDirectory.unread`), which
+every partition in it carries, and the others are judged as ever.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from minikafka.spark import logformat
+from minikafka.spark.findings import Finding, FindingList
+from minikafka.spark.logformat import FormatError
+
+CHECKPOINTS = {
+    "high_watermark": "replication-offset-checkpoint",
+    "recovery_point": "recovery-point-offset-checkpoint",
+    "log_start": "log-start-offset-checkpoint",
+    "cleaned": "cleaner-offset-checkpoint",
+}
+SMALL_FILE_BYTES_MAX = 64 << 20
+DEPTH_MAX = 2
+
+
+class SourceError(Exception):
+    """A source that cannot be used at all; the text says what was expected."""
+
+
+@dataclass(slots=True)
+class LogDirectory:
+    """One entry of a broker's `log.dirs`. `clean` is whether it was shut down cleanly (None: the root files are not there).
+
+    `unread`: what of its root could not be read; nothing that depends on it is known. `is_listed`: its entries are known.
+    """
+
+    path: str
+    broker: str
+    cluster_id: str = ""
+    directory_id: str = ""
+    clean: bool | None = None
+    high_watermark: dict[tuple[str, int], int] | None = None
+    recovery_point: dict[tuple[str, int], int] | None = None
+    log_start: dict[tuple[str, int], int] | None = None
+    cleaned: dict[tuple[str, int], int] | None = None
+    unread: list[Finding] = field(default_factory=list)
+    is_listed: bool = True
+
+    def named_partitions(self) -> dict[tuple[str, int], int]:
+        """Partitions that its high watermarks and recovery points speak of, with the largest offset said."""
+        named = dict(self.high_watermark or {})
+        for key, offset in (self.recovery_point or {}).items():
+            named[key] = max(named.get(key, 0), offset)
+        return named
+
+
+def find_log_directories(paths: Iterable[str]) -> list[str]:
+    """The log directories at or right below each path: a `log.dirs` entry, a partition's own directory's parent, or a folder of brokers.
+
+    A directory that cannot be listed is taken for a log directory: open_directory says so. Raises SourceError where nothing like a log
+    directory is found.
+    """
+    found: list[str] = []
+    for path in paths:
+        if not os.path.isdir(path):
+            raise SourceError(f"{path}: {'not a directory' if os.path.exists(path) else 'no such directory'}")
+        hits = [path] if _looks_like_log_directory(path) else list(_below(path, DEPTH_MAX))
+        if not hits:
+            raise SourceError(f"{path}: no log directory (expected meta.properties or directories named topic-0, topic-1 ...)")
+        found += [hit for hit in hits if os.path.realpath(hit) not in {os.path.realpath(known) for known in found}]
+    return found
+
+
+def _looks_like_log_directory(path: str) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(entry.name == "meta.properties" or (entry.is_dir() and _is_partition(entry.path)) for entry in entries)
+    except OSError:
+        return True
+
+
+def _is_partition(path: str) -> bool:
+    if logformat.parse_partition_name(os.path.basename(path)) is None:
+        return False
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return True
+    return any((name := logformat.parse_segment_name(file)) and name[1] == "log" for file in names)
+
+
+def _below(path: str, depth: int) -> Iterator[str]:
+    for name in sorted(os.listdir(path)):
+        child = os.path.join(path, name)
+        if os.path.isdir(child):
+            if _looks_like_log_directory(child):
+                yield child
+            elif depth > 1:
+                yield from _below(child, depth - 1)
+
+
+def open_directories(paths: list[str], findings: FindingList) -> list[LogDirectory]:
+    """Read the root files of each. Bad ones become findings and count as unknown."""
+    return [open_directory(path, label, findings) for path, label in zip(paths, _labels(paths), strict=True)]
+
+
+def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory:
+    """Read the root files of a log directory."""
+    directory = LogDirectory(path, label)
+    data = _read(directory, "meta.properties")
+    properties = logformat.parse_properties(data or b"")
+    directory.broker = properties.get("node.id") or properties.get("broker.id") or label
+    directory.cluster_id, directory.directory_id = properties.get("cluster.id", ""), properties.get("directory.id", "")
+    if properties:
+        directory.clean = os.path.lexists(os.path.join(path, ".kafka_cleanshutdown"))
+    elif directory.unread:
+        directory.clean = False
+    for attribute, name in CHECKPOINTS.items():
+        data = _read(directory, name)
+        if data is None:
+            continue
+        try:
+            setattr(directory, attribute, logformat.parse_offset_checkpoint(data))
+        except FormatError as error:
+            findings.add(Finding("checkpoint-format", f"{name}: {error}", brokers=(directory.broker,), file=os.path.join(path, name)))
+    directory.unread = [replace(one, brokers=(directory.broker,)) for one in directory.unread]
+    return directory
+
+
+def open_readable(path: str, label: str) -> LogDirectory:
+    """As open_directory, for who can go on only with all of it. Raises SourceError when something at its root cannot be read."""
+    directory = open_directory(path, label, FindingList(1))
+    list_directory(directory)
+    if directory.unread:
+        raise SourceError(directory.unread[0].message)
+    return directory
+
+
+def list_directory(directory: LogDirectory) -> list[str]:
+    """Its entries, sorted; none, and a note in `unread`, when it cannot be listed."""
+    try:
+        return sorted(os.listdir(directory.path))
+    except OSError as error:
+        text = f"the log directory {directory.path} cannot be listed: {error.strerror}"
+        directory.unread.append(Finding("unreadable", text, brokers=(directory.broker,), file=directory.path))
+        directory.is_listed = False
+        return []
+
+
+def _read(directory: LogDirectory, name: str) -> bytes | None:
+    path = os.path.join(directory.path, name)
+    try:
+        return read_small(path)
+    except OSError as error:
+        directory.unread.append(Finding("unreadable", f"{path} cannot be read: {error.strerror}", file=path))
+        return None
+
+
+def read_small(path: str) -> bytes | None:
+    """A text file of a log directory; None when it is not there. Raises OSError, also for one that is larger than any such file is."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(SMALL_FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+    if len(data) > SMALL_FILE_BYTES_MAX:
+        raise OSError(None, f"it is larger than {SMALL_FILE_BYTES_MAX} bytes", path)
+    return data
+
+
+def check_identities(directories: list[LogDirectory], findings: FindingList) -> None:
+    """They are of one cluster."""
+    clusters = sorted({directory.cluster_id for directory in directories if directory.cluster_id})
+    if len(clusters) > 1:
+        brokers = tuple(directory.broker for directory in directories)
+        findings.add(Finding("cluster-id", f"cluster ids {', '.join(clusters)}", brokers=brokers))
+
+
+def _labels(paths: list[str]) -> list[str]:
+    """A short name for each directory: the last part of its path that differs from the others'."""
+    for depth in range(1, 6):
+        labels = ["/".join(os.path.abspath(path).split(os.sep)[-depth:]) for path in paths]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [os.path.abspath(path) for path in paths]

@@ -1,0 +1,47 @@
+"""What the client raises, as load and sink tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from minikafka.client.blocking import BlockingLoop
+from minikafka.client.cluster import TRANSPORT_ERRORS
+from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers
+from minikafka.wire.errors import WireError
+
+Result = TypeVar("Result")
+
+
+class ProduceFailed(Exception):
+    """Records could not be written; the text names the partition, the broker's error and how long it was tried."""
+
+
+class Unreachable(ProduceFailed):
+    """No broker answers."""
+
+
+class TopicGone(ProduceFailed):
+    """The topic was deleted."""
+
+
+def checked(bootstrap: str) -> str:
+    """A bootstrap list, each broker with its port. Raises ValueError."""
+    parts = [part.strip() for part in bootstrap.split(",") if part.strip()]
+    for part in parts:
+        host, _, port = part.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"{part!r} is not host:port")
+    if not parts:
+        raise ValueError("no bootstrap server given")
+    return bootstrap
+
+
+def told(loop: BlockingLoop, work: Coroutine[Any, Any, Result]) -> Result:
+    """What the client returns; what it raises as ProduceFailed."""
+    try:
+        return loop.run(work)
+    except (NoBrokers, AuthenticationError) as error:
+        raise Unreachable(str(error)) from error
+    except (ClientError, WireError, *TRANSPORT_ERRORS) as error:
+        raise ProduceFailed(str(error)) from error

@@ -1,0 +1,216 @@
+"""A partition's directory as the data source needs it: where an offset or a time lies, by the indexes, and where the log ends.
+
+Indexes are searched with `pread`, an entry at a time, so that neither a preallocated index nor a large segment is read. They are hints:
+what they point at is looked at, and an index that is missing or wrong costs time, not records.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minikafka.spark.logformat import (
+    BATCH_LENGTH_MIN,
+    BATCH_OVERHEAD,
+    HEADER,
+    LOG_OVERHEAD,
+    MAGIC,
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    FormatError,
+    parse_offset_checkpoint,
+    parse_partition_metadata,
+    parse_segment_name,
+    parse_txn_index,
+)
+
+Headers = np.ndarray[Any, Any]
+#: Headers are looked for in pieces of this size; what lies in larger batches is not read.
+PIECE_BYTES = 16 << 10
+#: An active segment's index may point behind the end after a crash: so many entries are tried before the segment is walked from its start.
+ENTRIES_TRIED_MAX = 64
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One copy of a partition. `high_watermark` -1: no checkpoint tells it; `topic_id` "": no file tells it."""
+
+    topic: str
+    partition: int
+    broker: str
+    path: str
+    bases: tuple[int, ...]
+    log_start: int
+    high_watermark: int
+    topic_id: str
+
+
+def segment_bases(path: str) -> list[int]:
+    """Base offsets of the segments in a partition's directory, in order. Raises FileNotFoundError, OSError."""
+    return sorted(found[0] for name in os.listdir(path) if (found := parse_segment_name(name)) and found[1] == "log")
+
+
+def segment_path(path: str, base: int, extension: str = "log") -> str:
+    return os.path.join(path, f"{base:020d}.{extension}")
+
+
+def topic_id_of(path: str) -> str:
+    """The topic id in a partition's directory; "" where none can be read."""
+    try:
+        with open(os.path.join(path, "partition.metadata"), "rb") as file:
+            return parse_partition_metadata(file.read(4096))
+    except (OSError, FormatError):
+        return ""
+
+
+def is_cleaned(path: str, topic: str, partition: int) -> bool:
+    """Whether the log cleaner has worked on the partition: only then offsets may be missing between batches."""
+    try:
+        with open(os.path.join(os.path.dirname(path), CLEANER_CHECKPOINT), "rb") as file:
+            return (topic, partition) in parse_offset_checkpoint(file.read())
+    except (OSError, FormatError):
+        return False
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[tuple[int, int]]:
+    """(descriptor, size). Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor, os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def _entry(descriptor: int, dtype: np.dtype[Any], number: int) -> tuple[int, int]:
+    """Both kinds end with four bytes."""
+    data = os.pread(descriptor, dtype.itemsize, number * dtype.itemsize)
+    return int.from_bytes(data[:-4], "big", signed=True), int.from_bytes(data[-4:], "big", signed=True)
+
+
+def _used(descriptor: int, size: int, dtype: np.dtype[Any]) -> int:
+    """Entries of an index that are in use: those before the zeros of a preallocated file."""
+    return bisect.bisect_left(range(size // dtype.itemsize), True, key=lambda number: _entry(descriptor, dtype, number) == (0, 0))
+
+
+def position_of(path: str, base: int, offset: int) -> int:
+    """A byte of a segment at or before the batch that holds `offset`, by the offset index; 0 without one that can be used."""
+    try:
+        with opened(segment_path(path, base, "index")) as (index, size):
+            used = _used(index, size, OFFSET_ENTRY)
+            number = bisect.bisect_right(range(used), offset - base, key=lambda one: _entry(index, OFFSET_ENTRY, one)[0]) - 1
+            return _entry(index, OFFSET_ENTRY, number)[1] if number >= 0 else 0
+    except FileNotFoundError:
+        return 0
+
+
+def offset_before(path: str, base: int, timestamp_ms: int) -> int:
+    """An offset of the segment such that all before it are older than a point in time, by the time index."""
+    try:
+        with opened(segment_path(path, base, "timeindex")) as (index, size):
+            used = _used(index, size, TIME_ENTRY)
+            number = bisect.bisect_left(range(used), timestamp_ms, key=lambda one: _entry(index, TIME_ENTRY, one)[0]) - 1
+            return base + _entry(index, TIME_ENTRY, number)[1] if number >= 0 else base
+    except FileNotFoundError:
+        return base
+
+
+def newest_time(path: str, base: int) -> int | None:
+    """The newest timestamp of a segment that is not appended to any more, by the last entry of its time index; None without any."""
+    try:
+        with opened(segment_path(path, base, "timeindex")) as (index, size):
+            used = _used(index, size, TIME_ENTRY)
+            return _entry(index, TIME_ENTRY, used - 1)[0] if used else None
+    except FileNotFoundError:
+        return None
+
+
+def cuts(path: str, base: int, split_bytes: int) -> list[int]:
+    """Offsets that cut a segment into stretches of about `split_bytes`, by its index. [] where it is smaller, or has none."""
+    found: list[int] = []
+    try:
+        with opened(segment_path(path, base)) as (_, size), opened(segment_path(path, base, "index")) as (index, index_size):
+            used = _used(index, index_size, OFFSET_ENTRY)
+            for wanted in range(split_bytes, size - split_bytes // 2, split_bytes):
+                number = bisect.bisect_left(range(used), wanted, key=lambda one: _entry(index, OFFSET_ENTRY, one)[1])
+                if number < used:
+                    found.append(base + _entry(index, OFFSET_ENTRY, number)[0] + 1)
+    except FileNotFoundError:
+        return []
+    return sorted(set(found))
+
+
+def headers(descriptor: int, size: int, position: int) -> Iterator[tuple[Headers, list[int]]]:
+    """(headers, positions) of whole batches from `position` on, without their records. Ends where no whole batch follows."""
+    while position + BATCH_OVERHEAD <= size:
+        data = os.pread(descriptor, min(PIECE_BYTES, size - position), position)
+        places: list[int] = []
+        place = 0
+        while place + BATCH_OVERHEAD <= len(data):
+            length = int.from_bytes(data[place + 8 : place + 12], "big", signed=True)
+            end = place + LOG_OVERHEAD + length
+            if length < BATCH_LENGTH_MIN or data[place + 16] > MAGIC or position + end > size:
+                size = 0
+                break
+            places.append(place)
+            place = end
+        if not places:
+            return
+        raw = b"".join(data[one : one + BATCH_OVERHEAD] for one in places)
+        yield np.frombuffer(raw, HEADER), [position + one for one in places]
+        position += place
+
+
+def log_end(path: str, base: int) -> int:
+    """One past the last offset of a segment, from its last index entry that holds and the batches behind it. Checksums are not looked at:
+    whoever reads the records does that. Raises FileNotFoundError, OSError."""
+    with opened(segment_path(path, base)) as (descriptor, size):
+        for position in _last_positions(path, base):
+            end = base
+            for found, _ in headers(descriptor, size, position):
+                if end == base and not _is_of(found[0], base):
+                    break
+                end = int(found["base_offset"][-1]) + int(found["last_delta"][-1]) + 1
+            if end > base:
+                return end
+    return base
+
+
+def _is_of(header: Any, base: int) -> bool:
+    return int(header["magic"]) == MAGIC and base <= int(header["base_offset"]) < base + (1 << 31) and int(header["last_delta"]) >= 0
+
+
+def _last_positions(path: str, base: int) -> Iterator[int]:
+    """Positions of the last index entries, the last one first, and of the segment's beginning."""
+    with contextlib.suppress(FileNotFoundError), opened(segment_path(path, base, "index")) as (index, size):
+        used = _used(index, size, OFFSET_ENTRY)
+        for number in range(used - 1, max(-1, used - 1 - ENTRIES_TRIED_MAX), -1):
+            yield _entry(index, OFFSET_ENTRY, number)[1]
+    yield 0
+
+
+def aborted_transactions(path: str, begin: int, end: int) -> tuple[tuple[int, int, int], ...]:
+    """(producer id, first offset, offset of the marker) of the aborted transactions in [begin, end), from the transaction indexes.
+    Raises FormatError with the file."""
+    bases = segment_bases(path)
+    found: list[tuple[int, int, int]] = []
+    for base in bases[max(0, bisect.bisect_right(bases, begin) - 1) :]:
+        file_name = segment_path(path, base, "txnindex")
+        try:
+            with open(file_name, "rb") as file:
+                entries = parse_txn_index(file.read())
+        except FileNotFoundError:
+            continue
+        except FormatError as error:
+            raise FormatError(f"{file_name}: {error}") from error
+        found += [(int(one["producer_id"]), int(one["first_offset"]), int(one["last_offset"])) for one in entries]
+        if len(entries) and int(entries["stable_offset"][-1]) >= end:
+            break  # as TransactionIndex.collectAbortedTxns: all that follow began later
+    return tuple(one for one in found if one[1] < end and one[2] >= begin)

@@ -1,0 +1,59 @@
+"""What unclean elections cost, from the controller's record of them and the logs that are still there.
+
+A leader that was neither in sync nor eligible goes on from where its own log ends. Whatever the replicas before it held behind that
+offset, in older epochs, is lost: also what was acknowledged. Their directories keep it until they follow the new leader and cut.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+
+from minikafka.spark.findings import ERROR, NOTE, Finding
+from minikafka.spark.metadata_log import UncleanElection
+from minikafka.spark.sources import began_at
+from minikafka.spark.views import ReplicaView
+
+
+def losses(views: list[ReplicaView]) -> Iterator[tuple[ReplicaView, UncleanElection, int]]:
+    """(replica, election, offset): who still holds records of before an unclean election behind the offset at which the leader began."""
+    claim = next((one.replica.claim for one in views if one.replica.claim is not None), None)
+    copies = [one.replica for one in views]
+    for one in views:
+        for election in claim.elections if claim is not None else ():
+            begin = began_at(election.leader_epoch, copies)
+            if begin is not None and any(epoch < election.leader_epoch and last >= begin for epoch, _, last in one.runs):
+                yield one, election, begin
+                break
+
+
+def history(views: list[ReplicaView]) -> list[tuple[int, str]]:
+    """(where its leader began, the election in words) of every unclean election of the partition that is known of."""
+    claim = next((one.replica.claim for one in views if one.replica.claim is not None), None)
+    copies = [one.replica for one in views]
+    found = [(began_at(one.leader_epoch, copies), told(one)) for one in (claim.elections if claim is not None else ())]
+    return [(begin, words) for begin, words in found if begin is not None]
+
+
+def loss_finding(one: ReplicaView, election: UncleanElection, begin: int) -> Finding:
+    """What was lost, by which election, since when. An error where the replica was in sync, or knows the records as committed."""
+    end = max(last for epoch, _, last in one.runs if epoch < election.leader_epoch)
+    certain = one.replica.node in election.isr + election.elr or one.replica.high_watermark > begin or election.offset < 0
+    said = "may have been acknowledged" if certain else "were never committed: it was not in sync"
+    text = f"offsets {begin}..{end} that broker {one.broker} still holds {said}; they were lost by {told(election)}"
+    cause = "unclean.leader.election.enable, or an operator's unclean election, while no replica that was in sync was there"
+    replica = one.replica
+    return Finding(
+        "unclean-loss", text, replica.topic, replica.partition, (one.broker,), begin, replica.path, level=ERROR if certain else NOTE,
+        cause=cause, details={"lost": [begin, end], "leader": election.leader, "leader_epoch": election.leader_epoch},
+    )  # fmt: skip
+
+
+def told(election: UncleanElection) -> str:
+    """The election in words."""
+    head = f"the unclean election of broker {election.leader} in leader epoch {election.leader_epoch}"
+    if election.offset < 0:
+        return f"{head} (before the metadata log begins)"
+    instant = datetime.datetime.fromtimestamp(max(0, election.timestamp_ms) / 1000, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    sync = f"in sync were {', '.join(election.isr) or 'none'}, eligible {', '.join(election.elr) or 'none'}"
+    return f"{head} (metadata offset {election.offset}, {instant}; {sync})"

@@ -1,0 +1,231 @@
+"""A replica as it was found: the plan and what its segments' scans say together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from minikafka.spark import checks
+from minikafka.spark.coverage import Account
+from minikafka.spark.findings import Finding
+from minikafka.spark.producers import ProducerFacts, is_of_group_coordinator
+from minikafka.spark.replay import Replay, Replayer, ReplayOptions, SegmentFacts, replay
+from minikafka.spark.scan import Cell, SegmentSummary, scan_segment
+from minikafka.spark.sources import UNBOUNDED, UNKNOWN, Replica, SegmentTask
+
+Key = tuple[int, int]
+
+
+@dataclass(slots=True)
+class ReplicaView:
+    """A replica as it was found. `claim_to`: below this offset it answers for all that is committed (see coverage.py)."""
+
+    replica: Replica
+    summaries: list[SegmentSummary]
+    cells: dict[Key, Cell] = field(default_factory=dict)
+    runs: list[tuple[int, int, int]] = field(default_factory=list)
+    end_offset: int = 0
+    log_start: int = 0
+    claim_to: int = 0
+    compacted: bool = False
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @property
+    def broker(self) -> str:
+        return self.replica.broker
+
+    @property
+    def batches(self) -> int:
+        return sum(summary.batches for summary in self.summaries)
+
+    @property
+    def records(self) -> int:
+        return sum(summary.records for summary in self.summaries)
+
+    def claims(self, low: int, high: int) -> bool:
+        """Whether it answers for all of [low, high)."""
+        return self.log_start <= low and high <= self.claim_to
+
+    @property
+    def account(self) -> Account:
+        """An account with nothing in it yet."""
+        return Account(self.broker, (self.log_start, min(self.claim_to, self.end_offset)), self.compacted)
+
+
+def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | None = None) -> ReplicaView:
+    """Put the segments of one replica together; adds the findings that need more than one segment. `replayed`: what became of its
+    producers and transactions, where that was found out apart (replay_apart)."""
+    result = ReplicaView(replica, summaries, log_start=replica.log_start, claim_to=replica.high_watermark)
+    _all_segments(replica, summaries)
+    present = [summary for summary in summaries if not summary.vanished]
+    vanished = [summary for summary in summaries if summary.vanished]
+    if vanished:
+        result.log_start = max([result.log_start, *(summary.task.next_base for summary in vanished)])
+        text = f"{len(vanished)} segments were deleted while the log was read; it is judged from offset {result.log_start}"
+        _add(replica, Finding("replica-reread", text, offset=result.log_start))
+    if summaries and summaries[-1].vanished:
+        # Its newest segment is gone too: whatever was read before says nothing of the replica as it is now.
+        result.log_start = result.end_offset = result.claim_to = summaries[-1].task.base_offset
+        replica.high_watermark = result.log_start
+        return result
+    result.compacted = any(summary.compacted for summary in present) or replica.cleaned > replica.log_start
+    if replica.policy == UNKNOWN and result.compacted:
+        text = "batches lack records, and neither a cleaner's checkpoint nor the controller says that the topic was ever compacted"
+        _add(replica, Finding("not-compared", text + ": gaps, sequences and transactions were not checked"))
+    for limit in sorted({limit for summary in present for limit in summary.limits}):
+        _add(replica, Finding("not-compared", f"there are more {limit} in a segment than are kept, so they were not checked"))
+    for summary in present:
+        replica.findings.extend(summary.findings)
+        for gap in [] if result.compacted else summary.gaps:
+            replica.findings.add(gap)
+        for key, cell in summary.cells.items():
+            result.cells[key] = _merged(result.cells.get(key), cell)
+        for run in summary.runs:
+            if result.runs and result.runs[-1][0] == run[0]:
+                result.runs[-1] = (run[0], result.runs[-1][1], run[2])
+            else:
+                result.runs.append(run)
+    _across_segments(result, present)
+    _replay(result, present, replayed)
+    result.end_offset = present[-1].end_offset if present else result.log_start
+    _own_checks(result, any(summary.stopped not in {"", "torn"} for summary in present))
+    return result
+
+
+def _all_segments(replica: Replica, summaries: list[SegmentSummary]) -> None:
+    """Each planned segment was scanned, once."""
+    planned, scanned = [one.base_offset for one in replica.segments], [one.task.base_offset for one in summaries]
+    if planned != scanned:
+        text = f"segments {planned} were planned, scans of {scanned} came back"
+        _add(replica, Finding("not-compared", text if len(text) < 500 else f"{len(planned)} segments were planned, {len(scanned)} scanned"))
+
+
+def _merged(known: Cell | None, cell: Cell) -> Cell:
+    if known is None:
+        return replace(cell)
+    known.digest = (known.digest + cell.digest) & 0xFFFFFFFFFFFFFFFF
+    known.batches += cell.batches
+    known.records += cell.records
+    known.bytes += cell.bytes
+    known.offsets += cell.offsets
+    known.first, known.end = min(known.first, cell.first), max(known.end, cell.end)
+    return known
+
+
+def _across_segments(result: ReplicaView, present: list[SegmentSummary]) -> None:
+    replica = result.replica
+    for before, after in pairwise(present):
+        start, readable = after.task.base_offset, before.stopped == ""
+        if readable and before.end_offset < start and not result.compacted:
+            text = f"segment {before.task.base_offset} ends before {before.end_offset}, the next begins at {start}: "
+            text += f"offsets {before.end_offset}..{start - 1} are missing"
+            _add(replica, Finding("offset-gap", text, offset=before.end_offset))
+        if before.runs and after.runs and after.runs[0][0] < before.runs[-1][0]:
+            text = f"segment {start} begins with leader epoch {after.runs[0][0]} after epoch {before.runs[-1][0]}"
+            _add(replica, Finding("epoch-order", text, offset=start))
+
+
+def _replay(result: ReplicaView, present: list[SegmentSummary], replayed: Replay | None) -> None:
+    """Producers and transactions over all segments; not behind a place where the log could not be read."""
+    replica = result.replica
+    if not present or any(summary.stopped not in {"", "torn"} for summary in present):
+        return
+    if replayed is None:
+        replayed = replay([_facts(summary) for summary in present], _replay_options(replica, result.log_start, result.compacted))
+    result.aborted = replayed.aborted
+    for finding in replayed.findings:
+        if finding.check == "producer-replay":
+            finding.file = f"{replica.path}/{finding.offset:020d}.snapshot"
+        _add(replica, finding)
+
+
+def _facts(summary: SegmentSummary) -> SegmentFacts:
+    task, facts = summary.task, summary.producers
+    name = f"{task.path}/{task.base_offset:020d}"
+    return SegmentFacts(
+        task.base_offset, summary.end_offset, facts.pieces, facts.events, facts.last_timestamp, summary.aborts, name, summary.snapshots,
+        task.place is None,
+    )
+
+
+def _replay_options(replica: Replica, log_start: int, compacted: bool) -> ReplayOptions:
+    return ReplayOptions(
+        log_start, compacted, replica.clean is not True, replica.transaction_timeout_ms, not is_of_group_coordinator(replica.path)
+    )
+
+
+def is_limited(summaries: list[SegmentSummary]) -> bool:
+    """Whether there are more producers or transactions in a segment than a summary keeps, so that replay_apart has to find out."""
+    return any(summary.producers.limited for summary in summaries)
+
+
+def replay_apart(item: tuple[Replica, list[SegmentTask], bool]) -> tuple[list[SegmentSummary], Replay]:
+    """One replica's segments again, one after the other and without bounds: (summaries without what was replayed, the outcome).
+
+    `item`: the replica, its tasks in order, and whether it is compacted. It needs the memory of the largest segment's transactions.
+    """
+    replica, tasks, compacted = item
+    replayer = Replayer(tasks[0].base_offset, _replay_options(replica, replica.log_start, compacted))
+    summaries = []
+    for task in tasks:
+        summary = scan_segment(task, is_bounded=False)
+        if not summary.vanished:
+            replayer.feed(_facts(summary))
+        summary.producers, summary.snapshots, summary.aborts = ProducerFacts(), [], summary.aborts[:0]
+        summaries.append(summary)
+    return summaries, replayer.finish()
+
+
+def _own_checks(result: ReplicaView, broken: bool) -> None:
+    replica = result.replica
+    if replica.epochs is not None and not broken:
+        for finding in checks.epoch_checkpoint(
+            replica.epochs, result.runs, result.log_start, result.end_offset, replica.clean is True, cleaned_below(result)
+        ):
+            finding.file = f"{replica.path}/leader-epoch-checkpoint"
+            _add(replica, finding)
+    known = replica.high_watermark if replica.high_watermark_known else None
+    if replica_unreadable(result):
+        return
+    for finding in checks.bounds(known, replica.recovery_point, replica.cleaned, result.log_start, result.end_offset):
+        _add(replica, finding)
+
+
+def replica_unreadable(one: ReplicaView) -> bool:
+    """Whether a segment could not be read: where its log ends nobody knows then, so that nothing can be said to be missing."""
+    broken = any(summary.stopped in {"unreadable", "failed"} and not summary.vanished for summary in one.summaries)
+    return broken or len(one.summaries) < len(one.replica.segments)
+
+
+def _add(replica: Replica, finding: Finding) -> None:
+    finding.topic, finding.partition, finding.brokers = replica.topic, replica.partition, (replica.broker,)
+    replica.findings.add(finding)
+
+
+def zones_of(views: list[ReplicaView]) -> list[tuple[int, int, int]]:
+    """(zone, low, high) for every zone in which some replica has batches."""
+    cuts = next((summary.task.cuts for one in views for summary in one.summaries), ())
+    numbers = sorted({key[0] for one in views for key in one.cells})
+    return [(zone, cuts[zone - 1] if zone > 0 else 0, cuts[zone] if zone < len(cuts) else UNBOUNDED) for zone in numbers]
+
+
+def cleaned_below(view: ReplicaView) -> int:
+    """How far the cleaner may have come: its checkpoint, else everything but the active segment of a log that was cleaned."""
+    return view.replica.cleaned or (view.replica.segments[-1].base_offset if view.compacted else 0)
+
+
+def finding_of(
+    check: str, text: str, views: list[ReplicaView], brokers: tuple[str, ...], offset: int = -1, cause: str = "", level: str = "",
+    details: dict[str, Any] | None = None, position: int = -1,
+) -> Finding:  # fmt: skip
+    """A finding on the partition of these views."""
+    replica = views[0].replica
+    return Finding(check, text, replica.topic, replica.partition, brokers, offset, "", position, level, cause, details or {})
+
+
+def names_of(brokers: Iterable[str]) -> str:
+    """Brokers in a sentence."""
+    names = sorted(brokers)
+    return f"broker {names[0]}" if len(names) == 1 else "brokers " + ", ".join(names[:-1]) + " and " + names[-1]

@@ -1,0 +1,78 @@
+"""What Linux has and other Unixes lack: syncing data alone, reserving room, locking beside threads of one process.
+
+Each function looks its system call up when it is called, so that a test can take one away.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sys
+
+_ZEROS = bytes(1 << 20)
+
+
+def sync_data(fd: int) -> None:
+    """Make the file's bytes and size durable. macOS needs F_FULLFSYNC, as Java knows: its fsync leaves them in the drive's cache."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+        return
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL):
+                raise
+    os.fsync(fd)
+
+
+def reserve(fd: int, size: int) -> None:
+    """Make the file at least `size` bytes long, with room on the disk for all of it. Raises OSError (ENOSPC)."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+        return
+    end = os.fstat(fd).st_size
+    while end < size:
+        end += os.pwrite(fd, memoryview(_ZEROS)[: size - end], end)
+
+
+class FileLock:
+    """An exclusive lock on a file that keeps out other log directories of this process, other Pythons, and Apache Kafka, whose
+    FileChannel.tryLock takes a POSIX lock. Raises BlockingIOError when somebody holds it.
+
+    A POSIX lock belongs to the process and ends when any descriptor of the file is closed in it: so this process remembers what it holds,
+    and does not open it again. Where flock and POSIX locks exclude each other (BSD, macOS) the POSIX lock is the only one."""
+
+    __slots__ = ("_fd", "_key")
+
+    _held: set[tuple[int, int]] = set()
+
+    def __init__(self, path: str) -> None:
+        if os.path.exists(path) and _identity(os.stat(path)) in FileLock._held:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if sys.platform == "linux":
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno == errno.EACCES:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path) from error
+            raise
+        self._fd = fd
+        self._key = _identity(os.fstat(fd))
+        FileLock._held.add(self._key)
+
+    def release(self) -> None:
+        """Safe to call again."""
+        if self._fd >= 0:
+            FileLock._held.discard(self._key)
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino

@@ -1,0 +1,40 @@
+"""One step of a look-up by time: a batch that its header lets hold the record, and the record in it."""
+
+from __future__ import annotations
+
+from minikafka.storage.types import TimestampOffset
+from minikafka.storage.validation import LIGHT_BYTES_MAX
+from minikafka.wire.batch import OVERHEAD, RecordBatch
+from minikafka.wire.compression import is_larger_than
+
+
+class TimestampCandidate:
+    """A copy of a batch, so that it can be looked into beside everything else that happens to the log."""
+
+    __slots__ = ("_batch", "_from_offset", "_timestamp")
+
+    def __init__(self, batch: bytes, timestamp: int, from_offset: int) -> None:
+        """The record wanted is the first at or after `from_offset` with a timestamp >= `timestamp`."""
+        self._batch = RecordBatch(batch)
+        self._timestamp = timestamp
+        self._from_offset = from_offset
+
+    @property
+    def next_offset(self) -> int:
+        """Where to go on when the record is not in this batch."""
+        return self._batch.next_offset
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether `find` may take long."""
+        return is_larger_than(self._batch.compression, self._batch.view[OVERHEAD:], LIGHT_BYTES_MAX)
+
+    def find(self, size_max: int) -> TimestampOffset | None:
+        """The record, None if the batch does not hold it. Raises CorruptRecord, and TooLarge when it stands behind `size_max` bytes."""
+        found = self._batch.find_record(self._timestamp, self._from_offset, size_max)
+        return None if found is None else TimestampOffset(found[1], found[0], self._batch.partition_leader_epoch)
+
+    def largest(self, size_max: int) -> TimestampOffset:
+        """The record with the batch's largest timestamp; the last one if its header does not tell the truth. Raises as `find`."""
+        batch = self._batch
+        return self.find(size_max) or TimestampOffset(batch.max_timestamp, batch.last_offset, batch.partition_leader_epoch)

@@ -1,0 +1,60 @@
+"""Thousands of generated faults against the audit and an independent oracle.
+
+usage: PYTHONPATH=.:tests python tests/bench/audit_fuzz.py [--cases 1000] [--seed 0] [--directory /dev/shm] [--play SEED]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from helpers.log_fault_grammar import Case, Player, draw, shrink
+
+from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
+from minikafka.spark.engine_local import LocalEngine
+
+OPTIONS = AuditOptions(level="records", confirm=False)
+
+
+def audit(folder: Path) -> AuditResult:
+    """All log directories of the folder."""
+    return run_audit([str(path) for path in sorted(folder.iterdir())], LocalEngine(1), OPTIONS)
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--cases", type=int, default=1000)
+    arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--directory", default=None)
+    arguments.add_argument("--play", type=int, default=None)
+    chosen = arguments.parse_args()
+    player, told, wrong, start = Player(chosen.directory), Counter[str](), 0, time.process_time()
+    seeds = [chosen.play] if chosen.play is not None else range(chosen.seed, chosen.seed + chosen.cases)
+
+    def verdict(case: Case) -> str:
+        judgement, code = player.play(case, lambda folder: audit(folder).exit_code)
+        kind = "visible" if judgement.visible else "legal" if judgement.is_legal else "neither"
+        told[f"{kind}, exit status {code}"] += 1
+        return judgement.blames(code)
+
+    try:
+        for seed in seeds:
+            case = draw(seed)
+            if blamed := verdict(case):
+                wrong += 1
+                kept = told.copy()
+                smaller = shrink(case, lambda one, blamed=blamed: verdict(one)[:6] == blamed[:6])
+                told.clear()
+                told.update(kept)
+                print(f"seed {seed}: {blamed}\n  {case.base}: {smaller.steps}", flush=True)
+    finally:
+        player.close()
+    print(f"{len(seeds)} cases, {wrong} wrong, {time.process_time() - start:.0f} CPU s; {dict(sorted(told.items()))}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""Errors of ours, one in each place where one used to end something in silence: nothing is lost, and nothing looks alive that is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.live_node import broker_port, live_node
+
+from minikafka.broker.partitions.produce_transactional import TransactionalProduce
+from minikafka.broker.quorum.raft_delivery import Delivery, Piece
+from minikafka.broker.supervise import BrokenInvariant, Supervisor
+from minikafka.client.admin import Admin
+from minikafka.client.errors import ClientError
+from minikafka.core.controller.controller import Controller
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+
+
+class Listener:
+    """Takes committed batches, and raises at one of them."""
+
+    def __init__(self, fails_at: int) -> None:
+        self.fails_at = fails_at
+        self.taken: list[int] = []
+
+    def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
+        if base_offset == self.fails_at:
+            raise KeyError("an error of ours")
+        self.taken.append(base_offset)
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Nothing depends on it."""
+
+
+async def test_a_listener_of_the_metadata_that_raises_is_given_nothing_more() -> None:
+    """The batch was left out and the next ones were delivered: this node's metadata, and those of the controller made of it, were wrong."""
+    failures: list[BaseException] = []
+    delivery = Delivery(asyncio.get_running_loop(), SimpleNamespace(), lambda: None, failures.append)  # type: ignore[arg-type]
+    delivery._pieces = lambda start, end: [Piece(n, n + 1, 1, [(n, f"record {n}")]) for n in range(start, end)]  # type: ignore[method-assign]
+    listener = Listener(fails_at=2)
+    entry = delivery.add(listener)  # type: ignore[arg-type]
+    entry.next_offset = 0
+    delivery.advance(4)
+    await asyncio.sleep(0)
+    delivery.advance(6)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert listener.taken == [0, 1] and entry.next_offset == 2
+    assert [repr(failure) for failure in failures] == ["KeyError('an error of ours')"]
+
+
+async def test_a_node_whose_metadata_cannot_be_followed_ends(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        def fails(*arguments: Any) -> None:
+            raise KeyError("an error of ours")
+
+        for entry in node.raft._delivery.subscriptions:
+            if entry.listener is node.metadata:
+                entry.listener = SimpleNamespace(on_commit=fails, on_high_watermark=fails, on_leader_change=fails)
+        asking = asyncio.ensure_future(create(node, "t"))
+        asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        reason = await asyncio.wait_for(asyncio.shield(node.failed), 10)
+        assert isinstance(reason, BrokenInvariant) and "the metadata quorum failed inside: KeyError" in str(reason)
+        assert node.raft.failure is not None and node.supervisor.unexpected["node"] == 1
+        asking.cancel()
+
+
+async def create(node: Any, topic: str) -> None:
+    admin = Admin(f"127.0.0.1:{broker_port(node)}", timeout_ms=5_000)
+    try:
+        await admin.create_topic(topic, partitions=1, replication_factor=1)
+    finally:
+        await admin.close()
+
+
+@pytest.mark.parametrize("place", ["handle", "replay"])
+async def test_a_controller_that_fails_between_append_and_replay_gives_up_its_term(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Its core lacked records that were in its log, and it went on deciding. Now it resigns and begins anew with what is committed."""
+    async with live_node(tmp_path) as node:
+        assert node.controller is not None
+        epoch, activations = node.raft.leader_epoch, node.controller.activations
+        real, failures = getattr(Controller, place), [KeyError("an error of ours")]
+
+        def fails_once(self: Controller, *arguments: Any) -> Any:
+            if failures and (place == "replay" or isinstance(arguments[0], CreateTopicsRequest)):
+                raise failures.pop()
+            return real(self, *arguments)
+
+        monkeypatch.setattr(Controller, place, fails_once)
+        with contextlib.suppress(ClientError):
+            await create(node, "first")
+        async with asyncio.timeout(20):
+            while node.controller.activations == activations or not node.controller.is_active:
+                await asyncio.sleep(0.01)
+        assert node.raft.leader_epoch > epoch and node.controller.activations == activations + 1
+        assert node.supervisor.unexpected == {"term": 1} and not node.failed.done()
+        await create(node, "second")
+        assert node.controller.core is not None
+        assert set(node.controller.core.image.topics_by_name) == set(node.metadata.image.topics_by_name) >= {"second"}
+
+
+class Context:
+    """Of a request that may be closed."""
+
+    api_version = 11
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def close(self, reason: str = "") -> None:
+        self.closed.append(reason)
+
+
+async def test_a_transactional_produce_that_fails_inside_frees_those_behind_it() -> None:
+    supervisor = Supervisor(asyncio.get_running_loop())
+    produce = TransactionalProduce(None, None, lambda: 0, supervisor)  # type: ignore[arg-type]
+    first, served = Context(), []
+
+    def fails() -> None:
+        raise KeyError("an error of ours")
+
+    for context, work in ((first, fails), (Context(), lambda: served.append("second"))):
+        produce._serve(context, work)  # type: ignore[arg-type]
+    assert first.closed == ["a transactional produce failed inside: KeyError: 'an error of ours'"] and served == ["second"]
+    assert supervisor.unexpected == {"connection": 1} and not supervisor.failed.done()

@@ -1,0 +1,353 @@
+"""The runtime of coordinators: what a shard holds is what its log holds, as far as it is committed; nothing holds the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.coordinator_world import CoordinatorWorld, append_records, coordinator_log
+
+from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from minikafka.broker.coordinators.loader import STEP_RECORDS
+from minikafka.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
+from minikafka.core.transaction.state import TransactionState
+from minikafka.storage.log import Log
+from minikafka.wire.control import ControlType, end_transaction_batch
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from minikafka.wire.records.group_records import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from minikafka.wire.records.transaction_records import TransactionLogKey, TransactionLogValue
+
+LOADS = 10 * STEP_RECORDS
+PRODUCER_ID = 7
+
+
+def offset_of(number: int, topic: str = "t", partition: int = 0) -> tuple[OffsetCommitKey, OffsetCommitValue, int]:
+    value = OffsetCommitValue(offset=number, leader_epoch=-1, metadata="", commit_timestamp=1)
+    return OffsetCommitKey(group="g", topic=topic, partition=partition), value, 3
+
+
+def offsets_log(count: int, *, batch_size: int = 1, partitions: int = 1, is_committed: bool = True) -> Log:
+    """Every second commit is for a topic "gone"."""
+    log = coordinator_log(OFFSETS_TOPIC)
+    for start in range(0, count, batch_size):
+        append_records(log, [offset_of(n, "gone" if n % 2 else "t", n // 2 % partitions) for n in range(start, start + batch_size)])
+    if is_committed:
+        log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+def transactions_log(count: int) -> Log:
+    log = coordinator_log(TRANSACTIONS_TOPIC)
+    for number in range(count):
+        value = TransactionLogValue(
+            producer_id=number, producer_epoch=0, transaction_timeout_ms=1000, transaction_status=0, transaction_partitions=None
+        )
+        append_records(log, [(TransactionLogKey(transactional_id=f"id-{number % 10}"), value, 1)], base_sequence=-1)
+    log.update_high_watermark(log.log_end_offset)
+    return log
+
+
+def marker(log: Log, *, commit: bool, epoch: int) -> None:
+    """As the marker writer appends it: whoever asked for it may have gone long ago."""
+    kind = ControlType.COMMIT if commit else ControlType.ABORT
+    batch = end_transaction_batch(kind, producer_id=PRODUCER_ID, producer_epoch=epoch, coordinator_epoch=0, timestamp=1)
+    log.append_as_leader(memoryview(batch), 0, 1, origin="coordinator")
+
+
+class Commit:
+    """A request that waits for its answer; `codes` are those it has been given."""
+
+    def __init__(self) -> None:
+        self.codes: list[ErrorCode] = []
+
+    def respond(self, response: Any) -> None:
+        self.codes.append(ErrorCode(response.topics[0].partitions[0].error_code))
+
+
+def commit(world: CoordinatorWorld, offset: int, *, epoch: int | None = None) -> list[ErrorCode]:
+    """OffsetCommit, or TxnOffsetCommit in the producer's epoch; the list into which the answer falls."""
+    index, shard = world.groups.shard("g")
+    waiting = Commit()
+
+    def resolve(name: str, topic_id: bytes, partition: int) -> tuple[str, bytes]:
+        return name, bytes(16)
+
+    if epoch is None:
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic(
+            name="t", partitions=[OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
+        )
+        shard.commit(waiting, OffsetCommitRequest(group_id="g", topics=[topic]), 8, resolve, world.now_ms)
+    else:
+        parts = [TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
+        topics = [TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=parts)]
+        request = TxnOffsetCommitRequest(
+            transactional_id="x", group_id="g", producer_id=PRODUCER_ID, producer_epoch=epoch, topics=topics
+        )
+        shard.commit_transactional(waiting, request, resolve, world.now_ms)
+    world.groups.run_effects(index, shard)
+    return waiting.codes
+
+
+def committed(world: CoordinatorWorld, topic: str = "t") -> int | None:
+    found = world.groups.shard("g")[1].offsets.get("g", topic, 0)
+    return None if found is None else found.offset
+
+
+def is_open(world: CoordinatorWorld) -> bool:
+    return world.groups.shard("g")[1].offsets.is_open("g", "t", 0)
+
+
+# -- loading
+
+
+@pytest.mark.parametrize("batch_size", [1, LOADS])
+async def test_the_loop_works_on_while_groups_are_loaded(batch_size: int) -> None:
+    world = CoordinatorWorld(offsets_log(LOADS, batch_size=batch_size))
+    world.lead()
+    with pytest.raises(ApiError):
+        world.groups.shards()
+    turns = await world.loaded()
+    assert turns >= LOADS // STEP_RECORDS - 1
+    assert (committed(world), committed(world, "gone")) == (LOADS - 2, LOADS - 1)
+    await world.stop()
+
+
+async def test_the_loop_works_on_while_transactions_are_loaded() -> None:
+    world = CoordinatorWorld(transactions=transactions_log(LOADS))
+    world.lead(TRANSACTIONS_TOPIC)
+    assert await world.loaded(TRANSACTIONS_TOPIC) >= LOADS // STEP_RECORDS - 1
+    found = world.transactions.shard("id-3")[1].find("id-3")
+    assert found is not None and found.producer_id == LOADS - 7
+    await world.stop()
+
+
+async def test_partitions_are_loaded_one_after_the_other() -> None:
+    """Fifty at once would do fifty steps in a turn."""
+    world = CoordinatorWorld(offsets_log(LOADS), transactions_log(LOADS))
+    world.lead(OFFSETS_TOPIC)
+    world.lead(TRANSACTIONS_TOPIC)
+    turns = await world.loaded(OFFSETS_TOPIC)
+    assert world.refusal(TRANSACTIONS_TOPIC) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert turns + await world.loaded(TRANSACTIONS_TOPIC) >= 2 * LOADS // STEP_RECORDS - 2
+    await world.stop()
+
+
+async def test_what_is_short_is_loaded_at_once() -> None:
+    world = CoordinatorWorld(offsets_log(20))
+    world.lead()
+    assert world.refusal() is None
+    await world.stop()
+
+
+@pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+async def test_nothing_is_served_that_an_election_could_take_back(topic: str) -> None:
+    offsets, transactions = offsets_log(10, is_committed=False), transactions_log(10)
+    transactions.update_high_watermark(4)
+    offsets.update_high_watermark(4)
+    world = CoordinatorWorld(offsets, transactions)
+    world.lead(topic)
+    for _ in range(5):
+        await asyncio.sleep(0)
+        assert world.refusal(topic) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.partitions[topic].replicate(9)
+    assert world.refusal(topic) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    world.partitions[topic].replicate(10)
+    assert world.refusal(topic) is None
+    await world.stop()
+
+
+async def test_leadership_is_lost_meanwhile() -> None:
+    world = CoordinatorWorld(offsets_log(LOADS))
+    world.lead()
+    await asyncio.sleep(0)
+    world.lead(leader=False)
+    for _ in range(5):
+        await asyncio.sleep(0)
+        assert world.refusal() is ErrorCode.NOT_COORDINATOR
+    world.lead()
+    await world.loaded()
+    assert committed(world) == LOADS - 2
+    await world.stop()
+
+
+async def test_a_topic_goes_meanwhile_and_its_offsets_with_it() -> None:
+    world = CoordinatorWorld(offsets_log(LOADS))
+    world.lead()
+    world.delete_topic("gone")
+    await world.loaded()
+    while committed(world, "gone") is not None:
+        await asyncio.sleep(0)
+    assert committed(world) == LOADS - 2
+    await world.stop()
+
+
+# -- what is written
+
+
+async def test_a_commit_counts_and_is_answered_when_it_is_committed() -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    assert commit(world, 5) == [ErrorCode.NONE] and committed(world) == 5
+    world.offsets.is_stalled = True
+    answered = commit(world, 6)
+    assert committed(world) == 5 and not answered
+    world.offsets.replicate()
+    assert committed(world) == 6 and answered == [ErrorCode.NONE]
+    await world.stop()
+
+
+async def test_what_was_given_up_counts_when_it_is_committed_all_the_same() -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    world.offsets.is_stalled = True
+    answered = commit(world, 5)
+    world.now_ms += world.config.offsets_commit_timeout_ms
+    world.groups.runtime._time_out(world.groups.runtime._led[0])
+    assert answered == [ErrorCode.COORDINATOR_NOT_AVAILABLE] and committed(world) is None
+    world.offsets.replicate()
+    assert answered == [ErrorCode.COORDINATOR_NOT_AVAILABLE] and committed(world) == 5
+    await world.stop()
+
+
+async def test_what_is_not_written_is_refused_and_leaves_nothing_behind() -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    world.offsets.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert commit(world, 5) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    assert committed(world) is None and not world.groups.shard("g")[1].groups
+    world.offsets.refusal = None
+    assert commit(world, 6) == [ErrorCode.NONE] and committed(world) == 6
+    await world.stop()
+
+
+async def test_a_disk_that_fails_has_the_shard_loaded_anew() -> None:
+    """Nobody knows whether the record is in the log."""
+    world = CoordinatorWorld()
+    world.lead()
+    commit(world, 5)
+    before = world.groups.shard("g")[1]
+    world.offsets.refusal = ErrorCode.KAFKA_STORAGE_ERROR
+    assert commit(world, 6) == [ErrorCode.NOT_COORDINATOR]
+    await world.loaded()
+    assert world.groups.shard("g")[1] is not before and committed(world) == 5
+    await world.stop()
+
+
+async def test_who_waits_is_told_when_the_leadership_ends() -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    world.offsets.is_stalled = True
+    answered = commit(world, 5)
+    world.lead(leader=False)
+    assert answered == [ErrorCode.NOT_COORDINATOR]
+    await world.stop()
+
+
+# -- transactions: the markers are taken from the log
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_a_marker_counts_when_it_is_committed_whoever_wrote_it_and_however_late(is_commit: bool) -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    commit(world, 10)
+    assert commit(world, 20, epoch=0) == [ErrorCode.NONE]
+    assert is_open(world) and committed(world) == 10
+    marker(world.offsets.log, commit=is_commit, epoch=1)
+    assert is_open(world), "an election could take the marker back"
+    world.offsets.replicate()
+    assert not is_open(world) and committed(world) == (20 if is_commit else 10)
+    commit(world, 30, epoch=1)
+    marker(world.offsets.log, commit=False, epoch=2)
+    world.offsets.replicate()
+    assert committed(world) == (20 if is_commit else 10), "the abort of the next transaction takes nothing of the one before with it"
+    await world.stop()
+
+
+async def test_marker_and_commits_keep_the_order_of_the_log() -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    world.offsets.is_stalled = True
+    commit(world, 20, epoch=0)
+    marker(world.offsets.log, commit=True, epoch=1)
+    commit(world, 40, epoch=1)
+    world.offsets.replicate()
+    assert committed(world) == 20 and is_open(world)
+    commit(world, 30)
+    marker(world.offsets.log, commit=True, epoch=2)
+    commit(world, 50, epoch=2)
+    world.offsets.replicate()
+    assert committed(world) == 30 and is_open(world), "a later commit without a transaction counts"
+    await world.stop()
+
+
+async def test_a_successor_finds_what_its_predecessor_found() -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    commit(world, 20, epoch=0)
+    marker(world.offsets.log, commit=True, epoch=1)
+    commit(world, 40, epoch=1)
+    world.lead()
+    await world.loaded()
+    assert committed(world) == 20 and is_open(world)
+    await world.stop()
+
+
+# -- other things
+
+
+async def test_a_group_of_a_type_that_is_not_served_is_refused() -> None:
+    log = coordinator_log(OFFSETS_TOPIC)
+    append_records(log, [(ConsumerGroupMetadataKey(group_id="g"), ConsumerGroupMetadataValue(epoch=3), 0)])
+    append_records(log, [offset_of(8)])
+    log.update_high_watermark(log.log_end_offset)
+    world = CoordinatorWorld(log)
+    world.lead()
+    assert commit(world, 9) == [ErrorCode.GROUP_ID_NOT_FOUND]
+    _, shard = world.groups.shard("g")
+    with pytest.raises(ApiError) as refused:
+        shard.delete_group("g", lambda code: None)
+    assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+    list(shard.expire_offsets(10**15))
+    assert committed(world) == 8 and not shard.groups and shard.take_effects().appends == []
+    append_records(log, [(ConsumerGroupMetadataKey(group_id="g"), None, 0)])
+    world.offsets.replicate()
+    assert commit(world, 9) == [ErrorCode.NONE], "it has been deleted by whoever serves it"
+    await world.stop()
+
+
+async def test_a_decision_that_is_committed_late_is_carried_out() -> None:
+    log = transactions_log(1)
+    world = CoordinatorWorld(transactions=log)
+    sent: list[Any] = []
+    world.transactions._markers = SimpleNamespace(send=lambda markers, answered: sent.append(markers))  # type: ignore[assignment]
+    world.lead(TRANSACTIONS_TOPIC)
+    index, shard = world.transactions.shard("id-0")
+    added: list[ErrorCode] = []
+    shard.add_partitions("id-0", 0, 0, frozenset({("t", 0)}), 2, added.append, 1)
+    world.transactions.run_effects(index, shard)
+    assert added == [ErrorCode.NONE]
+    partition = world.partitions[TRANSACTIONS_TOPIC]
+    partition.is_stalled = True
+    ended: list[Any] = []
+    shard.end_transaction("id-0", 0, 0, True, 2, lambda *answer: ended.append(answer), 1)
+    world.transactions.run_effects(index, shard)
+    world.now_ms += world.config.request_timeout_ms
+    world.transactions.runtime._time_out(world.transactions.runtime._led[0])
+    assert ended == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, -1)] and not sent
+    again: list[Any] = []
+    shard.end_transaction("id-0", 0, 0, False, 2, lambda *answer: again.append(answer), 1)
+    assert again == [(ErrorCode.CONCURRENT_TRANSACTIONS, -1, -1)], "the first decision may stand"
+    partition.replicate()
+    found = shard.find("id-0")
+    assert found is not None and found.state is TransactionState.PREPARE_COMMIT and len(sent) == 1
+    await world.stop()

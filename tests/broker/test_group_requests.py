@@ -1,0 +1,78 @@
+"""Error codes of the group APIs, as Apache Kafka 4.3 answers them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.coordinator_world import CoordinatorWorld
+
+from minikafka.broker.coordinators.group_requests import GroupHandlers
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
+
+FETCH = OffsetFetchRequest.OffsetFetchRequestGroup
+TOPICS = OffsetFetchRequest.OffsetFetchRequestTopics
+
+
+class Context:
+    """A request and its answers."""
+
+    def __init__(self, version: int) -> None:
+        self.header = SimpleNamespace(api_version=version, client_id="c")
+        self.connection = SimpleNamespace(peer_host="1.2.3.4")
+        self.answers: list[Any] = []
+
+    def respond(self, response: Any) -> None:
+        self.answers.append(response)
+
+
+def handlers(world: CoordinatorWorld) -> Any:
+    environment: Any = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 0))
+    return GroupHandlers(world.groups, world.transactions.topic, SimpleNamespace(image=world.image), environment)  # type: ignore[arg-type]
+
+
+async def test_offsets_of_a_group_that_does_not_exist_are_none() -> None:
+    """Whoever says that he is a member, too."""
+    world = CoordinatorWorld()
+    world.lead()
+    group = FETCH(group_id="g", member_id="m", member_epoch=3, topics=[TOPICS(name="t", partition_indexes=[0])])
+    answer = handlers(world).offset_fetch(Context(9), OffsetFetchRequest(groups=[group])).groups[0]
+    assert answer.error_code == 0
+    (partition,) = answer.topics[0].partitions
+    assert (partition.error_code, partition.committed_offset) == (0, -1)
+    await world.stop()
+
+
+async def test_before_the_topic_exists_nobody_coordinates() -> None:
+    world = CoordinatorWorld()
+    world.image.topics_by_name = {}
+    request = OffsetFetchRequest(groups=[FETCH(group_id="g", topics=None)])
+    assert handlers(world).offset_fetch(Context(8), request).groups[0].error_code == ErrorCode.NOT_COORDINATOR
+    await world.stop()
+
+
+@pytest.mark.parametrize("group_id", ["g", ""])
+@pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
+async def test_a_commit_with_an_epoch_to_a_group_that_does_not_exist(group_id: str, version: int, code: ErrorCode) -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[part])]
+    context = Context(version)
+    request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=3, member_id="m", topics=topics)
+    handlers(world).offset_commit(context, request)
+    assert context.answers[0].topics[0].partitions[0].error_code == code
+    await world.stop()
+
+
+async def test_groups_that_do_not_exist_are_not_deleted() -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    context = Context(2)
+    handlers(world).delete_groups(context, DeleteGroupsRequest(groups_names=["", "g"]))
+    assert [result.error_code for result in context.answers[0].results] == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
+    await world.stop()

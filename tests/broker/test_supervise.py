@@ -1,0 +1,146 @@
+"""Background work: what nobody expected ends the node, or exactly what it concerns, and never nothing."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import minikafka
+from minikafka.broker.supervise import BrokenInvariant, Ends, Supervisor
+
+ROOT = Path(minikafka.__file__).parent
+STARTERS = {"ensure_future", "create_task"}
+#: The one place that starts tasks.
+ALLOWED = {"net/tasks.py"}
+
+
+def starters_of(source: str) -> list[int]:
+    """Lines that start a task."""
+    return [node.lineno for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute | ast.Name) and _name(node) in STARTERS]
+
+
+def _name(node: ast.Attribute | ast.Name) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id
+
+
+def test_nothing_but_the_supervisor_starts_tasks() -> None:
+    assert starters_of("import asyncio\nasyncio.ensure_future(work())\nloop.create_task(work())") == [2, 3]
+    files = [path for room in ("broker", "net") for path in (ROOT / room).rglob("*.py")]
+    found = {str(path.relative_to(ROOT)): starters_of(path.read_text()) for path in files}
+    assert len(found) > 100
+    assert {name for name, lines in found.items() if lines} == ALLOWED
+
+
+async def fails() -> None:
+    raise KeyError("lost")
+
+
+async def turns() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_task_that_fails_ends_the_node(caplog: pytest.LogCaptureFixture) -> None:
+    supervisor = Supervisor(asyncio.get_running_loop())
+    with caplog.at_level(logging.CRITICAL, "minikafka.node"):
+        supervisor.start(fails(), "heartbeats to the controller")
+        await turns()
+    reason = supervisor.failed.result()
+    assert isinstance(reason, BrokenInvariant) and isinstance(reason.__cause__, KeyError)
+    assert str(reason) == "heartbeats to the controller failed inside: KeyError: 'lost'"
+    assert supervisor.is_broken and supervisor.unexpected == {"node": 1}
+    assert caplog.records[0].exc_info is not None, "the traceback is in the log"
+
+
+async def test_a_timer_that_fails_ends_the_node() -> None:
+    supervisor = Supervisor(asyncio.get_running_loop())
+
+    def due(what: str) -> None:
+        raise ValueError(what)
+
+    supervisor.call_later(0.0, "retention", due, "sizes")
+    supervisor.call_soon("loading", due, "groups")
+    await asyncio.wait_for(asyncio.shield(supervisor.failed), 5)
+    while supervisor.unexpected["node"] < 2:
+        await asyncio.sleep(0)
+    assert str(supervisor.failed.result()) == "loading failed inside: ValueError: groups", "the first reason counts"
+
+
+async def test_less_than_the_node_ends_where_that_is_the_rule() -> None:
+    supervisor = Supervisor(asyncio.get_running_loop())
+    closed: list[str] = []
+    supervisor.start(fails(), "Metadata v12", ends=Ends("connection", closed.append))
+    await turns()
+    assert closed == ["Metadata v12 failed inside: KeyError: 'lost'"]
+    assert not supervisor.failed.done() and supervisor.unexpected == {"connection": 1}
+
+
+async def test_what_cannot_be_ended_ends_the_node() -> None:
+    supervisor = Supervisor(asyncio.get_running_loop())
+
+    def end(reason: str) -> None:
+        raise RuntimeError("no")
+
+    with supervisor.watching("a decision", ends=Ends("term", end)):
+        raise KeyError("lost")
+    assert supervisor.is_broken and "the term cannot be ended" in str(supervisor.failed.result())
+
+
+async def test_a_failed_disk_is_no_broken_invariant() -> None:
+    supervisor = Supervisor(asyncio.get_running_loop())
+    supervisor.fail(OSError("input/output error"))
+    supervisor.fail(OSError("another"))
+    assert str(supervisor.failed.result()) == "input/output error" and not supervisor.is_broken
+
+
+async def test_cancelled_tasks_and_those_of_a_stopped_node_say_nothing() -> None:
+    supervisor = Supervisor(asyncio.get_running_loop())
+    forever = supervisor.start(asyncio.Event().wait(), "waiting")
+    supervisor.close()
+    await turns()
+    assert forever.cancelled()
+    supervisor.start(fails(), "late")
+    await turns()
+    assert not supervisor.failed.done() and not supervisor.unexpected
+
+
+@pytest.mark.parametrize(
+    ("context", "ended"),
+    [
+        ({"handle": object()}, "node"),
+        ({"transport": object(), "handle": object()}, "connection"),
+        ({"protocol": object()}, "connection"),
+        ({"future": object()}, "task"),
+    ],
+)
+async def test_the_loop_s_exception_handler(context: dict[str, Any], ended: str) -> None:
+    loop = asyncio.get_running_loop()
+    supervisor = Supervisor(loop)
+    supervisor.on_loop_error(loop, {"message": "Exception in callback", "exception": KeyError("lost"), **context})
+    assert supervisor.unexpected == {ended: 1}
+    assert supervisor.failed.done() is (ended == "node")
+
+
+async def test_a_callback_that_nobody_watches_ends_the_node() -> None:
+    loop = asyncio.get_running_loop()
+    supervisor = Supervisor(loop)
+    before = loop.get_exception_handler()
+    loop.set_exception_handler(supervisor.on_loop_error)
+    try:
+        loop.call_soon({}.__getitem__, "lost")
+        await asyncio.wait_for(asyncio.shield(supervisor.failed), 5)
+    finally:
+        loop.set_exception_handler(before)
+    assert supervisor.is_broken
+
+
+async def test_words_of_asyncio_without_an_exception_end_nothing() -> None:
+    loop = asyncio.get_running_loop()
+    supervisor = Supervisor(loop)
+    supervisor.on_loop_error(loop, {"message": "socket.send() raised exception."})
+    assert not supervisor.unexpected

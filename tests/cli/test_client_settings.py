@@ -1,0 +1,99 @@
+"""`-X` of produce and consume: Kafka's names and librdkafka's, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from minikafka.cli.client_settings import CONSUMER, PRODUCER
+from minikafka.cli.main import cli
+from minikafka.client import ClientError, Consumer, Producer
+
+
+class Recorded(Exception):
+    pass
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The arguments that the command gives its client; the command ends there."""
+    found: dict[str, Any] = {}
+
+    def record(self: Any, bootstrap: str, **arguments: Any) -> None:
+        found.update(arguments)
+        raise ClientError("recorded")
+
+    monkeypatch.setattr(Producer, "__init__", record)
+    monkeypatch.setattr(Consumer, "__init__", record)
+    return found
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(cli, list(words), input="x\n")
+
+
+def test_settings_of_a_producer_under_both_names(given: dict[str, Any]) -> None:
+    run(
+        "produce",
+        "t",
+        "-X",
+        "request.required.acks=1",
+        "-X",
+        "compression.codec=lz4",
+        "-X",
+        "queue.buffering.max.ms=7",
+        "-X",
+        "batch.size=9",
+    )
+    expected = {
+        "acks": "1",
+        "compression": "lz4",
+        "linger_ms": 7.0,
+        "batch_size": 9,
+        "enable_idempotence": False,
+        "delivery_timeout_ms": 120_000,
+    }
+    assert given == expected
+
+
+def test_an_option_counts_more_than_a_setting(given: dict[str, Any]) -> None:
+    run("produce", "t", "--acks", "0", "-X", "acks=all")
+    assert given["acks"] == "0" and given["enable_idempotence"] is False
+
+
+def test_settings_of_a_consumer(given: dict[str, Any]) -> None:
+    run("consume", "t", "-X", "group.id=g", "-X", "auto.offset.reset=earliest", "-X", "isolation.level=read_committed")
+    assert (given["group_id"], given["auto_offset_reset"], given["isolation_level"]) == ("g", "earliest", "read_committed")
+
+
+def test_every_setting_is_an_argument_of_the_client() -> None:
+    from inspect import signature
+
+    for client, settings in ((Producer, PRODUCER), (Consumer, CONSUMER)):
+        assert {setting.argument for setting in settings.values()} <= set(signature(client).parameters)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("produce", "t", "-X", "acks=2"), "acks=2: must be one of all, -1, 0, 1"),
+        (("produce", "t", "-X", "linger.ms=soon"), "linger.ms=soon"),
+        (("produce", "t", "-X", "group.id=g"), "group.id has no effect on `produce`"),
+        (("consume", "t", "-X", "acks=all"), "acks has no effect on `consume`"),
+        (("topics", "--list", "-X", "acks=all"), "takes only how to connect"),
+        (("produce", "t", "-X", "lingerms=1"), "lingerms is no property"),
+        (("consume", "t", "-f", "%q"), "%q is not known; known are %t"),
+        (("consume", "t", "-f", "%s %"), "% is not known"),
+        (("sim", "--seeds", "5..1"), "B must be larger than A"),
+        (("sim", "--seeds", "5..5"), "B must be larger than A"),
+    ],
+)
+def test_what_has_no_effect_is_refused(words: tuple[str, ...], message: str) -> None:
+    done = run(*words)
+    assert done.exit_code == 2 and message in done.output, done.output
+
+
+def test_percent_signs_and_escapes_of_a_format_are_known(given: dict[str, Any]) -> None:
+    assert "is not known" not in run("consume", "t", "-f", "%t%%%s\\n").output

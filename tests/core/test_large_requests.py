@@ -1,0 +1,69 @@
+"""Requests with very many entries take time in proportion: one that took its square held every controller for a minute.
+
+There is no clock here: with a search through a list for each entry none of these would end within the time limit of a test.
+"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.controller_core import ControllerDriver
+
+from minikafka.core.controller.configs import APPEND, SUBTRACT, ConfigControl
+from minikafka.core.group.classic import ClassicGroup
+from minikafka.core.group.member import Member
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from minikafka.wire.messages.create_acls import CreateAclsRequest
+
+MANY = 200_000
+
+
+class AnyList:
+    def is_list(self, kind: int, key: str) -> bool:
+        return True
+
+
+def test_changes_of_many_users() -> None:
+    driver = ControllerDriver()
+    kind = AlterUserScramCredentialsRequest
+    request = kind(deletions=[kind.ScramCredentialDeletion(name=f"u{number}", mechanism=1) for number in range(MANY)])
+    results = driver.do(request).results
+    assert len(results) == MANY and {one.error_code for one in results} == {ErrorCode.RESOURCE_NOT_FOUND}
+
+
+def test_acls_beyond_what_a_request_may_make() -> None:
+    driver = ControllerDriver()
+    creations = [
+        CreateAclsRequest.AclCreation(
+            resource_type=2, resource_name=f"t{number}", resource_pattern_type=3, principal="User:a", host="*", operation=3,
+            permission_type=3,
+        )
+        for number in range(MANY)
+    ]
+    with pytest.raises(ApiError) as raised:
+        driver.do(CreateAclsRequest(creations=creations))
+    assert raised.value.code is ErrorCode.POLICY_VIOLATION
+    assert len(driver.do(CreateAclsRequest(creations=creations[:10_000])).results) == 10_000
+
+
+def test_a_list_to_which_much_is_appended() -> None:
+    control = ConfigControl.__new__(ConfigControl)
+    control.rules = AnyList()  # type: ignore[assignment]
+    values = {"k": ",".join(f"{number}:1" for number in range(MANY))}
+    more = ",".join(f"{number}:1" for number in range(MANY // 2, 2 * MANY))
+    control._operate(2, "k", APPEND, more, values)
+    assert values["k"].split(",") == [f"{number}:1" for number in range(2 * MANY)]
+    control._operate(2, "k", SUBTRACT, more, values)
+    assert values["k"].split(",") == [f"{number}:1" for number in range(MANY // 2)]
+
+
+def test_members_with_many_protocols() -> None:
+    names = [f"p{number}" for number in range(MANY)]
+    group = ClassicGroup("g", 0)
+    first = Member("m", None, "c", "h", 1000, 1000, "consumer", [(name, b"") for name in names])
+    group.protocol_type = "consumer"
+    group.members["m"] = first
+    assert group.supports("consumer", ["other", *reversed(names)])
+    assert not group.supports("consumer", [f"q{number}" for number in range(MANY)])
+    group.members["n"] = Member("n", None, "c", "h", 1000, 1000, "consumer", [(name, b"") for name in reversed(names)])
+    assert group.select_protocol() in ("p0", names[-1])

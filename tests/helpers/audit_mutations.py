@@ -1,0 +1,238 @@
+"""Broken rules of the audit, each of which the nearest tests have to notice: `pytest -m mutants tests/spark/test_audit_mutants.py`.
+
+A mutant replaces functions or numbers while it is applied (minikafka.sim.mutants.applied).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minikafka.sim.mutants import Mutant
+
+SPARK = "minikafka.spark"
+CONTRACT, GENERATED = "tests/spark/test_audit_contract.py", "tests/spark/test_audit_generated.py"
+TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
+Patch = tuple[str, Callable[[Any], Any]]
+
+
+def _nothing(original: Any) -> Any:
+    return lambda *_, **__: iter(())
+
+
+def _none(original: Any) -> Any:
+    return lambda *_, **__: None
+
+
+def _constant(value: Any) -> Any:
+    return lambda original: lambda *_, **__: value
+
+
+def _first_page_only(original: Any) -> Any:
+    def detail(*arguments: Any) -> Any:
+        page = original(*arguments)
+        page.resume = None
+        return page
+
+    return detail
+
+
+def _digest_without_epoch(original: Any) -> Any:
+    def batch_digests(batches: Any, kind: str = "crc", chosen: Any = None) -> Any:
+        header = batches.header.copy()
+        header["epoch"] = 0
+        return original(dataclasses.replace(batches, header=header), kind, chosen)
+
+    return batch_digests
+
+
+def _digest_of_offsets(original: Any) -> Any:
+    def batch_digests(batches: Any, kind: str = "crc", chosen: Any = None) -> Any:
+        offsets = batches.base_offset if chosen is None else batches.base_offset[chosen]
+        return offsets.astype(np.uint64)
+
+    return batch_digests
+
+
+def _cells_of_equal_count(original: Any) -> Any:
+    def equal_cells(views: Any, key: Any) -> Any:
+        cells = [one.cells.get(key) for one in views]
+        return cells[0] if None not in cells and len({cell.batches for cell in cells}) == 1 else None
+
+    return equal_cells
+
+
+def _claims_without_the_last_zone(original: Any) -> Any:
+    return lambda self, low, high: original(self, low, high) and high < self.claim_to
+
+
+def _claims_only_zero(original: Any) -> Any:
+    return lambda self, low, high: original(self, low, high) and low > 0
+
+
+def _zones_by_first_offset(original: Any) -> Any:
+    return lambda task, base, last: original(task, base, base)
+
+
+def _own_high_watermark_only(original: Any) -> Any:
+    def bounds(views: Any, findings: Any) -> Any:
+        kept = [one.claim_to for one in views]
+        lost = original(views, findings)
+        for one, mark in zip(views, kept, strict=True):
+            one.claim_to = min(mark, one.claim_to)
+        return lost
+
+    return bounds
+
+
+def _verdict_without_incomplete(original: Any) -> Any:
+    def verdict_of(findings: Any, replicas: int, empty: bool, compared: int) -> str:
+        found = original(findings, replicas, empty, compared)
+        return "MATCH" if found == "INCOMPLETE" else str(found)
+
+    return verdict_of
+
+
+def _odd_stay(original: Any) -> Any:
+    def in_step(self: Any, key: Any, views: Any, committed: bool) -> Any:
+        return original(self, key, views[:2], committed) + views[2:]
+
+    return in_step
+
+
+def _stops_at_the_first(original: Any) -> Any:
+    def in_step(self: Any, key: Any, views: Any, committed: bool) -> Any:
+        found = original(self, key, views, committed)
+        return found if len(found) == len(views) else []
+
+    return in_step
+
+
+def _pass_though_unproven(original: Any) -> Any:
+    def outcome(self: Any) -> str:
+        found = original(self)
+        return "PASS" if found == "INCOMPLETE" else str(found)
+
+    return outcome
+
+
+def _unguarded(original: Any) -> Any:
+    return lambda self, item: (None, self.function(item))
+
+
+def _raising_scan(original: Any) -> Any:
+    def scan_segment(task: Any, is_bounded: bool = True) -> Any:
+        from minikafka.spark import scan
+
+        return scan._Scan(task, is_bounded).run()
+
+    return scan_segment
+
+
+def _results_are_enough(original: Any) -> Any:
+    def judge_all(plan: Any, *rest: Any) -> Any:
+        results, seen = original(plan, *rest)
+        return [one for one in results if one.replicas], seen
+
+    return judge_all
+
+
+def _strict_read(original: Any) -> Any:
+    def read(directory: Any, name: str) -> Any:
+        found = original(directory, name)
+        directory.unread.clear()
+        return found
+
+    return read
+
+
+def _without_starts(original: Any) -> Any:
+    return lambda *arguments: (dataclasses.replace(task, starts=()) for task in original(*arguments))
+
+
+def _mutant(name: str, breaks: str, target: str, make: Callable[[Any], Any], *tests: str, also: tuple[Patch, ...] = ()) -> Mutant:
+    return Mutant(name, breaks, ((f"{SPARK}.{target}", make), *also), tests=tests or (GENERATED,))
+
+
+_ALL = (
+    # caps
+    _mutant("first page", "a comparison ends with its first page of batches", "audit:detail", _first_page_only, CONTRACT),
+    _mutant("limits", "more producers than a summary keeps are dropped", "audit:is_limited", _constant(False), TRANSACTIONS),
+    _mutant("leader epochs", "more leader epochs than are kept are dropped", "scan:_Scan._runs", _none, CONTRACT,
+            also=((f"{SPARK}.views:_own_checks", _none),)),
+    _mutant("small files", "a small file of any size is read in part", "directories:_read", _strict_read, CONTRACT),
+    # what is compared
+    _mutant("count only", "cells with as many batches count as equal", "difference:equal_cells", _cells_of_equal_count,
+            also=((f"{SPARK}.compare:equal_cells", _cells_of_equal_count),)),
+    _mutant("digest: offsets", "the digest is of offsets alone", "scan:batch_digests", _digest_of_offsets),
+    _mutant("digest: epoch", "the digest leaves the leader epoch out", "scan:batch_digests", _digest_without_epoch, GOLDEN),
+    _mutant("in step", "behind a difference nothing is compared", "difference:Comparison._in_step", _stops_at_the_first, CONTRACT),
+    _mutant("two replicas", "where digests differ only two replicas are looked at", "difference:Comparison._in_step", _odd_stay, CONTRACT),
+    _mutant("never cut", "a difference inside a leader epoch counts as pending", "difference:_never_cut", _constant(False), CONTRACT),
+    _mutant("read again", "what cannot be read again is no finding", "difference:Comparison._rest", _none, CONTRACT,
+            also=((f"{SPARK}.compare:_settle", _none),)),
+    _mutant("survivors", "cleaned parts are not compared by record", "audit:compare_surviving", _none,
+            "tests/spark/test_audit_faults.py", also=((f"{SPARK}.audit:compare_latest", _none),)),
+    _mutant("latest keys", "cleaned logs are not compared by key", "logical:first_lost_key", _none,
+            "tests/spark/test_audit_faults.py::test_a_planted_fault_is_found_and_named"),
+    # fences and claims
+    _mutant("last zone", "the zone up to the claim is left out", "views:ReplicaView.claims", _claims_without_the_last_zone, CONTRACT),
+    _mutant("first zone", "the zone from offset 0 is left out", "views:ReplicaView.claims", _claims_only_zero, CONTRACT),
+    _mutant("start in a batch", "a batch in which a log begins is left out", "scan:zones", _zones_by_first_offset, CONTRACT),
+    _mutant("starts", "tasks do not know where logs begin", "audit:partition_tasks", _without_starts, CONTRACT),
+    _mutant("eligible", "replicas in sync answer for their own high watermark only", "compare:_bounds", _own_high_watermark_only, CONTRACT),
+    _mutant("claims", "the controller's in-sync sets are not held against the logs", "compare:_claim_findings", _none,
+            "tests/spark/test_audit_faults.py"),
+    _mutant("topic ids", "replicas of two topics are compared", "compare:_topic_ids", _none, GOLDEN),
+    _mutant("epoch forks", "epochs that begin elsewhere are not told", "compare:_epoch_forks", _none, "tests/spark/test_audit_checks.py"),
+    # the account
+    _mutant("account", "what was due and what was compared are not held against each other", "compare:_settle", _none, CONTRACT),
+    _mutant("incomplete", "INCOMPLETE counts as a match", "compare:verdict_of", _verdict_without_incomplete, CONTRACT),
+    _mutant("outcome", "an incomplete audit passes", "audit:AuditResult.outcome", _pass_though_unproven, CONTRACT),
+    _mutant("single", "one replica alone is enough", "audit:_alone", _none, CONTRACT),
+    _mutant("segments", "segments whose scans did not come back are not missed", "views:_all_segments", _none, CONTRACT,
+            also=((f"{SPARK}.views:replica_unreadable", _constant(False)), (f"{SPARK}.compare:replica_unreadable", _constant(False)))),
+    _mutant("partitions", "partitions without a result are not missed", "audit:_judge_all", _results_are_enough, CONTRACT),
+    _mutant("guard", "a StopIteration passes for the end", "audit:judge_partition", lambda original: original, CONTRACT,
+            also=((f"{SPARK}.audit:_Guarded.__call__", _unguarded), (f"{SPARK}.scan:scan_segment", _raising_scan))),
+    _mutant("missing", "replicas that are not there are not missed", "sources:missing_replicas", _nothing, CONTRACT),
+    _mutant("named", "what only checkpoints name is not missed", "claims:_named", _nothing, CONTRACT),
+    _mutant("twins", "copies of one broker count as replicas", "sources:_name_twins", _none, CONTRACT),
+    _mutant("policy", "every topic may have been compacted", "sources:policy_of", _constant("compact"), CONTRACT),
+    _mutant("sparse", "sparse batches are taken for granted", "checks:sparse", _nothing, CONTRACT,
+            also=((f"{SPARK}.checks:offsets", _nothing),)),
+    _mutant("losses", "what unclean elections lost is not told", "unclean:losses", _nothing, CONTRACT),
+    _mutant("elections", "unclean elections are not noted", "metadata_log:_note_election", _none, CONTRACT),
+    _mutant("conflicts", "records acknowledged twice are not told", "ledger:_conflicts", _nothing, CONTRACT),
+    # checks
+    _mutant("crc", "checksums are not looked at", "checks:batch_crc", _nothing),
+    _mutant("magic", "the format's version is not looked at", "checks:batch_magic", _nothing, GOLDEN),
+    _mutant("header", "header fields are not looked at", "checks:batch_header", _nothing, "tests/spark/test_audit_faults.py"),
+    _mutant("offsets", "gaps and repeats are not looked at", "checks:offsets", _nothing),
+    _mutant("epochs", "epochs that go back are not looked at", "checks:epochs", _nothing, GOLDEN),
+    _mutant("bounds of segments", "batches outside of their segment are not told", "checks:segment_bounds", _nothing,
+            "tests/spark/test_audit_faults.py"),
+    _mutant("records", "records are not decoded", "checks:record_level", _nothing, "tests/spark/test_audit_faults.py"),
+    _mutant("offset index", "the offset index is not held against the log", "checks:OffsetIndexCheck.feed", _nothing),
+    _mutant("time index", "the time index is not held against the log", "checks:TimeIndexCheck.feed", _nothing,
+            "tests/spark/test_audit_faults.py"),
+    _mutant("index order", "indexes may be out of order", "checks:index_sorted", _nothing, "tests/spark/test_audit_checks.py"),
+    _mutant("index end", "index entries behind the log's end are not told", "checks:OffsetIndexCheck.finish", _nothing,
+            "tests/spark/test_audit_checks.py"),
+    _mutant("epoch checkpoint", "the epoch checkpoint is not held against the log", "checks:epoch_checkpoint", _nothing, CONTRACT),
+    _mutant("epoch entries", "an entry inside of another epoch's batches is not told", "checks:_between_runs", _nothing, CONTRACT),
+    _mutant("checkpoints", "checkpoints beyond the log's end are not told", "checks:bounds", _nothing, "tests/spark/test_audit_faults.py"),
+    _mutant("snapshots", "producer snapshots are not held against the log", "replay:_snapshot", _nothing,
+            "tests/spark/test_audit_faults.py"),
+    _mutant("transactions", "transactions are not followed", "replay:Replayer._transactions", _nothing, TRANSACTIONS),
+    _mutant("index entries", "entries of aborted transactions are taken as they are", "replay:Replayer._entry", _nothing, TRANSACTIONS),
+    _mutant("stable offset", "any later last stable offset is taken", "replay:_Unsettled.told", _constant([]), TRANSACTIONS),
+    _mutant("open transactions", "transactions that never end are not told", "replay:_hanging", _nothing,
+            "tests/spark/test_audit_faults.py"),
+    _mutant("sequences", "sequences of producers are not followed", "producers:continuity", _none, "tests/spark/test_audit_faults.py",
+            also=((f"{SPARK}.replay:continuity", _none), (f"{SPARK}.producers:ProducerScan.feed", _nothing))),
+)  # fmt: skip
+MUTANTS: dict[str, Mutant] = {one.name: one for one in _ALL}

@@ -1,0 +1,239 @@
+"""The clusters that generated faults are planted into: small, of every kind, and without a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from helpers.log_clusters import ABORT, COMMIT, TRANSACTIONAL, Batch, MetadataLog, Partition, directory_id, marker, plain, write_broker
+from helpers.log_oracle import Role
+
+TOPIC, OLD_TOPIC = bytes(range(16)), bytes(range(16, 32))
+BROKERS = (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """`write(folder)` makes the log directories; the faults go to partition t-0."""
+
+    name: str
+    write: Callable[[Path], None]
+    role: Role
+
+
+def controller(
+    isr: Sequence[int] = BROKERS, elr: Sequence[int] = (), leader: int = 1, log: MetadataLog | None = None, leader_epoch: int = 4
+) -> MetadataLog:  # fmt: skip
+    """Brokers, the topic, its partition: in sync at first are all."""
+    found = log or MetadataLog()
+    for broker in BROKERS:
+        found.broker(broker)
+    found.topic("t", TOPIC).partition(TOPIC, BROKERS, BROKERS, 1, leader_epoch)
+    if tuple(isr) != BROKERS or elr:
+        found.change(TOPIC, isr=isr, elr=elr, leader=leader)
+    return found
+
+
+def write(folder: Path, partition: Callable[[int], Partition], log: MetadataLog | None, clean: bool = True, cleaned: int = 0) -> None:
+    """One directory a broker."""
+    for broker in BROKERS:
+        metadata = log.encode() if log is not None else b""
+        lines = {"t-0": cleaned} if cleaned and broker != 1 else None
+        write_broker(folder / f"b{broker}", broker, [partition(broker)], metadata, clean, cleaned=lines)
+
+
+def two_epochs(count: int = 40, cut: int = 18, start: int = 0) -> list[Batch]:
+    """Batches of one to three records by two leaders."""
+    found, at = [], start
+    for number in range(count):
+        found.append(plain(at, 1 + number % 3, 0 if number < cut else 2, time_ms=1_700_000_000_000 + 10 * number))
+        at = found[-1].last + 1
+    return found
+
+
+def epochs_of(batches: Sequence[Batch]) -> tuple[tuple[int, int], ...]:
+    """Where each leader epoch begins."""
+    starts: dict[int, int] = {}
+    for batch in batches:
+        starts.setdefault(batch.epoch, batch.base)
+    return tuple(sorted(starts.items()))
+
+
+def bases_of(batches: Sequence[Batch], segments: int = 3) -> tuple[int, ...]:
+    """Where segments of about equal numbers of batches begin."""
+    each = -(-len(batches) // segments)
+    return tuple(batch.base for batch in batches[::each])
+
+
+def _plain(folder: Path) -> None:
+    batches = two_epochs()
+    write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC), controller())
+
+
+def _many(folder: Path) -> None:
+    batches = [plain(at, epoch=at // 150) for at in range(600)]
+    write(folder, lambda broker: Partition("t-0", batches, (0, 300), epochs_of(batches), TOPIC), controller())
+
+
+def _without_controller(folder: Path) -> None:
+    batches = two_epochs()
+    write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC), None)
+
+
+def _lagging(folder: Path) -> None:
+    batches = two_epochs()
+
+    def partition(broker: int) -> Partition:
+        held = batches[:30] if broker == 3 else batches
+        mark = held[-2].last + 1 if broker == 3 else None
+        return Partition("t-0", held, tuple(base for base in bases_of(batches) if base <= held[-1].base), epochs_of(held), TOPIC, mark)
+
+    write(folder, partition, controller(isr=(1, 2)))
+
+
+def _eligible(folder: Path) -> None:
+    """After an orderly stop: nobody is in sync, broker 3 is eligible, each knows as much of the high watermark as when it stopped."""
+    batches = two_epochs()
+
+    def partition(broker: int) -> Partition:
+        return Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC, batches[-1].last + 1 - {1: 3, 2: 0, 3: 9}[broker])
+
+    write(folder, partition, controller(isr=(), elr=(3,), leader=-1))
+
+
+def _pending(folder: Path) -> None:
+    """Broker 3 led once more and was deposed: its tail, above every high watermark, is of an epoch that the others never had."""
+    batches = two_epochs()
+    common = batches[:34]
+    mark = common[-1].last + 1
+    tail = [plain(mark + at, 1, 3, "old") for at in range(4)]
+    newer = [plain(mark + at, 1, 4, "new") for at in range(6)]
+    log = controller(isr=(1, 2))
+    for leader in (3, 1, 2, 1):
+        log.change(TOPIC, leader=leader)
+
+    def partition(broker: int) -> Partition:
+        held = [*common, *(tail if broker == 3 else newer)]
+        return Partition("t-0", held, bases_of(batches), epochs_of(held), TOPIC, mark)
+
+    write(folder, partition, log)
+
+
+def _transactions(folder: Path) -> None:
+    batches = transactional()
+    write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC), controller())
+
+
+def transactional(count: int = 16) -> list[Batch]:
+    """Three producers, two of them in transactions that overlap, every third aborted."""
+    found: list[Batch] = []
+    sequences = {7: 0, 8: 0, 9: 0}
+
+    def data(producer: int, records: int, attributes: int) -> None:
+        at = found[-1].last + 1 if found else 0
+        held = [(delta, None, b"value-%04d" % (at + delta)) for delta in range(records)]
+        found.append(Batch(at, held, 0, 1_700_000_000_000 + at, producer, 0, sequences[producer], attributes))
+        sequences[producer] += records
+
+    for number in range(count):
+        data(7, 1 + number % 2, TRANSACTIONAL)
+        data(9, 1, 0)
+        if number % 4 == 1:
+            data(8, 2, TRANSACTIONAL)
+        found.append(marker(found[-1].last + 1, ABORT if number % 3 == 0 else COMMIT, 7))
+        if number % 4 == 1:
+            found.append(marker(found[-1].last + 1, ABORT, 8))
+    return found
+
+
+def _compacted(folder: Path) -> None:
+    keys = [b"k%d" % (at * 7 % 11) for at in range(60)]
+    whole = [Batch(at, [(0, keys[at], b"v%d" % at)], 0, 1_700_000_000_000 + at) for at in range(60)]
+    newest = {batch.records[0][1]: batch.base for batch in whole[:50]}
+    cleaned = [batch for batch in whole if batch.base >= 40 or newest[batch.records[0][1]] == batch.base or batch.base % 5 == 0]
+    log = controller().config("t", "cleanup.policy", "compact")
+
+    def partition(broker: int) -> Partition:
+        held = whole if broker == 1 else [batch for batch in cleaned if broker == 2 or batch.base >= 40 or batch.base % 5]
+        return Partition("t-0", held, (0, 20, 40), ((0, held[0].base if broker == 3 else 0),), TOPIC)
+
+    write(folder, partition, log, cleaned=40)
+
+
+def _recreated(folder: Path) -> None:
+    log = MetadataLog().topic("t", OLD_TOPIC).config("t", "cleanup.policy", "compact").remove(OLD_TOPIC)
+    batches = two_epochs(24)
+    write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC), controller(log=log))
+
+
+def _retained(folder: Path) -> None:
+    """Retention came further on broker 2; records were deleted into the midst of a batch."""
+    batches = two_epochs()
+    bases = bases_of(batches)
+    inside = next(batch for batch in batches if batch.base > 20 and batch.span == 3)
+
+    def partition(broker: int) -> Partition:
+        held = [batch for batch in batches if batch.base >= (bases[1] if broker == 2 else 0)]
+        start = max(held[0].base, inside.base + 1)
+        epochs = [(epoch, max(first, start)) for epoch, first in epochs_of(batches)]
+        return Partition("t-0", held, bases[1:] if broker == 2 else bases, tuple(epochs), TOPIC, log_start=start)
+
+    write(folder, partition, controller())
+
+
+def _unclean(folder: Path) -> None:
+    """Broker 2 was elected uncleanly; the others have cut what only they had, and are in sync again."""
+    log = controller(leader_epoch=0).change(TOPIC, isr=(1,)).change(TOPIC, leader=2, isr=(2,), recovering=True)
+    log.change(TOPIC, isr=BROKERS, recovering=False)
+    batches = [*two_epochs(20, 99), *two_epochs(15, 0, two_epochs(20, 99)[-1].last + 1)]
+    for batch in batches[20:]:
+        batch.epoch = 1
+    write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC), log)
+
+
+def _crashed(folder: Path) -> None:
+    """Killed brokers: marks are a little old, the newest batch of one is torn."""
+    batches = two_epochs()
+    mark = batches[-4].last + 1
+    write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC, mark), controller(), clean=False)
+    segment = sorted((folder / "b3" / "t-0").glob("*.log"))[-1]
+    segment.write_bytes(segment.read_bytes() + plain(batches[-1].last + 1, 3, 2).encode()[:70])
+
+
+def _jbod(folder: Path) -> None:
+    """Two log directories a broker; t-0 lies in the second."""
+    log = MetadataLog()
+    for broker in BROKERS:
+        log.broker(broker, directories=2)
+    log.topic("t", TOPIC)
+    for number in (0, 1):
+        places = [directory_id(broker, 1 - number) for broker in BROKERS]
+        log.partition(TOPIC, BROKERS, BROKERS, 1, 4, number=number, directories=places)
+    batches = two_epochs()
+    for broker in BROKERS:
+        one = Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC)
+        other = Partition("t-1", batches[:5], epochs=epochs_of(batches[:5]), topic_id=TOPIC)
+        write_broker(folder / f"b{broker}", broker, [one], number=1)
+        write_broker(folder / f"b{broker}-other", broker, [other], log.encode())
+
+
+_USUAL = Role(BROKERS, BROKERS, BROKERS)
+BASES = {
+    base.name: base
+    for base in (
+        Base("plain", _plain, _USUAL),
+        Base("small batches", _many, _USUAL),
+        Base("no controller", _without_controller, Role(BROKERS, (), ())),
+        Base("lagging", _lagging, Role(BROKERS, (1, 2), BROKERS)),
+        Base("eligible", _eligible, Role(BROKERS, (3,), BROKERS)),
+        Base("pending", _pending, Role(BROKERS, (1, 2), BROKERS)),
+        Base("transactions", _transactions, _USUAL),
+        Base("compacted", _compacted, Role(BROKERS, BROKERS, BROKERS, compacted=True)),
+        Base("recreated", _recreated, _USUAL),
+        Base("retained", _retained, _USUAL),
+        Base("unclean election", _unclean, _USUAL),
+        Base("crashed", _crashed, Role(BROKERS, BROKERS, BROKERS, clean=False)),
+        Base("two log directories", _jbod, _USUAL),
+    )
+}

@@ -1,0 +1,401 @@
+"""An oracle for planted faults: could a reader or a follower of Kafka ever see a difference? Shares no code with the audit.
+
+It reads the directories as a broker would: finds segments by name and places in them by the offset index, answers where an epoch ends
+from the checkpoint (LeaderEpochFileCache.endOffsetFor), collects aborted transactions from the index (TransactionIndex), starts producers
+from the newest snapshot (ProducerStateManager), and holds the answers against the records themselves and against the other replicas.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+from pathlib import Path
+
+from crc32c import crc32c
+
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A batch in a file."""
+
+    base: int
+    last: int
+    epoch: int
+    raw: bytes
+    position: int
+
+    def number(self, at: int, size: int) -> int:
+        return int.from_bytes(self.raw[at : at + size], "big", signed=True)
+
+    @property
+    def is_sound(self) -> bool:
+        return self.raw[16] == 2 and struct.unpack_from(">I", self.raw, 17)[0] == crc32c(self.raw[21:])
+
+    attributes = property(lambda self: self.number(21, 2))
+    producer = property(lambda self: self.number(43, 8))
+    producer_epoch = property(lambda self: self.number(51, 2))
+    sequence = property(lambda self: self.number(53, 4))
+    count = property(lambda self: self.number(57, 4))
+
+    @property
+    def control_type(self) -> int:
+        """0 abort, 1 commit, of a marker written by these tests: length, attributes, time, offset, key length, version, type."""
+        return int.from_bytes(self.raw[61 + 7 : 61 + 9], "big")
+
+
+@dataclass(slots=True)
+class Role:
+    """What the test knows of the cluster: who is in sync or eligible, who once was, whether brokers stopped cleanly, what is compacted."""
+
+    replicas: tuple[int, ...]
+    complete: tuple[int, ...]
+    was_in_sync: tuple[int, ...]
+    clean: bool = True
+    compacted: bool = False
+
+
+@dataclass(slots=True)
+class Log:
+    """One replica's files."""
+
+    broker: int
+    segments: list[tuple[int, list[Stored], bytes]] = field(default_factory=list)
+    path: Path | None = None
+    mark: int | None = None
+    log_start: int = 0
+
+    @property
+    def batches(self) -> list[Stored]:
+        return [batch for _, batches, _ in self.segments for batch in batches]
+
+    @property
+    def start(self) -> int:
+        return max(self.log_start, self.segments[0][0])
+
+    @property
+    def end(self) -> int:
+        base, batches, _ = self.segments[-1]
+        return batches[-1].last + 1 if batches else base
+
+
+def parse(data: bytes) -> tuple[list[Stored], bytes]:
+    """(whole batches, what is left)."""
+    found, position = [], 0
+    while position + 61 <= len(data):
+        size = 12 + struct.unpack_from(">i", data, position + 8)[0]
+        if size < 61 or position + size > len(data):
+            break
+        raw = data[position : position + size]
+        base, delta = struct.unpack_from(">q", raw)[0], struct.unpack_from(">i", raw, 23)[0]
+        found.append(Stored(base, base + delta, struct.unpack_from(">i", raw, 12)[0], raw, position))
+        position += size
+    return found, data[position:]
+
+
+def read_log(directory: Path, broker: int, name: str) -> Log | None:
+    """None when there is no segment. Raises OSError."""
+    path = directory / name
+    log = Log(broker, path=path)
+    for file in sorted(path.glob("*.log")):
+        if len(file.stem) == 20 and file.stem.isdigit():
+            log.segments.append((int(file.stem), *parse(file.read_bytes())))
+    if not log.segments:
+        return None
+    log.mark = checkpoint(directory / "replication-offset-checkpoint", name)
+    log.log_start = checkpoint(directory / "log-start-offset-checkpoint", name) or 0
+    return log
+
+
+def checkpoint(path: Path, name: str) -> int | None:
+    """The line of a partition. Raises ValueError for a file that no broker would read."""
+    if not path.exists():
+        return None
+    lines = path.read_text().splitlines()
+    if not lines:
+        return None
+    if lines[0] != "0" or int(lines[1]) != len(lines) - 2:
+        raise ValueError(f"{path.name} cannot be read")
+    found = [int(line.split()[2]) for line in lines[2:] if line.split()[:2] == name.rsplit("-", 1)]
+    return found[0] if found else None
+
+
+def visible(directories: dict[int, list[Path]], name: str, role: Role) -> Iterator[str]:
+    """What a reader or a follower could see, in words; nothing for a harmless state. `directories`: those given, by broker."""
+    logs: list[Log] = []
+    for broker in role.replicas:
+        try:
+            held = [log for path in directories.get(broker, []) if (log := read_log(path, broker, name)) is not None]
+            marks = [checkpoint(path / "replication-offset-checkpoint", name) for path in directories.get(broker, [])]
+        except (ValueError, IndexError, OSError) as error:
+            yield f"broker {broker} does not start: {error}"
+            continue
+        if len(held) > 1:
+            yield f"broker {broker} has it twice"
+        if not held:
+            if broker in role.complete + role.was_in_sync or any(marks):
+                yield f"broker {broker} has lost it"
+            continue
+        logs.append(held[0])
+    for log in logs:
+        yield from alone(log, role)
+    if logs:
+        yield from together(logs, role)
+
+
+def is_comparable(directories: dict[int, list[Path]], name: str) -> bool:
+    """Whether every log that holds anything shares an offset with another one."""
+    logs = [log for broker, paths in directories.items() for path in paths if (log := read_log(path, broker, name)) is not None]
+    ranges = [(log.start, log.end) for log in logs if log.start < log.end]
+    return all(
+        any(max(one[0], other[0]) < min(one[1], other[1]) for other in ranges[:at] + ranges[at + 1 :]) for at, one in enumerate(ranges)
+    )
+
+
+def alone(log: Log, role: Role) -> Iterator[str]:
+    """What one replica shows by itself."""
+    who = f"broker {log.broker}"
+    batches = [batch for batch in log.batches if batch.last >= log.start]
+    for number, (base, inside, rest) in enumerate(log.segments):
+        torn = number == len(log.segments) - 1 and not role.clean and (inside[-1].last + 1 if inside else base) >= (log.mark or 0)
+        if rest and not torn:
+            yield f"{who}: nothing can be appended or read behind the last batch of segment {base}"
+    for batch in batches:
+        if not batch.is_sound:
+            yield f"{who}: a reader refuses the batch at {batch.base}"
+        if batch.count < 0 or batch.last < batch.base or batch.epoch < 0:
+            yield f"{who}: the header at {batch.base} is impossible"
+    for before, after in pairwise(batches):
+        if after.base <= before.last or (after.base > before.last + 1 and not role.compacted):
+            yield f"{who}: {after.base} follows {before.last}"
+        if after.epoch < before.epoch:
+            yield f"{who}: epoch {after.epoch} follows {before.epoch}"
+    if batches and batches[0].base > log.start and not role.compacted:
+        yield f"{who}: nothing at its log start {log.start}"
+    for (base, inside, _), following in zip(log.segments, [base for base, _, _ in log.segments[1:]], strict=False):
+        if (inside[-1].last + 1 if inside else base) != following and not role.compacted:
+            yield f"{who}: the segment behind {base} begins elsewhere"
+    if log.mark is not None and log.mark > log.end:
+        yield f"{who}: committed up to {log.mark}, ends at {log.end}"
+    if log.start > log.end:
+        yield f"{who}: begins at {log.start}, ends at {log.end}"
+    yield from by_index(log, batches)
+    yield from by_epochs(log, batches, role)
+    yield from by_transactions(log, batches, role)
+    yield from by_sequences(log, batches, role)
+    yield from by_snapshot(log, batches, role)
+
+
+def fetch(log: Log, offset: int) -> Stored | None:
+    """The batch that a fetch at this offset begins with (LogSegment.translateOffset)."""
+    number = max((at for at, (base, _, _) in enumerate(log.segments) if base <= offset), default=None)
+    if number is None:
+        return None
+    for at in range(number, len(log.segments)):
+        base, inside, _ = log.segments[at]
+        start = 0
+        index = (log.path or Path()) / f"{base:020d}.index"
+        if at == number and index.exists():
+            data = index.read_bytes()
+            entries = [struct.unpack_from(">ii", data, place) for place in range(0, len(data) // 8 * 8, 8)]
+            while entries and entries[-1] == (0, 0):
+                entries.pop()
+            low, high = -1, len(entries) - 1
+            while low < high:  # the largest entry at or below the offset, by halving, sorted or not
+                middle = (low + high + 1) // 2
+                low, high = (middle, high) if base + entries[middle][0] <= offset else (low, middle - 1)
+            start = entries[low][1] if low >= 0 else 0
+        if start and not any(batch.position == start for batch in inside):
+            return None
+        for batch in inside:
+            if batch.position >= start and batch.last >= offset:
+                return batch
+    return None
+
+
+def by_index(log: Log, batches: list[Stored]) -> Iterator[str]:
+    """Every offset is found through the index."""
+    for batch in batches[:: max(1, len(batches) // 60)]:
+        for offset in {max(batch.base, log.start), batch.last}:
+            found = fetch(log, offset)
+            if found is None or (found.base, found.last) != (batch.base, batch.last):
+                yield f"broker {log.broker}: a fetch at {offset} finds {found.base if found else 'nothing'}"
+                return
+
+
+def by_epochs(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
+    """A follower that asks where an epoch ends is told where its batches end.
+
+    A broker that raises its log start cuts its epochs at once, and deletes and writes the log start down later: what a killed one holds
+    below its first epoch was deleted.
+    """
+    path = (log.path or Path()) / "leader-epoch-checkpoint"
+    if not path.exists():
+        return
+    try:
+        lines = path.read_text().splitlines()
+        if lines and (lines[0] != "0" or int(lines[1]) != len(lines) - 2):
+            raise ValueError(lines)
+        entries = [(int(line.split()[0]), int(line.split()[1])) for line in lines[2:]]
+    except (ValueError, IndexError):
+        yield f"broker {log.broker}: its epochs cannot be read"
+        return
+    if any(after <= before for before, after in pairwise(entries)):
+        yield f"broker {log.broker}: its epochs do not rise"
+    if entries and not role.clean:
+        batches = [batch for batch in batches if batch.last >= entries[0][1]]
+    newest = entries[-1][0] if entries else -1
+    for epoch in sorted({batch.epoch for batch in batches}):
+        ends = log.end if epoch == newest else next((start for known, start in entries if known > epoch), None)
+        if epoch not in dict(entries):
+            yield f"broker {log.broker}: epoch {epoch} is unknown to it"
+        elif ends is None or not max(b.last for b in batches if b.epoch == epoch) < ends <= min(
+            [b.base for b in batches if b.epoch > epoch] or [log.end]
+        ):
+            yield f"broker {log.broker}: epoch {epoch} ends at {ends} by its checkpoint"
+
+
+def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
+    """For every stretch that a read_committed consumer may fetch the index names the aborted transactions in it, and no other."""
+    if role.compacted:
+        return
+    opened: dict[int, int] = {}
+    aborted: list[tuple[int, int, int]] = []
+    for batch in batches:
+        if batch.attributes & CONTROL and batch.producer >= 0:
+            first = opened.pop(batch.producer, None)
+            if batch.control_type == 0 and first is not None:
+                aborted.append((batch.producer, first, batch.base))
+        elif batch.attributes & TRANSACTIONAL:
+            opened.setdefault(batch.producer, batch.base)
+    listed: list[tuple[int, ...]] = []
+    for file in sorted((log.path or Path()).glob("*.txnindex")):
+        data = file.read_bytes()
+        if len(data) % 34:
+            yield f"broker {log.broker}: an index of aborted transactions is cut"
+            return
+        listed += [struct.unpack_from(">hqqqq", data, at) for at in range(0, len(data), 34)]
+    bounds = sorted({batch.base for batch in batches} | {log.end})
+    for low, high in combinations(bounds[:: max(1, len(bounds) // 12)], 2):
+        told = set()
+        for _, producer, first, last, stable in listed:
+            if last >= low and first < high:
+                told.add((producer, first, last))
+            if stable >= high:
+                break
+        wanted = {one for one in aborted if one[2] >= low and one[1] < high}
+        if {one for one in told if one[2] < log.end} != wanted:
+            yield f"broker {log.broker}: read_committed in {low}..{high} sees {sorted(told ^ wanted)[:2]} wrongly"
+            return
+
+
+def by_sequences(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
+    """No batch of a producer is there twice or missing."""
+    last: dict[int, tuple[int, int]] = {}
+    for batch in batches if not role.compacted else ():
+        if batch.producer < 0 or batch.attributes & CONTROL:
+            continue
+        epoch, sequence = last.get(batch.producer, (batch.producer_epoch, -1))
+        if batch.producer_epoch < epoch:
+            yield f"broker {log.broker}: producer {batch.producer} goes back to epoch {batch.producer_epoch}"
+        if batch.producer_epoch == epoch and batch.producer in last and batch.sequence != sequence + 1:
+            yield f"broker {log.broker}: producer {batch.producer} goes from {sequence} to {batch.sequence}"
+        last[batch.producer] = batch.producer_epoch, batch.sequence + batch.last - batch.base
+
+
+def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
+    """The newest sound snapshot, with which a broker starts, says what the log says of the producers in it."""
+    for file in sorted((log.path or Path()).glob("*.snapshot"), reverse=True) if not role.compacted else ():
+        data = file.read_bytes()
+        if len(data) < 10 or crc32c(data[6:]) != struct.unpack_from(">I", data, 2)[0] or (len(data) - 10) % 46 or int(file.stem) > log.end:
+            continue
+        if struct.unpack_from(">h", data)[0] not in {1, 2} or struct.unpack_from(">i", data, 6)[0] != (len(data) - 10) // 46:
+            continue
+        for at in range(10, len(data), 46):
+            producer, epoch, sequence, offset, _, _, _, first = struct.unpack_from(">qhiqiqiq", data, at)
+            mine = [batch for batch in batches if batch.producer == producer and batch.last < int(file.stem)]
+            written = [batch for batch in mine if not batch.attributes & CONTROL]
+            if not written:
+                if offset >= log.start:
+                    yield f"broker {log.broker}: starts with producer {producer}, of which the log knows nothing"
+                continue
+            newest = written[-1]
+            since = -1
+            for batch in mine:
+                since = -1 if batch.attributes & CONTROL else batch.base if since < 0 and batch.attributes & TRANSACTIONAL else since
+            said, true = (epoch, sequence, offset), (mine[-1].producer_epoch, newest.sequence + newest.last - newest.base, newest.last)
+            if said != true or first != since:
+                yield f"broker {log.broker}: starts with producer {producer} at {said}, by the log {true}"
+        return
+
+
+def together(logs: list[Log], role: Role) -> Iterator[str]:
+    """What the replicas show against each other."""
+    committed = max((log.mark for log in logs if log.mark is not None), default=0)
+    duty = {log.broker: committed if log.broker in role.complete else min(log.mark or 0, log.end) for log in logs}
+    for log in logs:
+        if log.broker in role.complete and log.end < committed:
+            yield f"broker {log.broker} may lead and ends at {log.end}, before {committed}"
+    for one, other in combinations(logs, 2):
+        low, high = max(one.start, other.start), min(duty[one.broker], duty[other.broker])
+        left, right = ([batch for batch in log.batches if batch.last >= low] for log in (one, other))
+        if role.compacted:
+            yield from by_key(one, other, low, high)
+            continue
+        for mine, theirs in zip(left, right, strict=False):
+            committed_here = mine.base < high or theirs.base < high
+            stays = mine.epoch == theirs.epoch and mine.is_sound and theirs.is_sound
+            if mine.raw != theirs.raw and (committed_here or stays):
+                yield f"brokers {one.broker} and {other.broker} differ at {mine.base}"
+                break
+            if mine.raw != theirs.raw:
+                break
+
+
+def by_key(one: Log, other: Log, low: int, high: int) -> Iterator[str]:
+    """Compacted logs: at the same offset the same record, and for each key the same newest value."""
+    found = []
+    for log in (one, other):
+        sound = [batch for batch in log.batches if batch.last >= low and batch.base < high and batch.is_sound]
+        found.append({batch.base + delta: (key, value) for batch in sound for delta, key, value in records(batch)})
+    for offset in sorted(found[0].keys() & found[1].keys()):
+        if found[0][offset] != found[1][offset]:
+            yield f"brokers {one.broker} and {other.broker} kept different records at {offset}"
+            return
+    newest = [{key: value for _, (key, value) in sorted(side.items())} for side in found]
+    for key in newest[0].keys() | newest[1].keys():
+        if newest[0].get(key) != newest[1].get(key):
+            yield f"brokers {one.broker} and {other.broker} have different values of key {key!r}"
+            return
+
+
+def records(batch: Stored) -> Iterator[tuple[int, bytes, bytes]]:
+    """(offset delta, key, value) of uncompressed records; stops where they make no sense."""
+    data, position = batch.raw, 61
+    try:
+        while position < len(data):
+            length, position = _varint(data, position)
+            end = position + length
+            _, position = _varint(data, position + 1)
+            delta, position = _varint(data, position)
+            size, position = _varint(data, position)
+            key, position = data[position : position + max(size, 0)], position + max(size, 0)
+            size, position = _varint(data, position)
+            yield delta, key, data[position : position + max(size, 0)] if size >= 0 else b"(null)"
+            position = end
+    except IndexError:
+        return
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position
+        shift += 7

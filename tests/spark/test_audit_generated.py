@@ -1,0 +1,93 @@
+"""Generated faults: what a reader or a follower could see is never passed, and what brokers do in good order is never blamed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.log_fault_bases import BASES
+from helpers.log_fault_grammar import VERBS, Case, Player, Step, draw, is_legal, shrink
+
+from minikafka.spark import scan
+from minikafka.spark.audit import AuditOptions, run_audit
+from minikafka.spark.engine_local import LocalEngine
+
+SLICES, CASES_A_SLICE = 4, 40
+OPTIONS = AuditOptions(level="records", confirm=False)
+
+
+def audit(folder: Path) -> int:
+    return run_audit([str(path) for path in sorted(folder.iterdir())], LocalEngine(1), OPTIONS).exit_code
+
+
+@pytest.fixture(scope="module")
+def player() -> Iterator[Player]:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
+    player = Player(memory)
+    yield player
+    player.close()
+
+
+@pytest.mark.parametrize("name", sorted(BASES))
+def test_a_base_passes_and_shows_nothing(player: Player, name: str) -> None:
+    judgement, code = player.play(Case(name, ()), audit)
+    assert (judgement.visible, code) == ((), 0)
+
+
+@pytest.mark.parametrize("number", range(SLICES))
+def test_generated_faults(player: Player, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A small part of what tests/bench/audit_fuzz.py plays; pages are small, so that comparisons turn many."""
+    monkeypatch.setattr(scan, "DETAIL_BATCHES_MAX", 5)
+    seen = set()
+    for seed in range(number * CASES_A_SLICE, (number + 1) * CASES_A_SLICE):
+        case = draw(seed)
+        judgement, code = player.play(case, audit)
+        seen.add("visible" if judgement.visible else "legal" if judgement.is_legal else "neither")
+        blamed = judgement.blames(code)
+        if blamed:
+            smaller = shrink(case, lambda one, blamed=blamed: _play(player, one)[:6] == blamed[:6])
+            pytest.fail(f"seed {seed}: {blamed}: {smaller}")
+    assert {"visible", "legal"} <= seen
+
+
+def _play(player: Player, case: Case) -> str:
+    judgement, code = player.play(case, audit)
+    return judgement.blames(code)
+
+
+def test_a_case_shrinks_to_what_is_wrong() -> None:
+    steps = tuple(Step(verb, (1, 2, 3), ()) for verb in ("link", "swap", "roll"))
+    smaller = shrink(Case("plain", steps), lambda case: any(step.verb == "swap" and 2 in step.brokers for step in case.steps))
+    assert smaller == Case("plain", (Step("swap", (2,), ()),))
+
+
+def test_the_grammar_draws_every_fault_and_every_base() -> None:
+    drawn = [draw(seed) for seed in range(3000)]
+    assert {case.base for case in drawn} == set(BASES)
+    assert {step.verb for case in drawn for step in case.steps} == set(VERBS)
+    assert sum(all(is_legal(step, case.base) for step in case.steps) for case in drawn) > 500
+
+
+def _visible_on(player: Player, case: Case) -> bool:
+    return bool(player.play(case, lambda folder: 0)[0].visible)
+
+
+@pytest.mark.parametrize("step", [
+    Step("header", (2,), (40000, "count", 1, 1)), Step("payload", (3,), (40000, 9, 1, 0)), Step("drop", (1, 2, 3), (30000, 1)),
+    Step("others", (3,), (30000, 1000, 1)), Step("epoch_line", (1, 2, 3), ("more", 60000, 1)), Step("no_directory", (2,), ("gone",)),
+    Step("twin", (1,), ("another",)), Step("mark", (1,), ("replication-offset-checkpoint", "beyond", 3)), Step("swap", (1,), (20000,)),
+    Step("entry", (1,), (".index", 0, 1, 1)),
+])  # fmt: skip
+def test_the_oracle_sees_what_anybody_would(player: Player, step: Step) -> None:
+    assert _visible_on(player, Case("plain", (step,)))
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "is_seen"), [("plain", 0, True), ("plain", 60000, True), ("crashed", 0, False), ("crashed", 60000, True)]
+)
+def test_of_a_killed_broker_the_first_epochs_may_be_cut_already(player: Player, name: str, at: int, is_seen: bool) -> None:
+    """The oracle and the audit agree on it; a stopped broker has written the log start too."""
+    judgement, code = player.play(Case(name, (Step("epoch_line", (1, 2, 3), ("less", at, 1)),)), audit)
+    assert (bool(judgement.visible), code) == (is_seen, int(is_seen))

@@ -1,0 +1,85 @@
+"""Producers and transactions under the audit: more of them than a summary keeps, and index entries as followers write them."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.log_clusters import ABORT, COMMIT, TIME_MS, TRANSACTIONAL, Batch, Partition, marker, write_broker
+
+from minikafka.spark import producers, scan
+from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
+from minikafka.spark.engine_local import LocalEngine
+
+
+def audit(path: Path, **options: Any) -> AuditResult:
+    return run_audit([str(path)], LocalEngine(1), AuditOptions(**options))
+
+
+def told(result: AuditResult, check: str) -> list[str]:
+    return [one.message for one in result.findings.kept if one.check == check]
+
+
+def transactions(count: int, abort: bool = True) -> list[Batch]:
+    """`count` transactions of a record each, by three producers in turn, aborted and committed in turn."""
+    found: list[Batch] = []
+    for number in range(count):
+        at, producer = 2 * number, number % 3
+        found.append(Batch(at, [(0, None, b"x")], 0, TIME_MS, producer, 0, number // 3, TRANSACTIONAL))
+        found.append(marker(at + 1, ABORT if abort and number % 2 else COMMIT, producer))
+    return found
+
+
+@pytest.mark.parametrize(("module", "name"), [(producers, "EVENTS_MAX"), (producers, "PRODUCERS_MAX"), (scan, "ABORTS_MAX")])
+def test_more_transactions_than_a_summary_keeps_are_still_replayed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
+) -> None:
+    monkeypatch.setattr(module, name, 2)
+    for broker in (1, 2):
+        write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", transactions(30), bases=(0, 20, 40))])
+    assert audit(tmp_path).outcome == "PASS"
+    for broker in (1, 2):
+        (tmp_path / f"b{broker}" / "t-0" / f"{20:020d}.txnindex").unlink()
+    result = audit(tmp_path)
+    assert result.exit_code == 1 and len(told(result, "txn-index-target")) == 10, "five in each replica"
+
+
+def opened(base: int, producer: int, sequence: int) -> Batch:
+    return Batch(base, [(0, None, b"x")], 0, TIME_MS, producer, 0, sequence, TRANSACTIONAL)
+
+
+@pytest.mark.parametrize(("stable", "is_legal"), [(2, True), (4, True), (1, False), (3, False), (5, False), (6, False), (9, False)])
+def test_a_follower_that_copied_several_transactions_at_once_may_name_the_next_one(tmp_path: Path, stable: int, is_legal: bool) -> None:
+    """Producer 0 aborts twice, then 1 and 2 begin. When 0's first marker came nobody else was open: the leader writes 2. A follower that
+    got everything in one fetch writes the first offset of 1's transaction."""
+    batches = [
+        opened(0, 0, 0),
+        marker(1, ABORT, 0),
+        opened(2, 0, 1),
+        marker(3, ABORT, 0),
+        opened(4, 1, 0),
+        marker(5, COMMIT, 1),
+        opened(6, 2, 0),
+    ]
+    for broker in (1, 2):
+        write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", [*batches, marker(7, COMMIT, 2)])])
+    path = tmp_path / "b2" / "t-0" / f"{0:020d}.txnindex"
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">q", data, 26, stable)
+    path.write_bytes(data)
+    result = audit(tmp_path)
+    assert result.exit_code == (0 if is_legal else 1) and len(told(result, "txn-index-target")) == (0 if is_legal else 1)
+
+
+def test_with_another_transaction_open_leader_and_follower_write_the_same(tmp_path: Path) -> None:
+    batches = [opened(0, 1, 0), opened(1, 0, 0), marker(2, ABORT, 0), opened(3, 2, 0), marker(4, COMMIT, 2), marker(5, COMMIT, 1)]
+    for broker in (1, 2):
+        write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", batches)])
+    assert audit(tmp_path).outcome == "PASS"
+    path = tmp_path / "b2" / "t-0" / f"{0:020d}.txnindex"
+    data = bytearray(path.read_bytes())
+    struct.pack_into(">q", data, 26, 3)
+    path.write_bytes(data)
+    assert told(audit(tmp_path), "txn-index-target")
