@@ -8,8 +8,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from helpers.log_fault_clusters import write_own_logs
 from helpers.log_fault_table import TABLE
-from helpers.log_faults import write_own_logs
 
 from minikafka.spark.audit import AuditOptions, run_audit
 from minikafka.spark.engine_local import LocalEngine

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from helpers import log_fault_clusters as clusters
 from helpers import log_faults as f
-from helpers.log_faults import Fault
+from helpers.log_fault_clusters import Fault
 
 _INSIDE_CRC = ("attributes", "last_delta", "base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "count")
 
@@ -101,9 +102,9 @@ _COMPACTED = [
 _EPOCHS = ("KIP-101", "oxia#898")  # need the golden log's three epochs
 #: (name of the base, builder, faults)
 TABLE = (
-    ("3 brokers of minikafka", f.own, _HEADER + [fault for fault in _ORDER if not fault.name.startswith(_EPOCHS)] + _BESIDE),
-    ("3 brokers of Kafka 4.3", f.replicated, _HEADER + _ORDER + _BESIDE + _CLAIMS),
-    ("Kafka 4.3, segments and transactions", f.few_topics, _HEADER + _SEGMENTS + _TRANSACTIONS + _BESIDE[:8]),
-    ("Kafka 4.3, compacted", f.compacted, _COMPACTED),
-    ("Kafka 4.3, all topics and codecs", f.many_topics, []),
+    ("3 brokers of minikafka", clusters.own, _HEADER + [fault for fault in _ORDER if not fault.name.startswith(_EPOCHS)] + _BESIDE),
+    ("3 brokers of Kafka 4.3", clusters.replicated, _HEADER + _ORDER + _BESIDE + _CLAIMS),
+    ("Kafka 4.3, segments and transactions", clusters.few_topics, _HEADER + _SEGMENTS + _TRANSACTIONS + _BESIDE[:8]),
+    ("Kafka 4.3, compacted", clusters.compacted, _COMPACTED),
+    ("Kafka 4.3, all topics and codecs", clusters.many_topics, []),
 )

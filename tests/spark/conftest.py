@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.log_faults import keep_lines
+from helpers.log_fault_clusters import keep_lines
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "logs"
 REPLICAS = GOLDEN / "replicas"

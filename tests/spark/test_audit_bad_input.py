@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from helpers import log_faults
+from helpers import log_fault_clusters
 
 from minikafka.cli.audit import audit
 from minikafka.spark.engine_spark import SparkUnavailable, start_session
@@ -103,7 +103,7 @@ def test_a_java_that_is_too_old_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_foreign_empty_and_huge_files_beside_the_log_do_no_harm(tmp_path: Path) -> None:
-    cluster = log_faults.replicated(tmp_path)
+    cluster = log_fault_clusters.replicated(tmp_path)
     files = cluster.files()
     (files / "notes.txt").write_text("hello")
     (files / "00000000000000000000.log.bak").write_bytes(os.urandom(100))
@@ -119,7 +119,7 @@ def test_foreign_empty_and_huge_files_beside_the_log_do_no_harm(tmp_path: Path) 
 
 
 def test_a_directory_without_a_segment_is_a_missing_replica(tmp_path: Path) -> None:
-    cluster = log_faults.replicated(tmp_path)
+    cluster = log_fault_clusters.replicated(tmp_path)
     for path in cluster.files(3).glob("*.log"):
         path.unlink()
     result = run(*cluster.paths, "--topic", "rep")
@@ -171,7 +171,7 @@ def test_a_segment_that_is_deleted_while_it_is_listed_costs_no_replica(three_bro
 
 
 def test_a_segment_that_is_a_directory_is_unreadable_not_a_crash(tmp_path: Path) -> None:
-    cluster = log_faults.replicated(tmp_path)
+    cluster = log_fault_clusters.replicated(tmp_path)
     path = cluster.segments()[0]
     path.unlink()
     path.mkdir()
@@ -183,7 +183,7 @@ def test_a_segment_that_is_a_directory_is_unreadable_not_a_crash(tmp_path: Path)
 
 
 def test_a_partition_directory_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = log_faults.replicated(tmp_path)
+    cluster = log_fault_clusters.replicated(tmp_path)
     closed, scandir = str(cluster.files(1)), os.scandir
 
     def refuse(path: str) -> Any:

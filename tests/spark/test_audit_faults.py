@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.log_fault_clusters import Cluster, Fault, copy_tree, replicated, write_own_logs
 from helpers.log_fault_table import TABLE
-from helpers.log_faults import Cluster, Fault, copy_tree, replicated, write_own_logs
 
 from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
 from minikafka.spark.engine_local import LocalEngine

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner, Result
-from helpers import log_faults
-from helpers.log_faults import Cluster
+from helpers import log_fault_clusters, log_faults
+from helpers.log_fault_clusters import Cluster
 
 from minikafka.cli.audit import audit
 from minikafka.spark import report as reporting
@@ -28,7 +28,7 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture
 def forked(tmp_path: Path) -> Cluster:
-    cluster = log_faults.replicated(tmp_path / "cluster")
+    cluster = log_fault_clusters.replicated(tmp_path / "cluster")
     log_faults.rewritten(12, 18, None)(cluster)
     return cluster
 

@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 from confluent_kafka import Producer  # noqa: E402
-from helpers import log_faults  # noqa: E402
+from helpers import log_fault_clusters, log_faults  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
 from minikafka.spark.datasource import BatchReader  # noqa: E402
@@ -36,7 +36,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "logs"
 
 
 def test_every_codec_reads_the_same_from_log_directories(session: Any, tmp_path: Path) -> None:
-    cluster = log_faults.many_topics(tmp_path, ("codec-none-0", "codec-gzip-0", "codec-snappy-0", "codec-lz4-0", "codec-zstd-0"))
+    cluster = log_fault_clusters.many_topics(tmp_path, ("codec-none-0", "codec-gzip-0", "codec-snappy-0", "codec-lz4-0", "codec-zstd-0"))
     table = session.read.format("minikafka").option("includeHeaders", "true").load(str(cluster.directories[1]))
     assert table.columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
     rows: dict[str, list[Any]] = {}
@@ -50,7 +50,7 @@ def test_every_codec_reads_the_same_from_log_directories(session: Any, tmp_path:
 
 
 def test_batches_and_ranges_from_log_directories(session: Any, tmp_path: Path) -> None:
-    cluster = log_faults.replicated(tmp_path)
+    cluster = log_fault_clusters.replicated(tmp_path)
     log_faults.flip_payload(False)(cluster)
     source = session.read.format("minikafka").option("mode", "batches").option("logDirs", str(cluster.directories[1]))
     batches = source.load().orderBy("baseOffset").collect()
@@ -65,7 +65,7 @@ def test_batches_and_ranges_from_log_directories(session: Any, tmp_path: Path) -
 
 def test_directories_that_only_executors_see(session: Any, tmp_path: Path) -> None:
     """The driver looks at none of them (the master is local here, so that is asked of the reader itself)."""
-    cluster = log_faults.many_topics(tmp_path, ("codec-none-0", "codec-gzip-0", "codec-snappy-0", "codec-lz4-0", "codec-zstd-0"))
+    cluster = log_fault_clusters.many_topics(tmp_path, ("codec-none-0", "codec-gzip-0", "codec-snappy-0", "codec-lz4-0", "codec-zstd-0"))
     source = session.read.format("minikafka").option("logDirs", ",".join(map(str, cluster.directories.values())))
     expected = source.load().orderBy("topic", "offset").collect()
     elsewhere = source.option("logDirsOn", "executors").option("minPartitions", "3").load()

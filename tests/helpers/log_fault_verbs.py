@@ -1,0 +1,376 @@
+"""What the grammar of faults does to one broker's copy of a partition: verbs of batches, segments, small files and good housekeeping.
+
+Fractions say where: batch `at` of n is batch at * n >> 16.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from crc32c import crc32c
+from helpers.log_clusters import lines
+from helpers.log_fault_bases import BROKERS
+from helpers.log_oracle import Log, parse, read_log
+
+FIELDS = {
+    "base_offset": (0, 8), "length": (8, 4), "epoch": (12, 4), "magic": (16, 1), "crc": (17, 4), "attributes": (21, 2),
+    "last_delta": (23, 4), "base_timestamp": (27, 8), "max_timestamp": (35, 8), "producer_id": (43, 8), "producer_epoch": (51, 2),
+    "base_sequence": (53, 4), "count": (57, 4),
+}  # fmt: skip
+NAME = "t-0"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One broker's log directory with the partition."""
+
+    root: Path
+    broker: int
+
+    @property
+    def path(self) -> Path:
+        return self.root / NAME
+
+    def segments(self) -> list[Path]:
+        return sorted(file for file in self.path.glob("*.log"))
+
+    def log(self) -> Log | None:
+        return read_log(self.root, self.broker, NAME)
+
+
+def places(folder: Path, broker: int) -> list[Path]:
+    """The log directories of a broker."""
+    return sorted(path for path in folder.iterdir() if path.name.startswith(f"b{broker}"))
+
+
+def place_of(folder: Path, broker: int) -> Place:
+    """Where the broker has the partition."""
+    found = [path for path in places(folder, broker) if (path / NAME).is_dir()]
+    return Place(found[0] if found else places(folder, broker)[0], broker)
+
+
+# ---- single batches --------------------------------------------------------------------------------------------------------------
+
+
+def _rewrite(place: Place, change: Callable[[list[bytearray]], list[bytearray]], at: int) -> None:
+    """Change the batches of the segment in which batch `at` of the whole log lies; `change` gets them from that batch on."""
+    held = [(file, [bytearray(batch.raw) for batch in parse(file.read_bytes())[0]]) for file in place.segments()]
+    chosen = at * sum(len(batches) for _, batches in held) >> 16
+    for file, batches in held:
+        if chosen < len(batches):
+            rest = parse(file.read_bytes())[1]
+            file.write_bytes(b"".join([*batches[:chosen], *change(batches[chosen:])]) + rest)
+            return
+        chosen -= len(batches)
+
+
+def _seal(batch: bytearray) -> bytearray:
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    return batch
+
+
+def header(place: Place, at: int, name: str, delta: int, sealed: int) -> None:
+    """A header field of one batch grows by `delta`."""
+
+    def change(batches: list[bytearray]) -> list[bytearray]:
+        start, size = FIELDS[name]
+        value = int.from_bytes(batches[0][start : start + size], "big") + delta
+        batches[0][start : start + size] = (value % (1 << 8 * size)).to_bytes(size, "big")
+        return [_seal(batches[0]) if sealed else batches[0], *batches[1:]]
+
+    _rewrite(place, change, at)
+
+
+def payload(place: Place, at: int, byte: int, bit: int, sealed: int) -> None:
+    """A bit of the records."""
+
+    def change(batches: list[bytearray]) -> list[bytearray]:
+        position = 61 + (byte * (len(batches[0]) - 61) >> 16)
+        batches[0][position] ^= 1 << bit
+        return [_seal(batches[0]) if sealed else batches[0], *batches[1:]]
+
+    _rewrite(place, change, at)
+
+
+def drop(place: Place, at: int, count: int) -> None:
+    """Batches are gone."""
+    _rewrite(place, lambda batches: batches[count:], at)
+
+
+def repeat(place: Place, at: int) -> None:
+    """A batch is there twice."""
+    _rewrite(place, lambda batches: [batches[0], *batches], at)
+
+
+def swap(place: Place, at: int) -> None:
+    """Two neighbours are exchanged."""
+    _rewrite(place, lambda batches: [*batches[1:2], batches[0], *batches[2:]], at)
+
+
+def others(place: Place, at: int, count: int, epoch: int) -> None:
+    """Other records at the same offsets, sound by themselves; with `epoch` of another leader epoch, and the checkpoint knows it."""
+
+    def change(batches: list[bytearray]) -> list[bytearray]:
+        for batch in batches[:count]:
+            batch[-2] ^= 0x15
+            struct.pack_into(">i", batch, 12, struct.unpack_from(">i", batch, 12)[0] + epoch)
+            _seal(batch)
+        return batches
+
+    _rewrite(place, change, at)
+    if epoch:
+        epochs_from_log(place)
+
+
+def epochs_from_log(place: Place) -> None:
+    """The checkpoint is made right again."""
+    starts: dict[int, int] = {}
+    log = place.log()
+    for batch in log.batches if log else ():
+        starts.setdefault(batch.epoch, batch.base)
+    (place.path / "leader-epoch-checkpoint").write_text(lines(f"{epoch} {start}" for epoch, start in starts.items()))
+
+
+# ---- whole logs ------------------------------------------------------------------------------------------------------------------
+
+
+def lose_tail(place: Place, count: int) -> None:
+    """The newest batches are gone."""
+    file = place.segments()[-1]
+    found, rest = parse(file.read_bytes())
+    file.write_bytes(b"".join(batch.raw for batch in found[: max(0, len(found) - count)]) + rest)
+
+
+def cut(place: Place, size: int) -> None:
+    """The newest segment is shorter by some bytes."""
+    file = place.segments()[-1]
+    file.write_bytes(file.read_bytes()[: -max(1, size)])
+
+
+def append(place: Place, kind: str, size: int) -> None:
+    """Bytes behind the newest batch."""
+    data = {"zeros": bytes(size), "rubbish": b"\1\2rubbish" * (1 + size // 9), "half": struct.pack(">qi", 0, 500 + size) + bytes(90)}[kind]
+    file = place.segments()[-1]
+    file.write_bytes(file.read_bytes() + data)
+
+
+def remove_segment(place: Place, at: int, empty: int) -> None:
+    """A segment is gone with all that belongs to it, or has no bytes."""
+    file = place.segments()[at * len(place.segments()) >> 16]
+    if empty:
+        file.write_bytes(b"")
+        return
+    for beside in place.path.glob(file.stem + ".*"):
+        if beside.suffix != ".snapshot":
+            beside.unlink()
+
+
+def rename_segment(place: Place, at: int, delta: int) -> None:
+    """A segment is called by another offset."""
+    file = place.segments()[at * len(place.segments()) >> 16]
+    for beside in list(place.path.glob(file.stem + ".*")):
+        if beside.suffix != ".snapshot":
+            beside.rename(beside.with_name(f"{max(0, int(file.stem) + delta):020d}{beside.suffix}"))
+
+
+def exchange_segments(place: Place, at: int) -> None:
+    """Two segments' contents are exchanged."""
+    files = place.segments()
+    one, other = files[at * len(files) >> 16], files[(at * len(files) >> 16) - 1]
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def no_directory(place: Place, how: str) -> None:
+    """The partition's directory is gone, waits for its deletion, or is a link that leads nowhere."""
+    if how == "delete":
+        place.path.rename(place.root / f"{NAME}.{'0123456789abcdef' * 2}-delete")
+        return
+    shutil.rmtree(place.path)
+    if how == "link":
+        place.path.symlink_to("/nowhere/at/all")
+
+
+def twin(place: Place, how: str) -> None:
+    """The same log directory once more, as the same broker or by another one's name."""
+    copy = place.root.with_name(f"{place.root.name}-copy" if how == "same" else f"b9{place.broker}")
+    shutil.copytree(place.root, copy, symlinks=True)
+    if how != "same":
+        target = next(broker for broker in BROKERS if broker != place.broker)
+        path = copy / "meta.properties"
+        path.write_text(path.read_text().replace(f"node.id={place.broker}\n", f"node.id={target}\n"))
+        for old in places(place.root.parent, target):
+            shutil.rmtree(old)
+        copy.rename(copy.with_name(f"b{target}"))
+
+
+# ---- beside the log --------------------------------------------------------------------------------------------------------------
+
+
+def entry(place: Place, suffix: str, at: int, field: int, delta: int) -> None:
+    """A number of an index file's entry changes."""
+    sizes = {".index": (8, ((0, 4), (4, 4))), ".timeindex": (12, ((0, 8), (8, 4))),
+             ".txnindex": (34, ((0, 2), (2, 8), (10, 8), (18, 8), (26, 8)))}[suffix]  # fmt: skip
+    files = [file for file in sorted(place.path.glob(f"*{suffix}")) if file.stat().st_size]
+    if not files:
+        return
+    file = files[at * len(files) >> 16]
+    data = bytearray(file.read_bytes())
+    size, fields = sizes
+    start, width = fields[field % len(fields)]
+    start += (at * 31 % (1 << 16) * (len(data) // size) >> 16) * size
+    value = int.from_bytes(data[start : start + width], "big") + delta
+    data[start : start + width] = (value % (1 << 8 * width)).to_bytes(width, "big")
+    file.write_bytes(data)
+
+
+def side_file(place: Place, suffix: str, at: int, how: str) -> None:
+    """An index or snapshot is gone, empty, cut, or half as long."""
+    files = sorted(place.path.glob(f"*{suffix}"))
+    if not files:
+        return
+    file = files[at * len(files) >> 16]
+    data = file.read_bytes()
+    if how == "gone":
+        file.unlink()
+    else:
+        file.write_bytes({"empty": b"", "cut": data[:-1], "padded": data + bytes(24)}[how])
+
+
+def snapshot_field(place: Place, at: int, byte: int, delta: int) -> None:
+    """A byte of the newest snapshot, with its CRC made right."""
+    files = sorted(place.path.glob("*.snapshot"))
+    if not files or files[-1].stat().st_size < 20:
+        return
+    data = bytearray(files[-1].read_bytes())
+    rows = (len(data) - 10) // 46
+    start = 10 + 46 * (at * rows >> 16) + byte % 46
+    data[start] = (data[start] + delta) % 256
+    struct.pack_into(">I", data, 2, crc32c(memoryview(data)[6:]))
+    files[-1].write_bytes(data)
+
+
+def epoch_line(place: Place, how: str, at: int, delta: int) -> None:
+    """The epoch checkpoint has an entry too many, one less, or one that is off."""
+    path = place.path / "leader-epoch-checkpoint"
+    if not path.is_file():
+        return
+    rows = [tuple(map(int, line.split())) for line in path.read_text().splitlines()[2:]]
+    log = place.log()
+    if how == "more" and log is not None:
+        start = log.start + (at * max(1, log.end - log.start) >> 16)
+        rows = sorted([*rows, (max([epoch for epoch, first in rows if first <= start], default=0) + delta, start)], key=lambda row: row[1])
+    elif how == "less" and rows:
+        del rows[at * len(rows) >> 16]
+    elif rows:
+        chosen = at * len(rows) >> 16
+        epoch, start = rows[chosen]
+        rows[chosen] = (epoch + delta, start) if how == "epoch" else (epoch, max(0, start + delta))
+    path.write_text(lines(f"{epoch} {start}" for epoch, start in rows))
+
+
+def mark(place: Place, name: str, how: str, at: int) -> None:
+    """A checkpoint of the log directory says something else of the partition, or nothing, or cannot be read."""
+    path = place.root / name
+    log = place.log() if place.path.is_dir() else None
+    if how == "empty":
+        path.write_bytes(b"")
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[:-3] if path.is_file() else b"0")
+    elif how == "directory":
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    else:
+        rows = path.read_text().splitlines()[2:] if path.is_file() else []
+        rows = [row for row in rows if row.split()[:2] != NAME.rsplit("-", 1)]
+        if how != "none" and log is not None:
+            value = {"inside": at * max(1, log.end) >> 16, "end": log.end, "beyond": log.end + 1 + at % 50}[how]
+            rows.append(f"{NAME.rsplit('-', 1)[0]} {NAME.rsplit('-', 1)[1]} {value}")
+        path.write_text(lines(rows))
+
+
+def identity(place: Place, how: str) -> None:
+    """partition.metadata is of another topic, unreadable, or gone."""
+    path = place.path / "partition.metadata"
+    if how == "gone":
+        path.unlink(missing_ok=True)
+    elif path.exists():
+        path.write_text("version: 0\ntopic_id: %s\n" % ("AAECAwQFBgcICQoLDA0OAA" if how == "other" else "short"))
+
+
+# ---- what brokers and people do without harm -------------------------------------------------------------------------------------
+
+
+def repair_indexes(place: Place) -> None:
+    """What a broker rebuilds is removed."""
+    for suffix in (".index", ".timeindex"):
+        for file in place.path.glob(f"*{suffix}"):
+            file.unlink()
+
+
+def repair_marks(place: Place) -> None:
+    """The checkpoints follow the log's end."""
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        known = (place.root / name).is_file() and any(f"{NAME[0]} 0 " in row for row in (place.root / name).read_text().splitlines())
+        if known:
+            mark(place, name, "end", 0)
+
+
+def foreign(place: Place, how: str) -> None:
+    """Files that brokers leave beside the log: deleted, swapped, being moved, stray."""
+    if how in {".deleted", ".swap", ".cleaned"}:
+        (place.path / f"{10**6:020d}.log{how}").write_bytes(b"left over")
+    elif how in {"future", "delete", "stray"}:
+        if place.path.is_dir():
+            shutil.copytree(place.path, place.root / f"{NAME}.{'fedcba9876543210' * 2}-{how}", dirs_exist_ok=True)
+    else:
+        (place.path / how).write_text("nothing of Kafka's")
+
+
+def link(place: Place) -> None:
+    """The partition's directory lies elsewhere, behind a link."""
+    target = place.root.parent.parent / f"elsewhere-{place.broker}"
+    if place.path.is_dir() and not place.path.is_symlink() and not target.exists():
+        place.path.rename(target)
+        place.path.symlink_to(target)
+
+
+def roll(place: Place) -> None:
+    """A new, empty segment at the log's end."""
+    log = place.log()
+    rest = log.segments[-1][2] if log is not None else b"x"
+    if log is not None and not rest and log.end > log.segments[-1][0]:
+        (place.path / f"{log.end:020d}.log").write_bytes(b"")
+
+
+def retain(place: Place) -> None:
+    """Retention deletes the oldest segment: log start and epochs follow."""
+    log = place.log()
+    if log is None or len(log.segments) < 2 or log.log_start > log.segments[1][0]:
+        return
+    start = log.segments[1][0]
+    for beside in list(place.path.glob(f"{log.segments[0][0]:020d}.*")):
+        beside.unlink()
+    path = place.path / "leader-epoch-checkpoint"
+    rows = [tuple(map(int, row.split())) for row in path.read_text().splitlines()[2:]] if path.is_file() else []
+    older, newer = [row for row in rows if row[1] <= start], [row for row in rows if row[1] > start]
+    kept = ([(older[-1][0], start)] if older else []) + newer
+    path.write_text(lines(f"{epoch} {first}" for epoch, first in kept))
+    mark(place, "log-start-offset-checkpoint", "none", 0)
+    rows_of = (place.root / "log-start-offset-checkpoint").read_text().splitlines()[2:]
+    (place.root / "log-start-offset-checkpoint").write_text(lines([*rows_of, f"t 0 {start}"]))
+
+
+VERBS: dict[str, Callable[..., None]] = {
+    function.__name__: function
+    for function in (
+        header, payload, drop, repeat, swap, others, lose_tail, cut, append, remove_segment, rename_segment, exchange_segments,
+        no_directory, twin, entry, side_file, snapshot_field, epoch_line, mark, identity, repair_indexes, repair_marks, foreign, link, roll,
+        retain, epochs_from_log,
+    )
+}  # fmt: skip
