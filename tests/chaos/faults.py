@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
@@ -13,7 +14,8 @@ from chaos.disk import FaultyDisk
 from minikafka.testing.cluster import ProcessCluster
 from minikafka.testing.proxy import CLIENT, Link
 
-END_S = 15.0
+#: Longer than `request.timeout.ms` of the run's brokers.
+STALL_S = 3.0
 
 
 class World:
@@ -219,6 +221,29 @@ def links(shape: str, node: int, others: list[int]) -> list[Link]:
     return {"cut from peers": [*into, *out], "deafen": into, "mute": out}[shape]
 
 
+class StallFollower(Fault):
+    """Two nodes, each leading partitions that the other follows, are cut from each other beyond `request.timeout.ms`; the controller
+    reaches both.
+
+    Requests between nodes and appends that wait for the in-sync set run into their time-outs, and what they waited for happens later."""
+
+    kind = "stall a follower"
+
+    def begin(self) -> None:
+        active = self.cluster.active_controller()
+        leader, follower = self.world.draw.sample([node for node in self.world.nodes if node != active], 2)
+        self.told = f"nodes {leader} and {follower} from each other"
+        network = self.cluster.network
+        assert network is not None
+        network.cut([(leader, follower), (follower, leader)])
+        time.sleep(STALL_S)
+
+    def end(self) -> None:
+        network = self.cluster.network
+        assert network is not None
+        network.heal()
+
+
 class Ring(Fault):
     """Each node reaches its neighbours only: everybody sees a majority, and no two see the same one (with five nodes)."""
 
@@ -308,6 +333,7 @@ def catalogue(*, nodes: int, with_disks: bool) -> dict[str, Make]:
     made["rolling restart"] = RollingRestart
     made["slow links"] = Slow
     made["reset all"] = Resets
+    made["stall a follower"] = StallFollower
     made["cut leader, kill another"] = CutAndKill
     made["wipe"] = lambda world: Wipe(world, at_once=False)
     made["wipe, start at once"] = lambda world: Wipe(world, at_once=True)

@@ -7,7 +7,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,14 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2])]
 from chaos import disk  # noqa: E402
 from chaos.faults import Fault, World, catalogue  # noqa: E402
 from helpers.history import History, anomalies, realtime_lag_s, twice  # noqa: E402
+from helpers.transformers import (  # noqa: E402
+    BundledTransformer,
+    ConfluentTransformer,
+    Transformer,
+    committed_values,
+    differences,
+    wait_until_copied,
+)
 from helpers.workload import BundledReader, BundledWriter, Client, ConfluentReader, ConfluentWriter, read_everything  # noqa: E402
 
 from minikafka.spark import report as reporting  # noqa: E402
@@ -28,6 +36,9 @@ from minikafka.wire.batch import iterate_batches  # noqa: E402
 
 TOPIC = "chaos"
 PARTITIONS = 6
+#: The topics that hold a copy of `TOPIC`, made by consume-transform-produce, and the groups that make them.
+COPIES = {"copy-confluent": "confluent-transformers", "copy-bundled": "bundled-transformers"}
+COPIED_S_MAX = 120.0
 CALM_S = (0.3, 1.5)
 #: While a fault lasts that leaves a majority, so many records must be acknowledged, and the fault lasts until they are, at most so long.
 PROGRESS = 100
@@ -48,6 +59,10 @@ class Figures:
     acknowledged: int = 0
     unknown: int = 0
     polled: int = 0
+    #: Transactions of the workers that copy the topic, with the offsets they have read.
+    transactions: int = 0
+    transactions_aborted: int = 0
+    copied: int = 0
     longest_silence_s: float = 0.0
     slowest_progress_s: float = 0.0
     slowest_recovery_s: float = 0.0
@@ -61,11 +76,14 @@ class Figures:
 class Run:
     """One cluster, its clients and its faults."""
 
-    def __init__(self, *, seed: int, nodes: int, directory: Path, say: Say, fault_s: tuple[float, float], rate_hz: float) -> None:
+    def __init__(
+        self, *, seed: int, nodes: int, directory: Path, say: Say, fault_s: tuple[float, float], rate_hz: float, copies: Mapping[str, str]
+    ) -> None:
         self._draw = random.Random(seed)
         self._say = say
         self._fault_s = fault_s
         self._rate_hz = rate_hz
+        self._copies = copies
         self._directory = directory
         self.history = History()
         self.figures = Figures(seed, nodes)
@@ -88,9 +106,9 @@ class Run:
         names = catalogue(nodes=len(self.cluster.nodes), with_disks=self.with_disks)
         started = time.monotonic()
         with self.cluster:
-            self._create_topic()
-            clients = self._clients()
-            for client in clients:
+            self._create_topics()
+            clients, transformers = self._clients(), self._transformers()
+            for client in [*clients, *transformers]:
                 client.start()
             try:
                 self._acknowledged(PROGRESS, "before any fault", PROGRESS_S_MAX)
@@ -105,15 +123,16 @@ class Run:
             finally:
                 for client in clients:
                     client.stop()
-            self._judge(clients)
+            self._judge(clients, transformers)
         return self.figures
 
-    def _create_topic(self) -> None:
+    def _create_topics(self) -> None:
         from helpers.shell import minikafka
 
         shape = ("--partitions", str(PARTITIONS), "--replication-factor", "3")
-        done = minikafka("topics", "-b", self.cluster.bootstrap, "--create", "--topic", TOPIC, *shape)
-        assert done.returncode == 0, done.stderr
+        for topic in (TOPIC, *self._copies):
+            done = minikafka("topics", "-b", self.cluster.bootstrap, "--create", "--topic", topic, *shape)
+            assert done.returncode == 0, done.stderr
 
     def _clients(self) -> list[Client]:
         at, history = self.cluster.bootstrap, self.history
@@ -124,6 +143,15 @@ class Run:
             ConfluentReader("reader-2", at, TOPIC, history, "readers", life_s=11.0),
             BundledReader("reader-3", at, TOPIC, history, "bundled-readers"),
         ]
+
+    def _transformers(self) -> list[Transformer]:
+        """Two members a group, so that partitions change hands while transactions are open."""
+        made: list[Transformer] = []
+        for (topic, group), kind in zip(self._copies.items(), (ConfluentTransformer, BundledTransformer), strict=False):
+            for number in (1, 2):
+                draw = random.Random(self._draw.randrange(1 << 31))
+                made.append(kind(f"{group}-{number}", self.cluster.bootstrap, TOPIC, topic, self.history, group, draw))
+        return made
 
     # -- faults ----------------------------------------------------------------------------------------------------
 
@@ -176,7 +204,7 @@ class Run:
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def _judge(self, clients: list[Client]) -> None:
+    def _judge(self, clients: list[Client], transformers: list[Transformer]) -> None:
         figures, history = self.figures, self.history
         for client in clients:
             try:
@@ -187,6 +215,7 @@ class Run:
             read_everything(self.cluster.bootstrap, TOPIC, history, partitions=range(PARTITIONS), timeout_s=120, alive=self.cluster.logs)
         except AssertionError as error:
             figures.problems.append(str(error))
+        self._judge_copies(transformers)
         figures.problems += history.violations[:10]
         for kind, found in anomalies(history).items():
             figures.problems.append(f"{kind} ({len(found)}): {'; '.join(found[:5])}")
@@ -196,6 +225,27 @@ class Run:
         figures.longest_silence_s = history.longest_silence_s
         figures.realtime_lag_s = realtime_lag_s(history)
         self._audit()
+
+    def _judge_copies(self, transformers: list[Transformer]) -> None:
+        """Once everything is written: the groups come to the end, and the copies are equal to what they were made of."""
+        at, figures = self.cluster.bootstrap, self.figures
+        late = [wait_until_copied(at, TOPIC, group, PARTITIONS, COPIED_S_MAX) for group in self._copies.values()]
+        figures.problems += [problem for problem in late if problem]
+        for transformer in transformers:
+            transformer.stop()
+        try:
+            for transformer in transformers:
+                transformer.join(90)
+            source = committed_values(at, TOPIC, PARTITIONS, 120)
+            for topic in self._copies:
+                copy = committed_values(at, topic, PARTITIONS, 120)
+                figures.problems += differences(source, copy, topic)
+                figures.copied += sum(map(len, copy.values()))
+        except AssertionError as error:
+            figures.problems.append(str(error))
+        figures.transactions = sum(transformer.committed for transformer in transformers)
+        figures.transactions_aborted = sum(transformer.aborted for transformer in transformers)
+        self._tell_notes()
 
     def _audit(self) -> None:
         """The last word: the directories of the brokers, after a clean stop."""
@@ -225,6 +275,8 @@ def writer_of(log_dir: str, partition: int, offset: int) -> str:
 
 #: Beside the embedded defaults: brokers of a test bed that elects quickly; a producer id lives as long as the run.
 PROPERTIES = {"unclean.leader.election.enable": "false", "min.insync.replicas": "2", "group.min.session.timeout.ms": "1000"}
+#: Short, so that a follower that stalls makes the requests between brokers and the coordinators' appends run into it.
+PROPERTIES["request.timeout.ms"] = "2000"
 
 
 def _sleep_until(moment: float) -> None:
@@ -241,9 +293,11 @@ def run(
     seconds: float = 0.0,
     fault_s: tuple[float, float] = (1.0, 6.0),
     rate_hz: float = 150.0,
+    copies: Mapping[str, str] = COPIES,
 ) -> Figures:
-    """Play a plan of faults, or draw faults for `seconds`."""
-    return Run(seed=seed, nodes=nodes, directory=directory, say=say, fault_s=fault_s, rate_hz=rate_hz).play(plan, seconds)
+    """Play a plan of faults, or draw faults for `seconds`. `copies`: topic -> group of the consume-transform-produce workers."""
+    chosen = Run(seed=seed, nodes=nodes, directory=directory, say=say, fault_s=fault_s, rate_hz=rate_hz, copies=copies)
+    return chosen.play(plan, seconds)
 
 
 @click.command()
@@ -264,9 +318,7 @@ def main(minutes: float, nodes: str, seed: int | None, plan: tuple[str, ...], ra
     directory = Path(tempfile.mkdtemp(prefix="minikafka-chaos-"))
     click.echo(f"seed {chosen}, {nodes} nodes, {directory if keep else 'directories are removed at the end'}")
     try:
-        figures = run(
-            seed=chosen, nodes=int(nodes), directory=directory, say=say, plan=plan or None, seconds=minutes * 60, rate_hz=rate_hz
-        )
+        figures = run(seed=chosen, nodes=int(nodes), directory=directory, say=say, plan=plan or None, seconds=minutes * 60, rate_hz=rate_hz)
     finally:
         if not keep:
             import shutil

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from chaos.run import TOPIC, writer_of
 from helpers.history import History, Outcome, anomalies, realtime_lag_s, twice
+from helpers.transformers import differences
 
 from minikafka.wire.batch import build_batch
 
@@ -164,3 +165,22 @@ def test_online_another_partition_than_asked_for() -> None:
     history = History()
     history.settled(history.begin("w", 0, "v0"), Outcome.OK, 1, 0)
     assert "sent to partition 0 and acknowledged in 1" in history.violations[0]
+
+
+SOURCE = {0: ["a", "b", "c"], 1: []}
+
+
+@pytest.mark.parametrize(
+    ("copy", "said"),
+    [
+        ({0: ["a", "b"], 1: []}, "1 lost ['c']"),
+        ({0: ["a", "b", "b", "c"], 1: []}, "1 twice, 0 lost"),
+        ({0: ["b", "a", "c"], 1: []}, "0 twice, 0 lost []; first difference at 0"),
+        ({0: ["a", "b", "c"], 1: ["a"]}, "copy-1: 1 records of 0"),
+        ({1: []}, "3 lost"),
+    ],
+)
+def test_a_copy_that_is_not_its_source_is_told(copy: dict[int, list[str]], said: str) -> None:
+    (line,) = differences(SOURCE, copy, "copy")
+    assert said in line
+    assert differences(SOURCE, SOURCE, "copy") == []

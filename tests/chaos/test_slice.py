@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from chaos import disk
-from chaos.run import run
+from chaos.run import COPIES, run
 
 pytestmark = pytest.mark.timeout(180)
 PLANS = {
-    3: ["kill leader", "isolate controller", "pause leader", "disk EIO", "wipe"],
+    3: ["kill leader", "stall a follower", "isolate controller", "pause leader", "disk EIO", "wipe"],
     5: ["mute leader", "kill controller", "wipe, start at once", "majority ring"],
 }
 
@@ -19,7 +19,10 @@ PLANS = {
 def test_nothing_acknowledged_is_lost(nodes: int, tmp_path: Path) -> None:
     plan = [name for name in PLANS[nodes] if disk.compiler() is not None or not name.startswith("disk")]
     told: list[str] = []
-    figures = run(seed=nodes, nodes=nodes, directory=tmp_path, say=told.append, plan=plan, fault_s=(0.5, 1.5))
+    copies = COPIES if nodes == 3 else {}
+    figures = run(seed=nodes, nodes=nodes, directory=tmp_path, say=told.append, plan=plan, fault_s=(0.5, 1.5), copies=copies)
     assert figures.problems == [], "\n".join(told + figures.problems)
     assert figures.faults == dict.fromkeys(plan, 1)
+    if nodes == 3:
+        assert figures.transactions > 20 and figures.transactions_aborted > 0 and figures.copied == 2 * figures.acknowledged
     assert figures.audit == "PASS" and figures.acknowledged > 1000 and figures.polled > figures.acknowledged
