@@ -6,17 +6,18 @@ time; 130 interrupted.
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.client.errors import ClientError, NoBrokers
+
+if TYPE_CHECKING:
+    import asyncio
 
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 3
@@ -155,15 +156,19 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False
 
 
 def _runner() -> Callable[[Coroutine[Any, Any, Any]], Any]:
+    import asyncio
+
     try:
         import uvloop
     except ImportError:
         return asyncio.run
-    return functools.partial(asyncio.run) if sys.version_info < (3, 11) else _run_with(uvloop.new_event_loop)
+    return _run_with(uvloop.new_event_loop)
 
 
 def _run_with(factory: Callable[[], asyncio.AbstractEventLoop]) -> Callable[[Coroutine[Any, Any, Any]], Any]:
     def runner(work: Coroutine[Any, Any, Any]) -> Any:
+        import asyncio
+
         with asyncio.Runner(loop_factory=factory) as loop:
             return loop.run(work)
 

@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -75,6 +75,13 @@ class LazyGroup(click.Group):
         answer_for(cmd_name, command)
         _complete_names(command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does; Ctrl-C at any moment ends with the shell's status for it and no word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(130)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of the table, without importing anything."""

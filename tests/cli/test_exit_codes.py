@@ -116,3 +116,12 @@ def test_the_statuses_are_told_by_every_command_that_has_its_own_meaning() -> No
     assert set(STATUSES) <= set(COMMANDS)
     for meanings in STATUSES.values():
         assert set(meanings) <= {0, 1, 2, 3, 130} and all(meanings.values())
+
+
+def test_an_interrupt_ends_with_the_shells_status_and_no_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("minikafka.cli.demo_chapters.play", interrupted)
+    done = CliRunner().invoke(cli, ["demo"])
+    assert (done.exit_code, done.output.count("\n")) == (130, 1), done.output

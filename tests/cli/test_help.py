@@ -1,10 +1,12 @@
-"""`minikafka --help` stays quick: what is slow to import is imported by the command that needs it."""
+"""The command answers at once: what is slow to import is imported by the command that needs it, after its first line."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+
+import pytest
 
 PROGRAM = """
 import json, sys
@@ -24,3 +26,29 @@ def test_help_imports_nothing_that_is_slow() -> None:
     loaded = set(json.loads(done.stderr))
     assert not SLOW & loaded
     assert not {name for name in loaded if name.startswith("minikafka.") and not name.startswith("minikafka.cli")}
+
+
+FIRST_LINE = """
+import json, os, sys
+
+def end(text):
+    if text:
+        os.write(1, json.dumps([text.decode() if isinstance(text, bytes) else text, sorted(sys.modules)]).encode())
+        os._exit(0)
+
+sys.stderr.write = end
+from minikafka.cli.main import cli
+cli.main(sys.argv[1:], prog_name="minikafka")
+"""
+
+
+@pytest.mark.parametrize("words", [["cluster", "up", "--port", "0"], ["demo"]], ids=" ".join)
+def test_the_first_line_waits_for_no_imports(words: list[str]) -> None:
+    """Counted, not timed: a sign of life within 300 ms is a matter of what is imported before it."""
+    command = [sys.executable, "-c", FIRST_LINE, *words]
+    said, loaded = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert said.startswith("starting")
+    assert not SLOW & set(loaded)
+    assert len(loaded) < 220
+    heavy = ("minikafka.broker", "minikafka.testing", "minikafka.net", "minikafka.spark", "minikafka.storage")
+    assert not [name for name in loaded if name.startswith(heavy)]
