@@ -41,7 +41,7 @@ from minikafka.broker.partitions.produce_transactional import TransactionalProdu
 from minikafka.broker.partitions.replica_manager import ReplicaManager
 from minikafka.broker.partitions.replication import Replication
 from minikafka.broker.partitions.throttles import ReplicationThrottles
-from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycle, heartbeat_timeout_ms
+from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost, OwnFacts
 from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_host import RaftHost
 from minikafka.broker.quorum.raft_peers import RaftPeers
@@ -51,6 +51,7 @@ from minikafka.broker.security.authorization.table import ON_BROKERS, install
 from minikafka.broker.security.authorization.transactions import may_describe
 from minikafka.broker.security.node_security import NodeSecurity
 from minikafka.broker.security.sasl_requests import LateSaslHandlers, ScramHandlers
+from minikafka.core.broker_lifecycle import heartbeat_timeout_ms
 from minikafka.net.network import Listener
 from minikafka.storage.log_dir import LogDirectory
 
@@ -93,11 +94,11 @@ class BrokerParts:
         self.forwarding_channel = _channel(node, "forwarding", CONNECTION_TIMEOUT_MS)
         self.forwarder = Forwarder(self.forwarding_channel, metadata)
         self.cordons = Cordons(self.settings, node.directories)
-        self.lifecycle = _lifecycle(node, self.heartbeat_channel, self.cordons)
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
         self.replicas = self._make_replicas(node)
-        self.lifecycle.on_registered = self.replicas.registered
-        self.settings.watch(self.lifecycle.directories_changed)
+        facts = _own_facts(node, self.cordons)
+        self.lifecycle = BrokerLifecycleHost(config, environment, metadata, self.heartbeat_channel, facts, self.replicas.registered)
+        self.settings.watch(self.lifecycle.heartbeat_at_once)
         self.settings.watch(lambda: self.replicas.fetchers.resize(self.settings.num_replica_fetchers))
         self._limit_connections(node)
         steps = StepQueue(environment)
@@ -191,12 +192,8 @@ def _channel(node: Foundation, purpose: str, request_timeout_ms: int) -> Control
     return ControllerChannel(node.raft, node.environment, client_id, node.security.controller, request_timeout_ms)
 
 
-def _lifecycle(node: Foundation, channel: ControllerChannel, cordons: Cordons) -> BrokerLifecycle:
-    return BrokerLifecycle(
-        node.config,
-        node.environment,
-        node.metadata,
-        channel,
+def _own_facts(node: Foundation, cordons: Cordons) -> OwnFacts:
+    return OwnFacts(
         cluster_id=node.cluster_id,
         listeners=node.registered_listeners,
         log_dirs=lambda: [d.directory_id for d in node.directories if not d.is_offline],

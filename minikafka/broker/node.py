@@ -393,7 +393,7 @@ class Node:
         if directory is self._metadata_directory or all(d.is_offline for d in self.directories):
             self.environment.loop.call_soon_threadsafe(self.supervisor.fail, failure)
         elif self.broker is not None:
-            self.environment.loop.call_soon_threadsafe(self.broker.lifecycle.directories_changed)
+            self.environment.loop.call_soon_threadsafe(self.broker.lifecycle.heartbeat_at_once)
 
     # -- stop ------------------------------------------------------------------------------------------------------
 

@@ -79,12 +79,9 @@ def _first_failure_ends_the_turn(original: Any) -> Any:
 
 
 def _heartbeats_end(original: Any) -> Any:
-    async def heartbeat(self: Any) -> None:
-        try:
-            await original(self)
-        finally:
-            if self.unanswered:
-                self._stopping = True
+    async def heartbeat(self: Any, effect: Any) -> None:
+        if not self.unanswered:
+            await original(self, effect)
 
     return heartbeat
 
@@ -114,7 +111,7 @@ SUPERVISION_MUTATIONS: list[dict[str, Any]] = [
     {"name": "watched-calls-swallowed", "breaks": "what a watched call raises is dropped",
      "patches": ((f"{SUPERVISOR}.watching", _looks_away),), "tests": INVARIANT_TESTS},
     {"name": "heartbeats-end-in-silence", "breaks": "a heartbeat without an answer is the last one",
-     "patches": (("minikafka.broker.quorum.broker_lifecycle:BrokerLifecycle._heartbeat", _heartbeats_end),), "tests": LIFECYCLE_TESTS},
+     "patches": (("minikafka.broker.quorum.broker_lifecycle:BrokerLifecycleHost._heartbeat", _heartbeats_end),), "tests": LIFECYCLE_TESTS},
     {"name": "next-offset-before-commit", "breaks": "a listener that raises has had the committed batch",
      "patches": ((f"{DELIVERY}._deliver_to", _offset_first),), "tests": INVARIANT_TESTS},
     {"name": "delivery-goes-on", "breaks": "a listener that has not taken a committed batch is given the next ones",

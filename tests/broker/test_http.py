@@ -111,10 +111,10 @@ async def test_the_node_says_how_it_is(tmp_path: Path, monkeypatch: pytest.Monke
         assert await state("/healthz") == (200, {"alive": True})
         assert await state("/readyz") == (200, {"ready": True, "reason": "in service"})
         assert node.broker is not None
-        monkeypatch.setattr(node.broker.lifecycle, "fenced", True)
+        monkeypatch.setattr(node.broker.lifecycle._core, "fenced", True)
         assert await state("/readyz") == (503, {"ready": False, "reason": "fenced by the controller"})
         monkeypatch.undo()
-        monkeypatch.setattr(node.broker.lifecycle, "_answered_ms", node.environment.clock.now_ms() - 10_000)
+        monkeypatch.setattr(node.broker.lifecycle._core, "_answered_ms", node.environment.clock.now_ms() - 10_000)
         status, answer = await state("/readyz")
         assert status == 503 and answer["reason"].startswith("no controller has answered a heartbeat for 10")
         monkeypatch.undo()

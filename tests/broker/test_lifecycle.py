@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from helpers.control_plane import CLUSTER_ID, ControlPlane
 
 from minikafka.broker.environment import Environment
 from minikafka.broker.front.controller_channel import ControllerChannel
-from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycle, RegistrationFailed
+from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost, OwnFacts, RegistrationFailed
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.net.channel import ConnectionLost, RequestTimeout, UnreadableResponse, UnsupportedVersion
 from minikafka.net.clock import SystemClock
@@ -30,18 +31,16 @@ from minikafka.wire.messages.vote import VoteRequest
 DIRECTORY = b"D" * 16
 
 
-def lifecycle_on(plane: ControlPlane, **changes: Any) -> BrokerLifecycle:
-    options: dict[str, Any] = {
-        "cluster_id": CLUSTER_ID,
-        "listeners": {"PLAINTEXT": ("127.0.0.1", 21521, 0)},
-        "log_dirs": lambda: [DIRECTORY],
-        "offline_log_dirs": list,
-    }
-    return BrokerLifecycle(plane.config, plane.environment, plane.metadata, plane.channel, **(options | changes))  # type: ignore[arg-type]
+def lifecycle_on(plane: ControlPlane, channel: Any = None, **changes: Any) -> BrokerLifecycleHost:
+    facts = OwnFacts(
+        cluster_id=CLUSTER_ID, listeners={"PLAINTEXT": ("127.0.0.1", 21521, 0)}, log_dirs=lambda: [DIRECTORY], offline_log_dirs=list
+    )
+    facts = replace(facts, **changes)
+    return BrokerLifecycleHost(plane.config, plane.environment, plane.metadata, channel or plane.channel, facts)
 
 
 async def test_a_broker_is_in_service_without_waiting_for_a_heartbeat_interval() -> None:
-    plane = ControlPlane()
+    plane = ControlPlane(clock=SystemClock())
     lifecycle = lifecycle_on(plane)
     started = asyncio.get_running_loop().time()
     await lifecycle.start()
@@ -54,7 +53,7 @@ async def test_a_broker_is_in_service_without_waiting_for_a_heartbeat_interval()
 
 
 async def test_controlled_shutdown_is_quick_and_moves_leaderships() -> None:
-    plane = ControlPlane()
+    plane = ControlPlane(clock=SystemClock())
     lifecycle = lifecycle_on(plane)
     await lifecycle.start()
     await asyncio.wait_for(lifecycle.ready.wait(), 5)
@@ -70,7 +69,7 @@ async def test_controlled_shutdown_is_quick_and_moves_leaderships() -> None:
 
 
 async def test_a_refused_registration_ends_the_broker() -> None:
-    plane = ControlPlane()
+    plane = ControlPlane(clock=SystemClock())
     lifecycle = lifecycle_on(plane, cluster_id="another")
     await lifecycle.start()
     with pytest.raises(RegistrationFailed, match="INCONSISTENT_CLUSTER_ID"):
@@ -79,7 +78,7 @@ async def test_a_refused_registration_ends_the_broker() -> None:
 
 
 async def test_a_broker_that_was_unregistered_registers_again() -> None:
-    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"})
+    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"}, clock=SystemClock())
     lifecycle = lifecycle_on(plane)
     await lifecycle.start()
     await asyncio.wait_for(lifecycle.ready.wait(), 5)
@@ -92,7 +91,7 @@ async def test_a_broker_that_was_unregistered_registers_again() -> None:
 
 
 async def test_a_second_broker_with_the_same_id_waits_outside() -> None:
-    plane = ControlPlane()
+    plane = ControlPlane(clock=SystemClock())
     first, second = lifecycle_on(plane), lifecycle_on(plane)
     await first.start()
     await asyncio.wait_for(first.ready.wait(), 5)
@@ -112,6 +111,9 @@ class Faulty:
         self._failures = failures
         self.requests = 0
 
+    def subscribe_disturbances(self, callback: Any) -> None:
+        self._inner.subscribe_disturbances(callback)
+
     async def request(self, request: Any, timeout_ms: int = 30_000) -> Any:
         self.requests += 1
         if self.requests in self._failures:
@@ -130,12 +132,9 @@ class Faulty:
     ids=lambda failure: type(failure).__name__,
 )
 async def test_heartbeats_go_on_after_whatever_keeps_the_controller_from_answering(failure: Exception) -> None:
-    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"})
+    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"}, clock=SystemClock())
     channel = Faulty(plane, {3: failure, 5: failure})
-    lifecycle = BrokerLifecycle(
-        plane.config, plane.environment, plane.metadata, channel, cluster_id=CLUSTER_ID,
-        listeners={"PLAINTEXT": ("127.0.0.1", 21521, 0)}, log_dirs=lambda: [DIRECTORY], offline_log_dirs=list,
-    )  # type: ignore[arg-type]  # fmt: skip
+    lifecycle = lifecycle_on(plane, channel)
     await lifecycle.start()
     async with asyncio.timeout(5):
         while channel.requests < 9:
@@ -147,7 +146,7 @@ async def test_heartbeats_go_on_after_whatever_keeps_the_controller_from_answeri
 
 async def test_an_error_of_ours_in_the_heartbeats_ends_the_node() -> None:
     """A broker that has stopped to heartbeat is fenced for ever: it must not look alive."""
-    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"})
+    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"}, clock=SystemClock())
     lifecycle = lifecycle_on(plane, cordoned_log_dirs=lambda: dict[str, list[bytes]]()["lost"])
     plane.metadata.image.features["metadata.version"] = 30
     await lifecycle.start()
@@ -157,11 +156,11 @@ async def test_an_error_of_ours_in_the_heartbeats_ends_the_node() -> None:
 
 
 async def test_a_broker_that_may_not_register_again_does_not_look_alive() -> None:
-    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"})
+    plane = ControlPlane(properties={"broker.heartbeat.interval.ms": "10"}, clock=SystemClock())
     lifecycle = lifecycle_on(plane)
     await lifecycle.start()
     await asyncio.wait_for(lifecycle.ready.wait(), 5)
-    lifecycle._cluster_id = "another"
+    lifecycle._facts = replace(lifecycle._facts, cluster_id="another")
     await plane.to_controller(UnregisterBrokerRequest(broker_id=1))
     reason = await asyncio.wait_for(asyncio.shield(plane.environment.supervisor.failed), 5)
     assert isinstance(reason, RegistrationFailed)

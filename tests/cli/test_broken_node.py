@@ -13,19 +13,19 @@ from minikafka.testing.cluster import free_ports
 
 START = """
 import sys
-from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycle
+from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost
 from minikafka.cli.main import main
 
-heartbeat, count = BrokerLifecycle._heartbeat, 0
+heartbeat, count = BrokerLifecycleHost._heartbeat, 0
 
-async def fails(self):
+async def fails(self, effect):
     global count
     count += 1
     if self.ready.is_set() and count > 3:
         raise KeyError("an error of ours")
-    await heartbeat(self)
+    await heartbeat(self, effect)
 
-BrokerLifecycle._heartbeat = fails
+BrokerLifecycleHost._heartbeat = fails
 sys.argv = ["minikafka", "start", "--format", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ", sys.argv[1]]
 main()
 """

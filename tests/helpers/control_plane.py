@@ -138,6 +138,9 @@ class LocalControllerChannel:
         self._dispatcher = dispatcher
         self.connection = FakeConnection()
 
+    def subscribe_disturbances(self, callback: Any) -> None:
+        """Its connection never ends."""
+
     async def request(self, request: Any, timeout_ms: int = 30_000, *, version: int | None = None, retry_lost: bool = True) -> Any:
         known = api(request.API_KEY)
         assert known is not None
@@ -158,7 +161,9 @@ async def ask(dispatcher: Dispatcher, listener: str, frame: bytes, connection: F
 class ControlPlane:
     """Node 1 of the golden cluster, broker and active controller; `records` are what its log holds already."""
 
-    def __init__(self, records: Iterable[Any] = (), properties: dict[str, str] | None = None, lead: bool = True) -> None:
+    def __init__(
+        self, records: Iterable[Any] = (), properties: dict[str, str] | None = None, lead: bool = True, clock: Any = None
+    ) -> None:
         given = {
             "node.id": "1",
             "process.roles": "broker,controller",
@@ -169,7 +174,7 @@ class ControlPlane:
             **(properties or {}),
         }
         self.config = BrokerConfig.from_properties(given)
-        self.clock = FakeClock()
+        self.clock: Any = clock or FakeClock()
         loop = asyncio.get_running_loop()
         self.environment = Environment(
             network=None,  # type: ignore[arg-type]

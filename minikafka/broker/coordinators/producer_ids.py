@@ -11,7 +11,7 @@ from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsReq
 
 if TYPE_CHECKING:
     from minikafka.broker.front.controller_channel import ControllerChannel
-    from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycle
+    from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost
     from minikafka.broker.supervise import Supervisor
 
 #: A block with fewer ids left than this share is followed by the next one before it runs out.
@@ -25,7 +25,7 @@ class ProducerIdBlocks:
     twice and a block is forgotten when the process ends.
     """
 
-    def __init__(self, broker_id: int, lifecycle: BrokerLifecycle, controller: ControllerChannel, supervisor: Supervisor) -> None:
+    def __init__(self, broker_id: int, lifecycle: BrokerLifecycleHost, controller: ControllerChannel, supervisor: Supervisor) -> None:
         self._broker_id = broker_id
         self._lifecycle = lifecycle
         self._controller = controller

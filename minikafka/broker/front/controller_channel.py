@@ -71,8 +71,7 @@ class ControllerChannel:
         self._elections = 0
         self._closed = False
         self._said = ""
-        #: Called when the connection has ended or another controller is active, so that a session there can be renewed at once.
-        self.on_disturbed: Callable[[], None] = lambda: None
+        self._disturbed: list[Callable[[], None]] = []
         raft.subscribe(self)
 
     async def request(
@@ -127,6 +126,14 @@ class ControllerChannel:
         except TimeoutError:
             raise TimeoutError(f"the active controller did not answer {type(request).__name__} within {left_ms} ms") from None
 
+    def subscribe_disturbances(self, callback: Callable[[], None]) -> None:
+        """Call back when the connection has ended or another controller is active, so that a session there can be renewed at once."""
+        self._disturbed.append(callback)
+
+    def _tell_disturbed(self) -> None:
+        for callback in self._disturbed:
+            callback()
+
     async def close(self) -> None:
         """Close the connection; requests that wait fail with ConnectionError."""
         self._closed = True
@@ -146,7 +153,7 @@ class ControllerChannel:
             channel.close("another controller is active")
         self._elections += 1
         self._wake()
-        self.on_disturbed()
+        self._tell_disturbed()
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         """Nothing here depends on records."""
@@ -193,7 +200,7 @@ class ControllerChannel:
 
     def _ended(self) -> None:
         if not self._closed:
-            self.on_disturbed()
+            self._tell_disturbed()
 
     def _drop(self, channel: Channel) -> None:
         if self._channel is channel:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.fetch import FetchHandlers
     from minikafka.broker.partitions.handover import Handover
     from minikafka.broker.partitions.replica_manager import ReplicaManager
-    from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycle
+    from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost
     from minikafka.broker.quorum.controller_host import ControllerHost
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.broker.quorum.raft_host import RaftHost
@@ -68,7 +68,7 @@ class ObservedBroker(Protocol):
     def dispatcher(self) -> Dispatcher: ...
 
     @property
-    def lifecycle(self) -> BrokerLifecycle: ...
+    def lifecycle(self) -> BrokerLifecycleHost: ...
 
 
 class ObservedNode(Protocol):

@@ -1,0 +1,361 @@
+"""A broker's life as the controller sees it: registered, fenced, unfenced, shutting down (KIP-631, KIP-841).
+
+Rules: kafka.server.BrokerLifecycleManager of Apache Kafka 4.3. Its host (minikafka/broker/quorum/broker_lifecycle.py) sends the requests
+and tells of their answers; at most one request is under way at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from minikafka.wire.errors import ErrorCode
+
+REGISTRATION_BACKOFF_MS = 50
+REGISTRATION_BACKOFF_MS_MAX = 500
+#: Between two heartbeats while the controller moves leaderships away.
+SHUTDOWN_HEARTBEAT_MS = 50
+#: When all nodes stop together the controller may be gone first: nobody waits for one that has been silent for this long.
+CONTROLLER_SILENCE_MS_MAX = 1000
+#: 4.3-IV0, the first metadata.version with cordoned directories.
+CORDONED_METADATA_VERSION = 30
+#: Doublings of the time that a heartbeat may take, at most.
+LATE_ANSWERS_MAX = 4
+#: Answers to a registration that another try will not change.
+_FATAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION})
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleConfig:
+    """broker.heartbeat.interval.ms, broker.session.timeout.ms and initial.broker.registration.timeout.ms."""
+
+    node_id: int
+    heartbeat_interval_ms: int
+    session_timeout_ms: int
+    registration_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Send a BrokerRegistration; `registration_answered`, `_unanswered` or `_refused` follows."""
+
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Send a BrokerHeartbeat; `heartbeat_answered` or `heartbeat_unanswered` follows."""
+
+    broker_epoch: int
+    want_shut_down: bool
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The controller has told the broker epoch."""
+
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class InService:
+    """The controller has unfenced the broker, and the metadata say so too."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfService:
+    """The controller has fenced the broker, or does not know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The controller will never have this broker. `was_registered`: it was in service before."""
+
+    reason: str
+    was_registered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MayGo:
+    """The controlled shutdown has ended. `is_released`: the controller has said that the broker may go now."""
+
+    is_released: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A line for the log of the node."""
+
+    text: str
+    is_warning: bool = False
+
+
+Effect = Register | Heartbeat | Registered | InService | OutOfService | Refused | MayGo | Notice
+
+
+class Step(Enum):
+    """What the broker is doing, as far as the controller is concerned."""
+
+    NOT_STARTED = "not started"
+    REGISTERING = "registering"
+    #: It was not accepted, and asks again when the back-off is over.
+    BACKING_OFF = "backing off"
+    HEARTBEATING = "heartbeating"
+    #: Until the next heartbeat.
+    RESTING = "resting"
+    ENDED = "ended"
+
+
+class BrokerLifecycle:
+    """Registers a broker and keeps its session alive.
+
+    broker_epoch: -1 until registered; fenced: what the controller last said; unanswered: heartbeats that no controller answered.
+
+    Invariants: a request is under way exactly in the steps REGISTERING and HEARTBEATING; `_due_ms` is set exactly in the steps BACKING_OFF
+    and RESTING; what happens while a request is under way and the controller should hear of (`_has_news`) brings a heartbeat
+    as soon as it has ended.
+    """
+
+    __slots__ = (
+        "_answered_ms", "_backoff_ms", "_config", "_due_ms", "_has_news", "_in_service", "_late_answers", "_own", "_refusal", "_sent_ms",
+        "_shutdown_deadline_ms", "_timeout_ms", "_want_shut_down", "broker_epoch", "fenced", "step", "unanswered",
+    )  # fmt: skip
+
+    def __init__(self, config: LifecycleConfig, now_ms: int) -> None:
+        self._config = config
+        self.step = Step.NOT_STARTED
+        self.broker_epoch = -1
+        self.fenced = True
+        self.unanswered = 0
+        #: Epoch and fencing of this broker's registration in the metadata, as last seen.
+        self._own: tuple[int, bool] | None = None
+        self._in_service = False
+        self._want_shut_down = False
+        #: Until when the controlled shutdown may take; None before it and after it.
+        self._shutdown_deadline_ms: int | None = None
+        self._answered_ms = now_ms
+        self._sent_ms = now_ms
+        #: Of the request that is under way.
+        self._timeout_ms = 0
+        #: By how many doublings the next heartbeat may take longer than usual.
+        self._late_answers = 0
+        self._has_news = False
+        self._due_ms: int | None = None
+        self._backoff_ms = REGISTRATION_BACKOFF_MS
+        #: The last refusal that was told.
+        self._refusal = ErrorCode.NONE
+
+    # -- how it is -------------------------------------------------------------------------------------------------
+
+    def silence_ms(self, now_ms: int) -> int:
+        """For how long no controller has answered a heartbeat or a registration."""
+        return now_ms - self._answered_ms
+
+    def trouble(self, now_ms: int) -> str | None:
+        """Why clients cannot count on this broker, as far as its heartbeats tell; None when they do not."""
+        if self.fenced:
+            return "fenced by the controller"
+        if (silence_ms := self.silence_ms(now_ms)) > self._config.session_timeout_ms:
+            return f"no controller has answered a heartbeat for {silence_ms} ms (broker.session.timeout.ms)"
+        return None
+
+    # -- the node's wishes -----------------------------------------------------------------------------------------
+
+    def start(self, now_ms: int) -> Sequence[Effect]:
+        """Begin to register."""
+        return self._register(now_ms) if self.step is Step.NOT_STARTED else ()
+
+    def shut_down(self, timeout_ms: int, now_ms: int) -> Sequence[Effect]:
+        """Have the controller move leaderships away; `MayGo` follows."""
+        if self.broker_epoch < 0 or self.step is Step.ENDED:
+            return [MayGo(False)]
+        self._want_shut_down = True
+        self._answered_ms = now_ms
+        self._shutdown_deadline_ms = now_ms + timeout_ms
+        return self.heartbeat_at_once(now_ms)
+
+    def stop(self) -> None:
+        """Ask nothing any more."""
+        self.step, self._due_ms, self._shutdown_deadline_ms = Step.ENDED, None, None
+
+    def heartbeat_at_once(self, now_ms: int) -> Sequence[Effect]:
+        """Something has happened that the controller should hear of: a directory went offline, or a connection to it has ended, which it
+        takes for a sign of death."""
+        if self.step is Step.RESTING:
+            return self._heartbeat(now_ms)
+        self._has_news = True
+        return ()
+
+    # -- metadata --------------------------------------------------------------------------------------------------
+
+    def registration_changed(self, broker_epoch: int, fenced: bool, now_ms: int) -> Sequence[Effect]:
+        """This broker's registration in the metadata."""
+        self._own = (broker_epoch, fenced)
+        if broker_epoch != self.broker_epoch:
+            return ()
+        return [*self._in_service_if_all_agree(), *self.heartbeat_at_once(now_ms)]
+
+    def another_shuts_down(self, now_ms: int) -> Sequence[Effect]:
+        """It may go once every broker has reported that it knows of the new leaders."""
+        return () if self.fenced else self.heartbeat_at_once(now_ms)
+
+    def topics_changed(self, now_ms: int) -> Sequence[Effect]:
+        """Perhaps the last leadership has moved away."""
+        return self.heartbeat_at_once(now_ms) if self._want_shut_down else ()
+
+    def _in_service_if_all_agree(self) -> list[Effect]:
+        if self._own != (self.broker_epoch, False) or self.fenced or self._in_service:
+            return []
+        self._in_service = True
+        return [Notice(f"broker {self._config.node_id} is in service (broker epoch {self.broker_epoch})"), InService()]
+
+    def _out_of_service(self, why: str) -> list[Effect]:
+        self._in_service, self.fenced = False, True
+        return [Notice(why, True), OutOfService()]
+
+    # -- registration ----------------------------------------------------------------------------------------------
+
+    def _register(self, now_ms: int) -> list[Effect]:
+        self.step, self._due_ms = Step.REGISTERING, None
+        self._backoff_ms, self._refusal = REGISTRATION_BACKOFF_MS, ErrorCode.NONE
+        return [self._ask_to_register()]
+
+    def _ask_to_register(self) -> Effect:
+        return Register(self._config.registration_timeout_ms)
+
+    def registration_answered(self, code: ErrorCode, broker_epoch: int, now_ms: int) -> Sequence[Effect]:
+        """The controller's answer. `broker_epoch` counts when there is no error."""
+        if self.step is not Step.REGISTERING:
+            return ()
+        self._answered_ms = now_ms
+        if code is ErrorCode.NONE:
+            self.broker_epoch = broker_epoch
+            text = f"broker {self._config.node_id} is registered with broker epoch {broker_epoch}"
+            return [Registered(broker_epoch), Notice(text), *self._heartbeat(now_ms)]
+        if code in _FATAL:
+            return self._refuse(f"the controller refuses broker {self._config.node_id}: {code.name} ({code.text})")
+        return self._back_off(code, now_ms)
+
+    def registration_unanswered(self, now_ms: int) -> Sequence[Effect]:
+        """No controller has answered in time."""
+        return self._back_off(ErrorCode.REQUEST_TIMED_OUT, now_ms) if self.step is Step.REGISTERING else ()
+
+    def registration_unsupported(self, why: str) -> Sequence[Effect]:
+        """The controller does not serve BrokerRegistration."""
+        if self.step is not Step.REGISTERING:
+            return ()
+        return self._refuse(f"the controller does not speak this broker's protocol: {why}")
+
+    def _refuse(self, reason: str) -> list[Effect]:
+        self.step = Step.ENDED
+        return [Refused(reason, was_registered=self.broker_epoch >= 0)]
+
+    def _back_off(self, code: ErrorCode, now_ms: int) -> list[Effect]:
+        self.step, self._due_ms = Step.BACKING_OFF, now_ms + self._backoff_ms
+        self._backoff_ms = min(2 * self._backoff_ms, REGISTRATION_BACKOFF_MS_MAX)
+        if code is self._refusal:
+            return []
+        self._refusal = code
+        return [Notice(f"broker {self._config.node_id} cannot register yet: {code.name}")]
+
+    # -- heartbeats ------------------------------------------------------------------------------------------------
+
+    def _heartbeat(self, now_ms: int) -> list[Effect]:
+        self.step, self._due_ms, self._has_news = Step.HEARTBEATING, None, False
+        # Where every answer is late, none would come in time for ever (see ControllerChannel).
+        self._timeout_ms = heartbeat_timeout_ms(self._config.session_timeout_ms) << self._late_answers
+        self._sent_ms = now_ms
+        return [Heartbeat(self.broker_epoch, self._want_shut_down, self._timeout_ms)]
+
+    def _rest(self, now_ms: int) -> list[Effect]:
+        if self._has_news:
+            return self._heartbeat(now_ms)
+        interval_ms = self._config.heartbeat_interval_ms
+        pause_ms = min(interval_ms, SHUTDOWN_HEARTBEAT_MS) if self._want_shut_down else interval_ms
+        self.step, self._due_ms = Step.RESTING, now_ms + pause_ms
+        return []
+
+    def heartbeat_unanswered(self, why: str, is_timeout: bool, now_ms: int) -> Sequence[Effect]:
+        """No controller has answered. `is_timeout`: half of the session has passed, and there is no time for a pause."""
+        if self.step is not Step.HEARTBEATING:
+            return ()
+        self.unanswered += 1
+        if is_timeout:
+            self._late_answers = min(self._late_answers + 1, LATE_ANSWERS_MAX)
+            self._has_news = True
+        return [Notice(f"no answer to a heartbeat: {why}", True), *self._rest(now_ms)]
+
+    def heartbeat_answered(self, code: ErrorCode, is_fenced: bool, should_shut_down: bool, now_ms: int) -> Sequence[Effect]:
+        """The controller's answer."""
+        if self.step is not Step.HEARTBEATING:
+            return ()
+        self._answered_ms = now_ms
+        if 4 * (now_ms - self._sent_ms) <= self._timeout_ms:
+            self._late_answers = max(self._late_answers - 1, 0)
+        if code is not ErrorCode.NONE:
+            return self._heartbeat_refused(code, now_ms)
+        effects: list[Effect] = []
+        if is_fenced and not self.fenced and not self._want_shut_down:
+            effects += self._out_of_service(f"the controller has fenced broker {self._config.node_id}")
+        self.fenced = is_fenced
+        effects += self._in_service_if_all_agree()
+        return effects + (self._go(True) if should_shut_down else self._rest(now_ms))
+
+    def _heartbeat_refused(self, code: ErrorCode, now_ms: int) -> list[Effect]:
+        if code is not ErrorCode.STALE_BROKER_EPOCH:
+            return [Notice(f"the controller answered a heartbeat with {code.name}", True), *self._rest(now_ms)]
+        if self._want_shut_down:
+            return [Notice(f"the controller answered a heartbeat with {code.name}", True), *self._go(True)]
+        known = f"broker epoch {self.broker_epoch} of broker {self._config.node_id}"
+        return [*self._out_of_service(f"the controller does not know {known}; registering again"), *self._register(now_ms)]
+
+    def _go(self, is_released: bool) -> list[Effect]:
+        if is_released:
+            self.step, self._due_ms = Step.ENDED, None
+        self._shutdown_deadline_ms = None
+        return [MayGo(is_released)]
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        """When `on_deadline` is to be called."""
+        due = [deadline_ms for deadline_ms in (self._due_ms, self._go_deadline_ms()) if deadline_ms is not None]
+        return min(due, default=None)
+
+    def _go_deadline_ms(self) -> int | None:
+        if self._shutdown_deadline_ms is None:
+            return None
+        return min(self._shutdown_deadline_ms, self._answered_ms + CONTROLLER_SILENCE_MS_MAX)
+
+    def on_deadline(self, now_ms: int) -> Sequence[Effect]:
+        """Do what is due."""
+        effects: list[Effect] = []
+        if self._due_ms is not None and self._due_ms <= now_ms:
+            if self.step is Step.RESTING:
+                effects += self._heartbeat(now_ms)
+            else:
+                self.step, self._due_ms = Step.REGISTERING, None
+                effects.append(self._ask_to_register())
+        go_deadline_ms, shutdown_deadline_ms = self._go_deadline_ms(), self._shutdown_deadline_ms
+        if go_deadline_ms is not None and go_deadline_ms <= now_ms:
+            if go_deadline_ms == shutdown_deadline_ms:
+                text = "the controller did not release this broker in time; it goes all the same"
+            else:
+                text = "no controller answers: this broker goes without its leaderships being moved"
+            effects += [Notice(text, True), *self._go(False)]
+        return effects
+
+
+def heartbeat_timeout_ms(session_timeout_ms: int) -> int:
+    """When a heartbeat's connection is taken for dead: early enough for another heartbeat within the session."""
+    return max(session_timeout_ms // 2, 1)
+
+
+def cordoned_to_report(metadata_version: int, cordoned: list[bytes], known: Sequence[bytes]) -> list[bytes] | None:
+    """The cordoned directories that a heartbeat names. None, which changes nothing, unless there are some or the controller thinks so
+    (`known`), and only when everybody understands it."""
+    if metadata_version < CORDONED_METADATA_VERSION:
+        return None
+    return cordoned if cordoned or known else None

@@ -1,0 +1,301 @@
+"""A broker's life as stories: what it asks the controller and when, on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from minikafka.core.broker_lifecycle import (
+    CONTROLLER_SILENCE_MS_MAX,
+    CORDONED_METADATA_VERSION,
+    LATE_ANSWERS_MAX,
+    REGISTRATION_BACKOFF_MS,
+    REGISTRATION_BACKOFF_MS_MAX,
+    SHUTDOWN_HEARTBEAT_MS,
+    BrokerLifecycle,
+    Effect,
+    Heartbeat,
+    InService,
+    LifecycleConfig,
+    MayGo,
+    Notice,
+    OutOfService,
+    Refused,
+    Register,
+    Registered,
+    cordoned_to_report,
+)
+from minikafka.wire.errors import ErrorCode
+
+INTERVAL_MS, SESSION_MS = 2_000, 9_000
+HALF_MS = SESSION_MS // 2
+EPOCH = 7
+
+
+class Story:
+    """One broker on virtual time. `effects` are those of the last event, `notices` all lines of the log."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000
+        self.core = BrokerLifecycle(LifecycleConfig(1, INTERVAL_MS, SESSION_MS, 60_000), self.now_ms)
+        self.effects: list[Effect] = []
+        self.notices: list[str] = []
+
+    def tell(self, effects: Sequence[Effect]) -> list[Effect]:
+        self.notices += [effect.text for effect in effects if isinstance(effect, Notice)]
+        self.effects = [effect for effect in effects if not isinstance(effect, Notice)]
+        return self.effects
+
+    def start(self) -> list[Effect]:
+        return self.tell(self.core.start(self.now_ms))
+
+    def register(self, code: ErrorCode = ErrorCode.NONE, epoch: int = EPOCH) -> list[Effect]:
+        return self.tell(self.core.registration_answered(code, epoch, self.now_ms))
+
+    def answer(self, code: ErrorCode = ErrorCode.NONE, *, fenced: bool = False, go: bool = False) -> list[Effect]:
+        return self.tell(self.core.heartbeat_answered(code, fenced, go, self.now_ms))
+
+    def no_answer(self, *, is_timeout: bool = False) -> list[Effect]:
+        return self.tell(self.core.heartbeat_unanswered("gone", is_timeout, self.now_ms))
+
+    def image(self, epoch: int = EPOCH, *, fenced: bool = False) -> list[Effect]:
+        return self.tell(self.core.registration_changed(epoch, fenced, self.now_ms))
+
+    def shut_down(self, timeout_ms: int = 5_000) -> list[Effect]:
+        return self.tell(self.core.shut_down(timeout_ms, self.now_ms))
+
+    def rest(self) -> tuple[int, list[Effect]]:
+        """Let time pass to the next deadline: (ms that passed, what is done)."""
+        deadline_ms = self.core.next_deadline()
+        assert deadline_ms is not None
+        assert not self.core.on_deadline(deadline_ms - 1), "nothing is done before its time"
+        passed_ms, self.now_ms = deadline_ms - self.now_ms, deadline_ms
+        return passed_ms, self.tell(self.core.on_deadline(deadline_ms))
+
+
+def heartbeat(*, leaving: bool = False, epoch: int = EPOCH, timeout_ms: int = HALF_MS) -> Heartbeat:
+    return Heartbeat(epoch, leaving, timeout_ms)
+
+
+def in_service() -> Story:
+    story = Story()
+    story.start()
+    story.register()
+    story.image()
+    assert story.answer() == [InService(), heartbeat()], "the metadata had news while the heartbeat was under way"
+    assert story.answer() == []
+    return story
+
+
+def test_it_registers_and_is_in_service_when_the_controller_and_the_metadata_agree() -> None:
+    story = Story()
+    assert story.start() == [Register(60_000)]
+    assert story.start() == [], "once"
+    assert story.register() == [Registered(EPOCH), heartbeat()]
+    assert story.answer(fenced=True) == [] and story.core.trouble(story.now_ms) == "fenced by the controller"
+    assert story.image(fenced=True) == [heartbeat()], "it has caught up with its own registration: the controller should know"
+    assert story.answer() == [] and story.core.trouble(story.now_ms) is None
+    assert story.image() == [InService(), heartbeat()]
+
+
+def test_metadata_of_its_former_life_say_nothing() -> None:
+    story = Story()
+    story.start()
+    story.image(epoch=3)
+    story.register()
+    assert story.answer() == []
+    assert story.image(epoch=3) == [] and story.image() == [InService(), heartbeat()]
+
+
+def test_a_registration_that_is_refused_for_now_is_tried_again_ever_more_slowly() -> None:
+    story = Story()
+    story.start()
+    pauses = []
+    for _ in range(6):
+        assert story.register(ErrorCode.DUPLICATE_BROKER_REGISTRATION) == []
+        pause_ms, effects = story.rest()
+        assert effects == [Register(60_000)]
+        pauses.append(pause_ms)
+    assert pauses == [min(REGISTRATION_BACKOFF_MS << n, REGISTRATION_BACKOFF_MS_MAX) for n in range(6)]
+    assert story.notices == ["broker 1 cannot register yet: DUPLICATE_BROKER_REGISTRATION"], "said once"
+    story.tell(story.core.registration_unanswered(story.now_ms))
+    assert story.notices[1:] == ["broker 1 cannot register yet: REQUEST_TIMED_OUT"]
+    assert story.rest() == (REGISTRATION_BACKOFF_MS_MAX, [Register(60_000)])
+
+
+def test_news_do_not_cut_the_back_off_short() -> None:
+    story = Story()
+    story.start()
+    story.register(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+    assert not story.core.heartbeat_at_once(story.now_ms)
+    assert story.rest() == (REGISTRATION_BACKOFF_MS, [Register(60_000)])
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTRATION, ErrorCode.UNSUPPORTED_VERSION])
+def test_a_registration_that_is_refused_for_good_ends_it(code: ErrorCode) -> None:
+    story = Story()
+    story.start()
+    (refused,) = story.register(code)
+    assert isinstance(refused, Refused) and code.name in refused.reason and not refused.was_registered
+    assert story.core.next_deadline() is None and not story.core.heartbeat_at_once(story.now_ms)
+    assert story.shut_down() == [MayGo(False)]
+
+
+def test_a_controller_that_does_not_serve_registrations_ends_it() -> None:
+    story = Story()
+    story.start()
+    (refused,) = story.tell(story.core.registration_unsupported("too old"))
+    assert isinstance(refused, Refused) and "too old" in refused.reason
+
+
+def test_heartbeats_follow_each_other_by_the_interval_one_at_a_time() -> None:
+    story = in_service()
+    for _ in range(3):
+        assert story.rest() == (INTERVAL_MS, [heartbeat()])
+        assert story.core.next_deadline() is None, "one is under way"
+        assert story.answer() == []
+
+
+def test_what_the_controller_should_hear_of_brings_a_heartbeat_at_once() -> None:
+    story = in_service()
+    assert story.tell(story.core.heartbeat_at_once(story.now_ms)) == [heartbeat()]
+    assert not story.core.heartbeat_at_once(story.now_ms) and not story.core.heartbeat_at_once(story.now_ms)
+    assert story.answer() == [heartbeat()], "one for all that came while one was under way"
+    assert story.answer() == []
+    assert story.tell(story.core.another_shuts_down(story.now_ms)) == [heartbeat()]
+    assert story.answer() == [] and not story.core.topics_changed(story.now_ms)
+
+
+def test_a_fenced_broker_does_not_hurry_another_that_shuts_down() -> None:
+    story = in_service()
+    story.rest()
+    assert story.answer(fenced=True) == [OutOfService()]
+    assert not story.core.another_shuts_down(story.now_ms)
+
+
+def test_a_heartbeat_without_an_answer_is_not_the_last_one() -> None:
+    story = in_service()
+    story.rest()
+    assert story.no_answer() == [] and story.core.unanswered == 1
+    assert story.rest() == (INTERVAL_MS, [heartbeat()])
+    assert story.no_answer(is_timeout=True) == [heartbeat(timeout_ms=2 * HALF_MS)], "there is no time for a pause"
+
+
+def test_answers_that_are_always_late_get_more_time_and_quick_ones_less() -> None:
+    story = in_service()
+    story.rest()
+    limits = [HALF_MS]
+    for _ in range(6):
+        story.now_ms += limits[-1]
+        (again,) = story.no_answer(is_timeout=True)
+        assert isinstance(again, Heartbeat)
+        limits.append(again.timeout_ms)
+    assert limits == [HALF_MS << min(n, LATE_ANSWERS_MAX) for n in range(7)]
+    story.now_ms += limits[-1] // 2
+    story.answer()
+    assert story.rest()[1] == [heartbeat(timeout_ms=limits[-1])], "it was answered, but late"
+    for doublings in (3, 2, 1, 0, 0):
+        story.answer()
+        assert story.rest()[1] == [heartbeat(timeout_ms=HALF_MS << doublings)]
+
+
+def test_silence_is_a_trouble_after_a_session() -> None:
+    story = in_service()
+    story.now_ms += SESSION_MS
+    assert story.core.trouble(story.now_ms) is None
+    story.now_ms += 1
+    assert str(story.core.trouble(story.now_ms)).startswith(f"no controller has answered a heartbeat for {SESSION_MS + 1} ms")
+    assert story.core.silence_ms(story.now_ms) == SESSION_MS + 1
+
+
+def test_a_fenced_broker_is_back_with_the_controllers_next_word() -> None:
+    story = in_service()
+    story.rest()
+    assert story.answer(fenced=True) == [OutOfService()]
+    assert story.image(fenced=True) == [heartbeat()]
+    assert story.answer() == [], "the metadata still have it fenced"
+    assert story.image() == [InService(), heartbeat()]
+
+
+def test_a_broker_that_the_controller_does_not_know_registers_again() -> None:
+    story = in_service()
+    story.rest()
+    assert story.answer(ErrorCode.STALE_BROKER_EPOCH) == [OutOfService(), Register(60_000)]
+    assert story.register(epoch=9) == [Registered(9), heartbeat(epoch=9)]
+    story.image(epoch=9)
+    assert story.answer()[0] == InService()
+
+
+def test_one_that_was_in_service_and_is_refused_says_so() -> None:
+    story = in_service()
+    story.rest()
+    story.answer(ErrorCode.STALE_BROKER_EPOCH)
+    (refused,) = story.register(ErrorCode.INCONSISTENT_CLUSTER_ID)
+    assert isinstance(refused, Refused) and refused.was_registered
+
+
+def test_another_error_of_the_controller_is_told_and_heartbeats_go_on() -> None:
+    story = in_service()
+    story.rest()
+    assert story.answer(ErrorCode.BROKER_ID_NOT_REGISTERED) == []
+    assert story.notices[-1] == "the controller answered a heartbeat with BROKER_ID_NOT_REGISTERED"
+    assert story.rest() == (INTERVAL_MS, [heartbeat()])
+
+
+def test_a_controlled_shutdown_ends_when_the_controller_says_so() -> None:
+    story = in_service()
+    assert story.shut_down() == [heartbeat(leaving=True)]
+    assert story.answer() == []
+    assert story.rest() == (SHUTDOWN_HEARTBEAT_MS, [heartbeat(leaving=True)])
+    assert not story.core.topics_changed(story.now_ms)
+    assert story.answer() == [heartbeat(leaving=True)], "leaderships have moved meanwhile"
+    assert story.answer(fenced=True, go=True) == [MayGo(True)], "the fencing is the shutdown's"
+    assert story.core.next_deadline() is None
+
+
+def test_a_controller_that_has_forgotten_a_broker_that_leaves_lets_it_go() -> None:
+    story = in_service()
+    story.shut_down()
+    assert story.answer(ErrorCode.STALE_BROKER_EPOCH) == [MayGo(True)]
+
+
+def test_nobody_waits_for_a_controller_that_is_silent() -> None:
+    story = in_service()
+    story.shut_down()
+    assert story.rest() == (CONTROLLER_SILENCE_MS_MAX, [MayGo(False)])
+    assert story.notices[-1].startswith("no controller answers")
+
+
+def test_a_controlled_shutdown_does_not_outlast_its_timeout() -> None:
+    story = in_service()
+    end_ms = story.now_ms + 5_000
+    story.shut_down(5_000)
+    told: list[Effect] = []
+    while MayGo(False) not in told:
+        story.answer()
+        told = story.rest()[1]
+    assert story.now_ms == end_ms and "in time" in story.notices[-1]
+
+
+def test_a_broker_that_never_registered_goes_at_once() -> None:
+    story = Story()
+    assert story.shut_down() == [MayGo(False)]
+    story.start()
+    assert story.shut_down() == [MayGo(False)]
+
+
+def test_nothing_late_moves_a_broker_that_has_stopped() -> None:
+    story = in_service()
+    story.rest()
+    story.core.stop()
+    assert story.answer() == [] and story.no_answer() == [] and story.register() == [] and story.core.next_deadline() is None
+    assert not story.core.registration_unanswered(story.now_ms) and not story.core.registration_unsupported("late")
+
+
+def test_cordoned_directories_are_named_when_it_changes_something_that_everybody_understands() -> None:
+    ours = [b"D" * 16]
+    assert cordoned_to_report(CORDONED_METADATA_VERSION - 1, ours, ()) is None
+    assert cordoned_to_report(CORDONED_METADATA_VERSION, ours, ()) == ours
+    assert cordoned_to_report(CORDONED_METADATA_VERSION, [], ours) == []
+    assert cordoned_to_report(CORDONED_METADATA_VERSION, [], ()) is None
