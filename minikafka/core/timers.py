@@ -26,6 +26,9 @@ class TimerQueue(Generic[Key]):
     def __len__(self) -> int:
         return len(self._deadlines)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._deadlines
+
     def schedule(self, key: Key, deadline_ms: int) -> None:
         """Set the deadline of `key`; an earlier one is forgotten."""
         self._order += 1

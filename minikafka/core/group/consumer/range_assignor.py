@@ -1,0 +1,29 @@
+"""The assignor `range`: each topic is cut into stretches, the same member gets the same stretch of topics of one size.
+
+Rules: org.apache.kafka.coordinator.group.assignor.RangeAssignor of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from minikafka.core.group.consumer.assignor import GroupSpec
+from minikafka.core.group.consumer.member import Assignment
+
+
+def assign_range(spec: GroupSpec) -> dict[str, Assignment]:
+    """Static members come first, by instance id, then the others by member id."""
+    order = sorted(spec.members, key=lambda member_id: _place(member_id, spec.members[member_id].instance_id))
+    targets: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in order}
+    for topic_id in sorted(spec.partition_counts):
+        subscribers = [member_id for member_id in order if topic_id in spec.members[member_id].topic_ids]
+        quota, extra = divmod(spec.partition_counts[topic_id], max(len(subscribers), 1))
+        start = 0
+        for number, member_id in enumerate(subscribers):
+            end = start + quota + (number < extra)
+            if start < end:
+                targets[member_id][topic_id] = frozenset(range(start, end))
+            start = end
+    return dict(targets)
+
+
+def _place(member_id: str, instance_id: str | None) -> tuple[bool, str]:
+    return instance_id is None, instance_id if instance_id is not None else member_id

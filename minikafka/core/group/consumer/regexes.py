@@ -1,0 +1,108 @@
+"""Subscriptions by pattern: when a group's patterns are to be resolved, and what a resolution changes.
+
+The core only says that it wants patterns resolved; the host does it beside the loop and comes back. Rules:
+GroupMetadataManager.maybeUpdateRegularExpressions of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from minikafka.core.group.consumer.group import ConsumerGroup, ResolvedRegex
+from minikafka.core.group.consumer.member import ConsumerMember
+from minikafka.core.group.consumer.records import Records, epoch_record, regex_record, regex_tombstone
+from minikafka.core.group.consumer.topics import TopicHashes
+
+#: A group's patterns are not resolved again before this is over.
+REFRESH_INTERVAL_MS_MIN = 10_000
+
+
+class RegexChange(Enum):
+    """What a heartbeat says of its member's pattern."""
+
+    NONE = 0
+    CHANGED = 1
+    #: The topics of the new pattern are known, or there is no pattern any more.
+    CHANGED_AND_RESOLVED = 2
+
+
+@dataclass(slots=True)
+class RegexPlan:
+    """What a heartbeat changes: records, and patterns that are to be resolved."""
+
+    change: RegexChange = RegexChange.NONE
+    records: Records = field(default_factory=list)
+    to_resolve: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True, frozen=True)
+class RefreshRule:
+    """`topics_version`: of the metadata in which a topic was last created; `interval_ms`: `group.consumer.regex.refresh.interval.ms`."""
+
+    topics_version: int
+    interval_ms: int
+    is_resolving: bool
+    wall_ms: int
+
+
+def plan_regexes(group: ConsumerGroup, known: ConsumerMember, updated: ConsumerMember, rule: RefreshRule) -> RegexPlan:
+    """What becomes of the group's patterns when `known` becomes `updated`."""
+    old, new = known.subscribed_topic_regex or None, updated.subscribed_topic_regex or None
+    if old == new and not group.regexes and new is None:
+        return RegexPlan()
+    counts = group.subscribed_regexes()
+    plan = RegexPlan()
+    is_new = False
+    if known.subscribed_topic_regex != updated.subscribed_topic_regex:
+        plan.change = RegexChange.CHANGED
+        if old is not None and counts.get(old, 0) == 1:
+            plan.records.append(regex_tombstone(group.group_id, old))
+        if new is None:
+            if old is not None:
+                plan.change = RegexChange.CHANGED_AND_RESOLVED
+        elif new not in counts:
+            is_new = True
+        elif new in group.regexes:
+            plan.change = RegexChange.CHANGED_AND_RESOLVED
+        _move(counts, old, new)
+    if counts and not rule.is_resolving and _is_due(group, rule, len(counts), is_new):
+        plan.to_resolve = frozenset(counts)
+    return plan
+
+
+def _move(counts: dict[str, int], old: str | None, new: str | None) -> None:
+    if old is not None and old in counts:
+        counts[old] -= 1
+        if not counts[old]:
+            del counts[old]
+    if new is not None:
+        counts[new] = counts.get(new, 0) + 1
+
+
+def _is_due(group: ConsumerGroup, rule: RefreshRule, count: int, is_new: bool) -> bool:
+    last = next(iter(group.regexes.values()), None)
+    if last is None:
+        return True
+    if rule.wall_ms <= last.wall_ms + REFRESH_INTERVAL_MS_MIN:
+        return False
+    return (
+        is_new
+        or count != len(group.regexes)
+        or last.version < rule.topics_version
+        or rule.wall_ms > last.wall_ms + rule.interval_ms
+    )
+
+
+def plan_resolution(group: ConsumerGroup, resolved: Mapping[str, ResolvedRegex], hashes: TopicHashes) -> Records:
+    """Records of a resolution: the patterns that somebody still subscribes to, and a new epoch when that changes anything."""
+    counts = group.subscribed_regexes()
+    wanted = {regex: found for regex, found in resolved.items() if regex in counts}
+    records = [regex_record(group.group_id, regex, found) for regex, found in wanted.items()]
+    has_changed = any(group.resolved(regex) != found.topics for regex, found in wanted.items())
+    topics = group.topics_of(list(group.members.values()), {**group.regexes, **wanted})
+    metadata_hash = hashes.of(topics)
+    if has_changed or metadata_hash != group.metadata_hash:
+        records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash))
+    return records

@@ -1,0 +1,23 @@
+"""What a consumer group's coordinator is told by the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, frozen=True)
+class ConsumerGroupConfig:
+    """The broker's properties `group.consumer.*`; times in milliseconds."""
+
+    assignors: tuple[str, ...] = ("uniform", "range")
+    size_max: int = 2_147_483_647
+    regex_refresh_interval_ms: int = 600_000
+
+
+@dataclass(slots=True, frozen=True)
+class GroupIntervals:
+    """What holds for one group: its own configuration, or else the broker's."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = field(default=1_000)

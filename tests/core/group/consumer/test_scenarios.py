@@ -1,0 +1,293 @@
+"""Stories of consumer groups (KIP-848), answer by answer, as Apache Kafka 4.3 tells them."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.consumer_group_world import GroupsWorld, Partitions, assigned, topic_id_of, wire_partitions
+
+from minikafka.core.group.consumer.checks import check_commit, check_fetch
+from minikafka.core.group.consumer.group import ASSIGNING, EMPTY, RECONCILING, STABLE
+from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.records.group_records import (
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+)
+
+A = topic_id_of("a")
+
+
+def of_a(*partitions: int) -> Partitions:
+    return {(A, partition) for partition in partitions}
+
+
+def kinds(world: GroupsWorld) -> list[str]:
+    """What stands in the last batch; a minus for a tombstone."""
+    names = [(type(record.key).__name__.removeprefix("ConsumerGroup").removesuffix("Key"), record.value) for record in world.batches[-1]]
+    return [name if value is not None else f"-{name}" for name, value in names]
+
+
+def test_the_first_member_has_everything_with_one_batch() -> None:
+    world = GroupsWorld(a=3)
+    answer = world.join("m1", "a")
+    assert (answer.error_code, answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == (0, "m1", 1, 5_000)
+    assert assigned(answer) == of_a(0, 1, 2)
+    assert kinds(world) == ["MemberMetadata", "Metadata", "TargetAssignmentMember", "TargetAssignmentMetadata", "CurrentMemberAssignment"]
+    assert len(world.batches) == 1
+    again = world.beat("m1", 1)
+    assert (again.member_epoch, again.assignment, len(world.batches)) == (1, None, 1)
+    assert world.group().state == STABLE
+
+
+def test_a_partition_is_given_up_before_it_is_given_on() -> None:
+    world = GroupsWorld(a=2)
+    world.join("m1", "a")
+    joined = world.join("m2", "a")
+    assert (joined.member_epoch, assigned(joined), world.group().state) == (2, set(), RECONCILING)
+    told = world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0, 1)))
+    assert (told.member_epoch, assigned(told)) == (1, of_a(0))
+    assert assigned(world.beat("m2", 2)) is None
+    assert world.beat("m1", 1).member_epoch == 1, "it does not say what it owns"
+    assert world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0))).member_epoch == 2
+    taken = world.beat("m2", 2)
+    assert (taken.member_epoch, assigned(taken), world.group().state) == (2, of_a(1), STABLE)
+
+
+def test_who_does_not_give_up_in_time_is_fenced() -> None:
+    world = GroupsWorld(a=2)
+    world.join("m1", "a", rebalance_timeout_ms=10_000)
+    world.join("m2", "a")
+    world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0, 1)))
+    world.advance(9_999)
+    world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0, 1)))
+    assert set(world.group().members) == {"m1", "m2"}
+    world.advance(1)
+    assert set(world.group().members) == {"m2"}
+    assert world.beat("m1", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert assigned(world.beat("m2", 2)) == of_a(0, 1)
+
+
+def test_a_silent_member_is_fenced_after_its_session() -> None:
+    world = GroupsWorld(intervals=GroupIntervals(session_timeout_ms=6_000, assignment_interval_ms=0), a=2)
+    world.join("m1", "a")
+    world.advance(5_999)
+    world.beat("m1", 1)
+    world.advance(5_999)
+    assert set(world.group().members) == {"m1"}
+    world.advance(1)
+    assert world.group().members == {}
+    assert kinds(world) == ["-CurrentMemberAssignment", "-TargetAssignmentMember", "-MemberMetadata", "Metadata"]
+    assert world.group().state == EMPTY
+
+
+def test_a_lost_answer_is_forgiven_and_a_wrong_epoch_is_not() -> None:
+    world = GroupsWorld(a=2)
+    world.join("m1", "a")
+    world.join("m2", "a")
+    world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0)))
+    assert world.group().members["m1"].member_epoch == 2
+    assert world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0))).member_epoch == 2
+    for epoch, owned in ((1, of_a(0, 1)), (3, of_a(0)), (7, set())):
+        assert world.beat("m1", epoch, topic_partitions=wire_partitions(owned)).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert world.beat("m1", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_an_instance_comes_back_to_what_it_had() -> None:
+    world = GroupsWorld(a=4)
+    world.join("m1", "a", instance_id="i1")
+    world.join("m2", "a")
+    assert world.join("m3", "a", instance_id="i1").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    world.beat("m1", 1, instance_id="i1", topic_partitions=wire_partitions(of_a(0, 1)))
+    epoch = world.group().epoch
+    left = world.beat("m1", -2, instance_id="i1")
+    assert (left.error_code, left.member_epoch) == (0, -2)
+    assert world.beat("m2", 2).assignment is not None
+    assert assigned(world.beat("m2", 2)) is None, "it waits for whoever is to come back"
+    back = world.join("m3", "a", instance_id="i1")
+    assert (back.member_epoch, assigned(back), world.group().epoch) == (epoch, of_a(0, 1), epoch)
+    assert world.beat("m1", epoch, instance_id="i1").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert world.beat("m1", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_instance_that_does_not_come_back_is_fenced() -> None:
+    world = GroupsWorld(a=2)
+    world.join("m1", "a", instance_id="i1")
+    world.beat("m1", -2, instance_id="i1")
+    world.advance(45_000)
+    assert world.group().members == {} and world.group().owners == {}
+
+
+def test_two_who_join_at_once_share() -> None:
+    world = GroupsWorld(a=4)
+    world.is_stalled = True
+    for name in ("m1", "m2"):
+        world.send(name, member_id=name, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[])
+    assert len(world.uncommitted) == 1, "the second decides on what the first has changed"
+    world.is_stalled = False
+    world.commit()
+    first, second = world.answer("m1"), world.answer("m2")
+    assert first is not None and second is not None
+    assert (first.member_epoch, assigned(first), second.member_epoch, assigned(second)) == (1, of_a(0, 1, 2, 3), 2, set())
+
+
+def test_whoever_waits_behind_a_stalled_change_is_told_so() -> None:
+    world = GroupsWorld(a=1)
+    world.is_stalled = True
+    for name in ("m1", "m2"):
+        world.send(name, member_id=name, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[])
+    world.uncommitted[0].on_done(ErrorCode.REQUEST_TIMED_OUT, world.now_ms)
+    world.run()
+    answers = [world.answer("m1"), world.answer("m2")]
+    assert [answer and answer.error_code for answer in answers] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    world.is_stalled = False
+    world.commit()
+    assert set(world.group().members) == {"m1"}
+    assert world.join("m2", "a").error_code == 0
+
+
+def test_what_was_not_written_did_not_happen() -> None:
+    world = GroupsWorld(a=1)
+    world.is_stalled = True
+    world.send("m1", member_id="m1", rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[])
+    world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+    answer = world.answer("m1")
+    assert answer is not None and answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.groups.groups == {}
+
+
+def test_whoever_waits_at_a_fail_over_is_told_so() -> None:
+    world = GroupsWorld(a=1)
+    world.is_stalled = True
+    for name in ("m1", "m2"):
+        world.send(name, member_id=name, rebalance_timeout_ms=1_000, subscribed_topic_names=["a"], topic_partitions=[])
+    world.fail_over()
+    answers = [world.answer("m1"), world.answer("m2")]
+    assert [answer and answer.error_code for answer in answers] == [ErrorCode.NOT_COORDINATOR] * 2
+
+
+def test_a_pattern_is_resolved_beside_and_then_counts() -> None:
+    world = GroupsWorld(a=1, b=2, xb=1)
+    joined = world.join("m1", subscribed_topic_names=None, subscribed_topic_regex="[ab]")
+    assert (joined.member_epoch, assigned(joined), world.resolutions) == (0, set(), [("g", frozenset({"[ab]"}))])
+    assert kinds(world) == ["MemberMetadata"]
+    world.resolve()
+    assert kinds(world) == ["RegularExpression", "Metadata"]
+    found = world.beat("m1", 0, rebalance_timeout_ms=1_000, subscribed_topic_regex="[ab]", topic_partitions=[])
+    assert (found.member_epoch, assigned(found)) == (1, {(A, 0), (topic_id_of("b"), 0), (topic_id_of("b"), 1)})
+    world.topic("ab", 1)
+    world.advance(10_000)
+    world.beat("m1", 1)
+    assert world.resolutions == [], "not before the interval is over"
+    world.advance(1)
+    world.beat("m1", 1)
+    assert len(world.resolutions) == 1, "there are new topics"
+    world.resolve()
+    assert world.group().epoch == 1, "none that the pattern stands for"
+    world.beat("m1", 1, subscribed_topic_names=["a"], subscribed_topic_regex="")
+    assert ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="[ab]") in [record.key for record in world.batches[-1]]
+    assert world.group().regexes == {}
+
+
+def test_a_topic_that_grows_is_shared_anew() -> None:
+    world = GroupsWorld(a=1)
+    world.join("m1", "a")
+    world.topic("a", 3)
+    grown = world.beat("m1", 1)
+    assert (grown.member_epoch, assigned(grown)) == (2, of_a(0, 1, 2))
+    world.topic("a", 0)
+    gone = world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0, 1, 2)))
+    assert assigned(gone) == set()
+    assert world.beat("m1", 2, topic_partitions=[]).member_epoch == 3
+    assert world.group().metadata_hash == 0
+
+
+def test_targets_are_not_computed_more_often_than_the_interval() -> None:
+    world = GroupsWorld(intervals=GroupIntervals(assignment_interval_ms=1_000), a=2)
+    world.join("m1", "a")
+    assert assigned(world.join("m2", "a")) == set()
+    assert (world.group().state, world.group().assignment_epoch) == (ASSIGNING, 1)
+    world.advance(999)
+    assert world.beat("m1", 1).member_epoch == 1 and world.group().assignment_epoch == 1
+    world.advance(1)
+    world.beat("m1", 1)
+    assert world.group().assignment_epoch == 2
+
+
+def test_commits_and_reads_of_offsets_need_the_epoch() -> None:
+    world = GroupsWorld(a=2)
+    world.join("m1", "a")
+    world.join("m2", "a")
+    world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0)))
+    group = world.group()
+    assert check_commit(group, "m1", None, 2, 9)(A, 1) is ErrorCode.NONE
+    older = check_commit(group, "m1", None, 1, 9)
+    assert (older(A, 0), older(A, 1)) == (ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH)
+    for member, epoch, version, error in (
+        ("m1", 3, 9, ErrorCode.STALE_MEMBER_EPOCH), ("m9", 2, 9, ErrorCode.UNKNOWN_MEMBER_ID), ("", -1, 9, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("m1", 2, 8, ErrorCode.UNSUPPORTED_VERSION),
+    ):  # fmt: skip
+        with pytest.raises(ApiError) as caught:
+            check_commit(group, member, None, epoch, version)
+        assert caught.value.code is error
+    assert check_commit(group, "", None, -1, None)(A, 0) is ErrorCode.NONE, "a producer that does not tell its consumer"
+    check_fetch(group, None, -1)
+    check_fetch(group, "m1", 2)
+    for wanted, epoch, error in (("m1", 1, ErrorCode.STALE_MEMBER_EPOCH), ("m9", 1, ErrorCode.UNKNOWN_MEMBER_ID)):
+        with pytest.raises(ApiError) as caught:
+            check_fetch(group, wanted, epoch)
+        assert caught.value.code is error
+
+
+def test_a_full_group_takes_nobody_new() -> None:
+    world = GroupsWorld(ConsumerGroupConfig(size_max=1), a=2)
+    world.join("m1", "a")
+    assert world.join("m2", "a").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.join("m1", "a").error_code == 0
+
+
+def test_a_record_of_brokers_before_4_1_is_ended() -> None:
+    world = GroupsWorld(a=1)
+    world.groups.replay(ConsumerGroupPartitionMetadataKey(group_id="g"), ConsumerGroupPartitionMetadataValue(topics=[]))
+    world.join("m1", "a")
+    assert "-PartitionMetadata" in kinds(world)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"member_id": ""}, "MemberId can't be empty."),
+        ({"group_id": " "}, "GroupId can't be empty."),
+        ({"instance_id": ""}, "InstanceId can't be empty."),
+        ({"rack_id": ""}, "RackId can't be empty."),
+        ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs must be provided in first request."),
+        ({"topic_partitions": None}, "TopicPartitions must be empty when (re-)joining."),
+        ({"subscribed_topic_names": None}, "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."),
+        ({"member_epoch": -3}, "MemberEpoch is invalid."),
+        ({"member_epoch": -2}, "InstanceId can't be null."),
+    ],
+)
+def test_bad_requests_are_refused(fields: dict[str, object], message: str) -> None:
+    world = GroupsWorld(a=1)
+    answer = world.join("m1", "a", **fields) if "member_id" not in fields else world.join("", "a")
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REQUEST, message)
+
+
+def test_an_assignor_that_the_broker_does_not_have_is_refused() -> None:
+    world = GroupsWorld(a=1)
+    answer = world.join("m1", "a", server_assignor="best")
+    message = "ServerAssignor best is not supported. Supported assignors: uniform, range."
+    assert (answer.error_code, answer.error_message) == (ErrorCode.UNSUPPORTED_ASSIGNOR, message)
+    assert world.join("m1", "a", server_assignor="range").error_code == 0
+    assert world.groups.describe("g").assignor_name == "range"
+
+
+def test_a_member_of_the_first_version_is_given_an_id() -> None:
+    world = GroupsWorld(a=1)
+    assert world.join("", "a", version=0).member_id == "made-by-the-broker"
+
+
+def test_nobody_has_a_group_that_was_not_joined() -> None:
+    world = GroupsWorld(a=1)
+    for epoch in (1, -1):
+        assert world.beat("m1", epoch).error_code == ErrorCode.GROUP_ID_NOT_FOUND
