@@ -55,16 +55,16 @@ def cleaning_need(log: Log, checkpoint: int | None, wall_ms: int) -> CleaningNee
     lag_ms = log.config.min_compaction_lag_ms
     end = active_base
     for index, segment in enumerate(at_rest):
-        after = log.bases[index + 1]
+        after = log.segments.bases[index + 1]
         if after <= start and after <= limit:
             continue
         if after > limit or (lag_ms > 0 and segment.largest_timestamp() > wall_ms - lag_ms):
             end = segment.base_offset
             break
     start = min(start, end)
-    clean = sum(segment.size for index, segment in enumerate(at_rest) if log.bases[index + 1] <= start)
+    clean = sum(segment.size for index, segment in enumerate(at_rest) if log.segments.bases[index + 1] <= start)
     dirty = sum(
-        segment.size for index, segment in enumerate(at_rest) if log.bases[index + 1] > start and segment.base_offset < end
+        segment.size for index, segment in enumerate(at_rest) if log.segments.bases[index + 1] > start and segment.base_offset < end
     )
     return CleaningNeed(log, start, end, clean, dirty, _overdue_ms(log, start, wall_ms))
 
@@ -76,7 +76,7 @@ def _overdue_ms(log: Log, start: int, wall_ms: int) -> int:
     first = [
         segment.load_first_timestamp()
         for index, segment in enumerate(log.segments[:-1])
-        if segment.size and log.bases[index + 1] > start
+        if segment.size and log.segments.bases[index + 1] > start
     ]
     return max(wall_ms - lag_ms - min((timestamp for timestamp in first if timestamp > 0), default=wall_ms), 0)
 
@@ -117,7 +117,7 @@ class Cleaning:
             _Source(segment) for segment in log.segments[:-1] if segment.base_offset < need.end_offset
         ]
         self._end_offset = need.end_offset
-        self._aborted = log.aborted_transactions(log.bases[0], need.end_offset)
+        self._aborted = log.aborted_transactions(log.segments.bases[0], need.end_offset)
         self._last_records = {
             producer_id: (entry.last_offset if entry.last_offset >= 0 else None, entry.epoch)
             for producer_id, entry in log.producer_state.entries.items()

@@ -1,4 +1,4 @@
-"""The log of one topic partition (Kafka's UnifiedLog): segments, epochs, producers, watermarks.
+"""The log of one topic partition (Kafka's UnifiedLog), composed of segments, watermarks, durability, epochs and producers.
 
 Single-threaded: all calls come from one event loop (or from one worker while the log is being loaded). What blocks
 long - syncing - is split off as a FlushTask that may run elsewhere. Offsets are published after their bytes are
@@ -9,20 +9,177 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
+from collections.abc import Callable
 
 from minikafka.storage import retention
-from minikafka.storage.errors import LogClosed
-from minikafka.storage.log_append import LogAppends
+from minikafka.storage.checkpoint import LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, write_partition_metadata
+from minikafka.storage.config import LogConfig
+from minikafka.storage.durability import CutSync, Durability, FlushTask
+from minikafka.storage.epoch_cache import EpochCache
+from minikafka.storage.errors import StorageError
+from minikafka.storage.filesystem import FileSystem
+from minikafka.storage.log_append import LogAppender
+from minikafka.storage.log_disk import DiskGuard, LogDisk
+from minikafka.storage.log_parts import LogParts
+from minikafka.storage.log_segments import LogSegments
+from minikafka.storage.open_files import OpenFiles
+from minikafka.storage.producer_state import ProducerStateManager
+from minikafka.storage.rolling import Rolling
+from minikafka.storage.segment import Segment
 from minikafka.storage.slice import empty_slice
 from minikafka.storage.timestamp_lookup import TimestampCandidate
-from minikafka.storage.types import AbortedTransaction, OffsetPosition, ReadResult, TimestampOffset
+from minikafka.storage.truncation import Truncation
+from minikafka.storage.types import AbortedTransaction, EpochEnd, OffsetPosition, ReadResult, TimestampOffset
+from minikafka.storage.watermarks import Watermarks
 from minikafka.wire.batch import decompressed_bytes_max
 from minikafka.wire.errors import ApiError, ErrorCode
 
+_ZERO_UUID = bytes(16)
 
-class Log(LogAppends):
-    """Made by `storage.recovery.load_log`. Appends are in LogAppends, state and watermarks in LogState; attributes are
-    for reading only."""
+
+class Log:
+    """Made by `storage.recovery.load_log`. The parts are for reading only; methods of the log change them."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        *,
+        on_failure: Callable[[StorageError], None] | None = None,
+        jitter_ms: Callable[[int], int] | None = None,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        self.filesystem = filesystem
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}-{partition}"
+        #: Zeros until the log has one; then it stays.
+        self.topic_id = _ZERO_UUID
+        self.config = config
+        disk = self._disk = LogDisk(filesystem, directory, self.name, OpenFiles() if open_files is None else open_files, on_failure)
+        self.epochs = EpochCache(filesystem, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
+        self.producer_state = ProducerStateManager(filesystem, directory, self.name, config.producer_id_expiration_ms)
+        self.watermarks = Watermarks(self.producer_state)
+        may_have_holes = config.is_compacted or (topic.startswith("__") and topic != "__cluster_metadata")
+        self.segments = LogSegments(disk, config, self.producer_state, may_have_holes=may_have_holes)
+        self.durability = Durability(disk, self.segments, self.epochs, self.watermarks)
+        parts = LogParts(disk, self.epochs, self.producer_state, self.watermarks, self.segments, self.durability)
+        self._rolling = Rolling(parts, config, jitter_ms)
+        self._truncation = Truncation(parts)
+        self._appender = LogAppender(parts, config, self._rolling, self._truncation)
+        # Called for every batch: without a step in between.
+        self.append_as_leader = self._appender.append_as_leader
+        self.append_as_follower = self._appender.append_as_follower
+        self.is_heavy = self._appender.is_heavy
+        self.prepare = self._appender.prepare
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take a changed topic configuration; index sizes apply from the next segment on."""
+        self.config = config
+        self.segments.config = config
+        self.segments.may_have_holes = self.segments.may_have_holes or config.is_compacted
+        self.producer_state.expiration_ms = config.producer_id_expiration_ms
+        self._rolling.update_config(config)
+        self._appender.update_config(config)
+
+    # -- facts
+
+    @property
+    def directory(self) -> str:
+        """Path of the directory of the log's files."""
+        return self._disk.directory
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why the log is of no use any more."""
+        return self._disk.failure
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.segments.size
+
+    @property
+    def log_start_offset(self) -> int:
+        """See Watermarks."""
+        return self.watermarks.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """See Watermarks."""
+        return self.watermarks.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """See Watermarks."""
+        return self.watermarks.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """See Watermarks."""
+        return self.watermarks.last_stable_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """See Durability."""
+        return self.durability.recovery_point
+
+    @property
+    def truncations(self) -> int:
+        """See Durability."""
+        return self.durability.truncations
+
+    @property
+    def active_segment_base_offset(self) -> int:
+        """Where the segment begins that grows."""
+        return self.segments.active.base_offset
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The newest leader epoch; None if there is none."""
+        return self.epochs.latest if self.epochs.latest >= 0 else None
+
+    @property
+    def decompressed_bytes_max(self) -> int:
+        """What the records of one batch may take here."""
+        return decompressed_bytes_max(self.config.max_message_bytes)
+
+    def update_high_watermark(self, offset: int) -> bool:
+        """Clamped into [log start, log end]; True when it moved."""
+        return self.watermarks.move_high_watermark(offset)
+
+    def assign_topic_id(self, topic_id: bytes) -> None:
+        """Write partition.metadata, to be synced with the next flush. Raises ApiError(INCONSISTENT_TOPIC_ID) if the log
+        belongs to another topic."""
+        if self.topic_id == topic_id:
+            return
+        if self.topic_id != _ZERO_UUID:
+            raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} is the log of another topic of that name")
+        with self.disk("write partition.metadata"):
+            path = f"{self.directory}/{PARTITION_METADATA}"
+            write_partition_metadata(self.filesystem, path, topic_id, sync=False)
+        self.durability.add_file(path)
+        self.topic_id = topic_id
+
+    def assign_epoch_start(self, leader_epoch: int, offset: int) -> None:
+        """A leader notes its epoch at once, before any record."""
+        with self.disk("write the leader epoch checkpoint"):
+            self.epochs.assign(leader_epoch, offset)
+        self.durability.is_flush_wanted = True
+
+    def write_epochs(self) -> None:
+        """Write the epochs if their file still has some that ended before the log's start. Loading drops those as well, so
+        that this may wait."""
+        if self.epochs.is_dirty:
+            with self.disk("write the leader epoch checkpoint"):
+                self.epochs.write()
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """KIP-101/279: (largest known epoch <= `epoch`, its end offset), (-1, -1) if undefined."""
+        return self.epochs.end_offset_for(epoch, self.watermarks.log_end_offset)
 
     # -- reading
 
@@ -30,16 +187,16 @@ class Log(LogAppends):
         """Batches from the one that holds `offset`, up to `bytes_max` bytes and below `end_offset`, from one segment.
         `at_least_one`: the first batch is returned whole even if larger. The slice is empty if there is nothing below
         `end_offset` yet. Raises ApiError (OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE)."""
-        if self.failure is not None or not self.log_start_offset <= offset <= self.log_end_offset:
+        marks, segments = self.watermarks, self.segments
+        log_end_offset = marks.log_end_offset
+        if self._disk.failure is not None or not marks.log_start_offset <= offset <= log_end_offset:
             self._refuse_offset(offset)
-        if offset >= end_offset or offset == self.log_end_offset:
+        if offset >= end_offset or offset == log_end_offset:
             return ReadResult(empty_slice(), self.offset_position(offset))
         try:
-            index = bisect_right(self.bases, offset) - 1
-            stop = None if end_offset >= self.log_end_offset else self.offset_position(end_offset)
-            while index < len(self.segments):
-                segment = self.segments[index]
-                index += 1
+            stop = None if end_offset >= log_end_offset else self.offset_position(end_offset)
+            for index in range(bisect_right(segments.bases, offset) - 1, len(segments.bases)):
+                segment = segments.all[index]
                 found = segment.translate(offset)
                 if found is None:
                     continue
@@ -57,8 +214,8 @@ class Log(LogAppends):
         return ReadResult(empty_slice(), self._end_position())
 
     def _refuse_offset(self, offset: int) -> None:
-        if self.failure is not None:
-            raise self.failure
+        if self._disk.failure is not None:
+            raise self._disk.failure
         raise ApiError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"Received request for offset {offset} for partition {self.name}, but we only have log segments from "
@@ -67,32 +224,29 @@ class Log(LogAppends):
 
     def offset_position(self, offset: int) -> OffsetPosition:
         """Segment and byte of an offset. Raises ApiError(OFFSET_OUT_OF_RANGE)."""
-        if offset == self.log_end_offset:
+        marks = self.watermarks
+        if offset == marks.log_end_offset:
             return self._end_position()
-        cached = self._position_cache
+        cached = self.segments.cached_position
         if cached is not None and cached.offset == offset:
             return cached
-        if not self.log_start_offset <= offset <= self.log_end_offset:
+        if not marks.log_start_offset <= offset <= marks.log_end_offset:
             self._refuse_offset(offset)
         with self.disk("read the log"):
-            for segment in self.segments[max(bisect_right(self.bases, offset) - 1, 0) :]:
-                found = segment.translate(offset)
-                if found is not None:
-                    self._position_cache = OffsetPosition(offset, segment.base_offset, found[0])
-                    return self._position_cache
-        return self._end_position()
+            return self.segments.position_of(offset) or self._end_position()
 
     def _end_position(self) -> OffsetPosition:
-        return OffsetPosition(self.log_end_offset, self._active.base_offset, self._active.size)
+        active = self.segments.active
+        return OffsetPosition(self.watermarks.log_end_offset, active.base_offset, active.size)
 
     def upper_bound_offset(self, result: ReadResult) -> int:
         """An offset beyond every record of a read, near it: bound for `aborted_transactions`."""
-        index = bisect_right(self.bases, result.position.segment_base_offset) - 1
-        segment = self.segments[max(index, 0)]
-        bound = segment.offset_index.offset_at_or_after(result.position.file_position + result.slice.size)
+        bases = self.segments.bases
+        index = max(bisect_right(bases, result.position.segment_base_offset) - 1, 0)
+        bound = self.segments[index].offset_index.offset_at_or_after(result.position.file_position + result.slice.size)
         if bound is not None:
             return bound
-        return self.bases[index + 1] if index + 1 < len(self.bases) else self.log_end_offset
+        return bases[index + 1] if index + 1 < len(bases) else self.log_end_offset
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Those that touch [start_offset, end_offset).
@@ -102,7 +256,7 @@ class Log(LogAppends):
         """
         found: list[AbortedTransaction] = []
         with self.disk("read the transaction index"):
-            for segment in self.segments[max(bisect_right(self.bases, start_offset) - 1, 0) :]:
+            for segment in self.segments.from_offset(start_offset):
                 for entry in segment.txn_index.entries:
                     if entry.last_offset >= start_offset and entry.first_offset < end_offset:
                         found.append(entry)
@@ -110,15 +264,10 @@ class Log(LogAppends):
                         return found
         return found
 
-    @property
-    def decompressed_bytes_max(self) -> int:
-        """What the records of one batch may take here."""
-        return decompressed_bytes_max(self.config.max_message_bytes)
-
     def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | None:
         """The first batch at or after `from_offset` that may hold a record with a timestamp >= `timestamp`."""
         with self.disk("look up a timestamp"):
-            for segment in self.segments[max(bisect_right(self.bases, from_offset) - 1, 0) :]:
+            for segment in self.segments.from_offset(from_offset):
                 if segment.largest_timestamp() >= timestamp:
                     found = segment.timestamp_candidate(timestamp, from_offset)
                     if found is not None:
@@ -146,51 +295,91 @@ class Log(LogAppends):
         candidate = self.max_timestamp_candidate()
         return None if candidate is None else candidate.largest(self.decompressed_bytes_max)
 
-    # -- truncation and retention
+    # -- rolling, truncation and retention
+
+    def roll(self, wall_ms: int, first_offset: int | None = None) -> Segment:
+        """Close the active segment and begin the next at max(`first_offset`, log end). Raises StorageError."""
+        return self._rolling.roll(wall_ms, first_offset or 0)
 
     def truncate_to(self, offset: int, wall_ms: int = 0) -> bool:
         """Drop everything from `offset` on. False, with only the epochs cut, if the log ends there already
         (KAFKA-10706). `prepare_cut_sync` makes it durable, as the next append does."""
         if offset < 0:
             raise ValueError(f"truncation to offset {offset}")
-        with self.change("truncate the log"):
-            if offset >= self.log_end_offset:
-                self.epochs.truncate_from_end(offset, sync=False)
-                self.is_flush_wanted = True
-                return False
-            if offset < self.bases[0]:
-                self.truncate_fully_and_start_at(offset, wall_ms)
-                return True
-            keep = bisect_right(self.bases, offset)
-            self._drop(self.segments[keep:], wall_ms)
-            self.segments[-1].truncate_to(offset, wall_ms)
-            self.epochs.truncate_from_end(offset, sync=False)
-            self.log_start_offset = min(self.log_start_offset, offset)
-            self._restart_at(offset, wall_ms)
+        return self._truncation.truncate_to(offset, wall_ms)
+
+    def truncate_fully_and_start_at(self, offset: int, wall_ms: int = 0) -> None:
+        """Drop everything; the empty log starts at `offset`."""
+        self._truncation.truncate_fully_and_start_at(offset, wall_ms)
+
+    def increment_log_start_offset(self, offset: int) -> bool:
+        """Hide what is below `offset`; True if it moved. Raises ApiError(OFFSET_OUT_OF_RANGE) beyond the high
+        watermark. Segments go at the next `delete_old_segments`."""
+        if offset > self.high_watermark:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot increment the log start offset to {offset} of partition {self.name} since it is larger than "
+                f"the high watermark {self.high_watermark}",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        with self.disk("move the log start"):
+            self.watermarks.log_start_offset = offset
+            self.epochs.truncate_from_start(offset, write=False)
+            self.producer_state.on_log_start_offset(offset)
         return True
 
     def delete_old_segments(self, wall_ms: int) -> int:
         """Retention: by log start, then size and time if the policy says so. Returns the number of segments. Files
         are renamed now and unlinked by `delete_files` when file.delete.delay.ms has passed."""
         with self.disk("delete old segments"):
-            return retention.delete_old_segments(self, wall_ms)
+            count = self._delete(retention.before_log_start(self.log_start_offset), wall_ms)
+            if self.config.is_deleted:
+                count += self._delete(retention.by_size(self.segments, self.config), wall_ms)
+                count += self._delete(retention.by_time(self.config, wall_ms), wall_ms)
+        return count
+
+    def _delete(self, may_go: retention.MayGo, wall_ms: int) -> int:
+        """Drop the oldest segments that may go; an active one is rolled first. The log starts at the next."""
+        gone = retention.oldest_that_may_go(self.segments, self.watermarks, may_go)
+        if not gone:
+            return 0
+        if len(gone) == len(self.segments):
+            self.roll(wall_ms)
+        self.segments.drop(gone, wall_ms)
+        if self.segments.bases[0] > self.log_start_offset:
+            self.increment_log_start_offset(self.segments.bases[0])
+        return len(gone)
+
+    def replace_segments(self, old: list[Segment], wall_ms: int) -> None:
+        """(Compaction.) See LogSegments.replace."""
+        with self._disk.change("replace segments"):
+            cleaned = self.segments.replace(old, wall_ms)
+        # The names become durable with the next flush; until then a start finishes what it finds.
+        self.durability.add_file(cleaned.log_path)
 
     def delete_files(self, wall_ms: int) -> None:
         """Unlink renamed files whose delay has passed."""
         with self.disk("delete files"):
-            for path in self.take_doomed(wall_ms):
+            for path in self.segments.take_doomed(wall_ms):
                 with contextlib.suppress(FileNotFoundError):
                     self.filesystem.unlink(path)
 
-    def take_doomed(self, wall_ms: int) -> list[str]:
-        """Paths of renamed files whose delay has passed; the caller unlinks them."""
-        # A clock that was set back must not keep files: nothing is due later than the delay from now.
-        latest = wall_ms + self.config.file_delete_delay_ms
-        due = [path for due_ms, path in self.doomed if due_ms <= wall_ms or due_ms > latest]
-        self.doomed = [entry for entry in self.doomed if entry[1] not in due]
-        return due
-
     # -- durability and the end
+
+    def prepare_cut_sync(self) -> CutSync | None:
+        """What makes the last truncation durable, None if it is. Run it anywhere, then call its `finish` here; who appends before waits
+        for the disk. Raises StorageError."""
+        return self.durability.prepare_cut_sync()
+
+    def prepare_flush(self, up_to: int | None = None) -> FlushTask | None:
+        """What must be synced so that everything below `up_to` (the log end) is durable; None if nothing. Run it
+        anywhere, then call its `finish` here."""
+        return self.durability.prepare_flush(up_to)
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Sync everything below `up_to` and move the recovery point. Raises StorageError; never retried."""
+        self.durability.flush(up_to)
 
     def close(self) -> None:
         """Cleanly: snapshot of the producers, sync, indexes cut. After a failure files are just closed."""
@@ -199,7 +388,7 @@ class Log(LogAppends):
             return
         with self.disk("close the log"):
             self.producer_state.take_snapshot()
-            self.sync_cut()
+            self.durability.sync_cut()
             self.flush()
             self.write_epochs()
             for segment in self.segments:
@@ -208,11 +397,8 @@ class Log(LogAppends):
 
     def close_files(self) -> None:
         """Without writing. The log is of no use any more."""
-        if self.failure is None:
-            self.failure = LogClosed(f"the log of {self.name} in {self.directory} is closed", path=self.directory)
-        for segment in self.segments:
-            with contextlib.suppress(OSError):
-                segment.close_files()
+        self._disk.close()
+        self.segments.close_files()
 
     def delete(self) -> None:
         """Unlink every file and the directory."""
@@ -222,3 +408,17 @@ class Log(LogAppends):
                 with contextlib.suppress(FileNotFoundError):
                     self.filesystem.unlink(f"{self.directory}/{name}")
             self.filesystem.rmdir(self.directory)
+
+    # -- failing
+
+    def disk(self, action: str) -> DiskGuard:
+        """Context in which an OSError becomes a StorageError."""
+        return self._disk.guard(action)
+
+    def fail(self, action: str, error: OSError) -> StorageError:
+        """The error to raise; see LogDisk."""
+        return self._disk.fail(action, error)
+
+    def take_offline(self, failure: StorageError) -> None:
+        """The log directory has failed."""
+        self._disk.take_offline(failure)

@@ -333,20 +333,19 @@ class LogDirectory:
 
     def remove(self, topic: str, partition: int, wall_ms: int) -> None:
         """Rename the log's directory to `-delete`; its files are unlinked after file.delete.delay.ms."""
-        log = self._rename(topic, partition, _DELETE)
-        self._doomed.append((wall_ms + log.config.file_delete_delay_ms, log.directory))
+        delay_ms = self.logs[topic, partition].config.file_delete_delay_ms
+        self._doomed.append((wall_ms + delay_ms, self._rename(topic, partition, _DELETE)))
 
     def set_aside(self, topic: str, partition: int) -> None:
         """Rename the directory to `-stray`: the cluster does not know this replica, and nobody deletes it."""
         self._rename(topic, partition, _STRAY)
 
-    def _rename(self, topic: str, partition: int, suffix: str) -> Log:
+    def _rename(self, topic: str, partition: int, suffix: str) -> str:
         log = self.logs[topic, partition]
         tail = f".{log.topic_id.hex()}{suffix}"
         target = f"{self.path}/{log.name[: _NAME_MAX - len(tail)]}{tail}"
         self._move(log.directory, target, log)
-        log.directory = target
-        return log
+        return target
 
     def _move(self, path: str, target: str, log: Log | None = None) -> None:
         """Give a directory another name; its log, if it is loaded, is none of this directory's any more."""
@@ -389,8 +388,8 @@ class LogDirectory:
         """Paths of the files and directories whose delay has passed, for `unlink`."""
         paths: list[str] = []
         for log in self.logs.values():
-            if log.doomed and log.failure is None:
-                paths += log.take_doomed(wall_ms)
+            if log.segments.doomed and log.failure is None:
+                paths += log.segments.take_doomed(wall_ms)
         due = [entry for entry in self._doomed if entry[0] <= wall_ms]
         for entry in due:
             self._doomed.remove(entry)
@@ -437,8 +436,8 @@ class LogDirectory:
         """log-start-offset-checkpoint: only logs that start inside of a segment. Epochs that ended before a log's start go from
         its file with the next flush."""
         for log in self.logs.values():
-            log.is_flush_wanted = log.is_flush_wanted or log.epochs.is_dirty
-        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.bases[0]}
+            log.durability.is_flush_wanted = log.durability.is_flush_wanted or log.epochs.is_dirty
+        starts = {key: log.log_start_offset for key, log in self.logs.items() if log.log_start_offset > log.segments.bases[0]}
         return self._checkpoint(checkpoint.LOG_START_OFFSET_CHECKPOINT, starts)
 
     def cleaned_offsets(self) -> Checkpoint | None:
@@ -507,7 +506,7 @@ class LogDirectory:
         self.failure = failure
         _log.error("log directory %s is offline: %s", self.path, failure)
         for log in self.logs.values():
-            log.failure = log.failure or failure
+            log.take_offline(failure)
         if self._on_failure is not None:
             self._on_failure(self, failure)
 

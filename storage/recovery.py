@@ -17,7 +17,7 @@ from minikafka.storage.errors import CorruptFile, StorageError
 from minikafka.storage.filesystem import FileSystem
 from minikafka.storage.log import Log
 from minikafka.storage.open_files import OpenFiles
-from minikafka.storage.retention import rebuild_producers
+from minikafka.storage.producer_replay import rebuild_producers
 from minikafka.storage.segment import CLEANED, DELETED, INDEX_SUFFIXES, SWAP, Segment
 
 _log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def load_log(
         for segment in log.segments:
             segment.close_files()
         raise log.fail("load the log", error) from error
-    log.high_watermark = log.log_start_offset
+    log.watermarks.high_watermark = log.log_start_offset
     log.update_high_watermark(log.log_start_offset if high_watermark is None else high_watermark)
     return log
 
@@ -68,14 +68,12 @@ def _load(
     unflushed_from = None if is_clean else recovery_point
     # What will be read anyway is not asked for its indexes first.
     segments = [
-        Segment.open(
-            log.filesystem, log.directory, base, log.config, wall_ms,
-            is_trusted=not _is_unflushed(unflushed_from, bases[index + 1] if index + 1 < len(bases) else None),
-            open_files=log.open_files, on_error=log.on_disk_error,
+        log.segments.open(
+            base, wall_ms, is_trusted=not _is_unflushed(unflushed_from, bases[index + 1] if index + 1 < len(bases) else None)
         )
         for index, base in enumerate(bases)
-    ]  # fmt: skip
-    log.log_start_offset = max(log_start_offset, bases[0] if bases else 0)
+    ]
+    log.watermarks.log_start_offset = max(log_start_offset, bases[0] if bases else 0)
     log.producer_state.load_snapshot_names()
     try:
         log.epochs.load()
@@ -85,7 +83,7 @@ def _load(
     if not log.epochs.epochs and any(segment.size for segment in segments):
         _rebuild_epochs(log, segments)
     epochs_before = log.epochs.entries
-    log.may_have_holes = log.may_have_holes or may_have_holes
+    log.segments.may_have_holes = log.segments.may_have_holes or may_have_holes
     segments = _recover(log, segments, unflushed_from, wall_ms)
     log_end = segments[-1].next_offset() if segments else log.log_start_offset
     if segments and log_end < log.log_start_offset:
@@ -97,7 +95,7 @@ def _load(
         log.producer_state.truncate_fully_and_start_at(log.log_start_offset)
         log_end = log.log_start_offset
     if not segments:
-        segments = [log.create_segment(log.log_start_offset, wall_ms)]
+        segments = [log.segments.create(log.log_start_offset, wall_ms)]
     else:
         segments[-1].activate()
     if log.epochs.entries != epochs_before:
@@ -105,9 +103,10 @@ def _load(
     log.epochs.truncate_from_end(log_end, sync=False)
     log.epochs.truncate_from_start(log.log_start_offset)
     _load_producers(log, segments, log_end, is_clean, wall_ms)
-    log.is_flush_wanted = log.is_flush_wanted or log.epochs.is_unsynced
-    log.set_segments(segments, log_end)
-    log.recovery_point = log_end if is_clean else min(recovery_point, log_end)
+    log.durability.is_flush_wanted = log.durability.is_flush_wanted or log.epochs.is_unsynced
+    log.segments.set(segments, log_end)
+    log.watermarks.log_end_offset = log_end
+    log.durability.recovery_point = log_end if is_clean else min(recovery_point, log_end)
     for segment in segments:
         segment.rest()
 
@@ -174,7 +173,7 @@ def _recover(
         if not is_unflushed and segment.is_indexed:
             continue
         log.producer_state.reset()
-        rebuild_producers(log, segments, segment.base_offset, wall_ms)
+        rebuild_producers(log.producer_state, segments, log.log_start_offset, segment.base_offset, wall_ms)
         if not is_unflushed:
             _log.warning("%s: an index of segment %d is missing or wrong, rebuilding it", log.name, segment.base_offset)
         cut = segment.recover(log.producer_state, log.epochs)
@@ -183,7 +182,7 @@ def _recover(
         log.producer_state.save_snapshot()
         if index + 1 < len(segments):
             segment.become_inactive()
-        has_hole = after is not None and not log.may_have_holes and segment.next_offset() < after
+        has_hole = after is not None and not log.segments.may_have_holes and segment.next_offset() < after
         # A segment that an earlier recovery removed may be back after another power cut.
         is_overlapped = after is not None and segment.next_offset() > after
         if is_unflushed and (cut or has_hole or is_overlapped):
@@ -206,7 +205,7 @@ def _load_producers(log: Log, segments: list[Segment], log_end: int, is_clean: b
             producers.advance(offset)
             producers.save_snapshot()
         return
-    rebuild_producers(log, segments, log_end, wall_ms)
+    rebuild_producers(producers, segments, log.log_start_offset, log_end, wall_ms)
 
 
 def _rebuild_epochs(log: Log, segments: list[Segment]) -> None:

@@ -69,7 +69,7 @@ BOUNDS_MUTATIONS: list[dict[str, Any]] = [
     {"name": "bomb-at-once", "breaks": "decompression gives windows, and who stops asking has paid for no more", "tests": CODECS,
      "patches": (("minikafka.wire.compression:_zstd_windows", lambda original: lambda data: iter([b"".join(original(data))])),)},
     {"name": "heavy-on-the-loop", "breaks": "a batch that takes long is prepared beside the loop", "tests": BOMBS,
-     "patches": (("minikafka.storage.log_append:LogAppends.is_heavy", _returns(False)),)},
+     "patches": (("minikafka.storage.log_append:LogAppender.is_heavy", _returns(False)),)},
     {"name": "look-up-on-the-loop", "breaks": "a look-up by time that takes long is made beside the loop", "tests": BOMBS,
      "patches": (("minikafka.storage.timestamp_lookup:TimestampCandidate.is_heavy", _returns(False)),)},
     {"name": "no-order-beside-the-loop", "breaks": "requests of a connection wait for the one that is prepared", "tests": BOMBS,

@@ -17,7 +17,6 @@ LEADER = "minikafka.core.partition.leader:PartitionLeader"
 ISR = "minikafka.core.partition.isr:IsrState"
 PARTITION = "minikafka.broker.partitions.partition:Partition"
 LOG = "minikafka.storage.log:Log"
-LOG_STATE = "minikafka.storage.log_state:LogState"
 EPOCHS = "minikafka.storage.epoch_cache:EpochCache"
 PRODUCERS = "minikafka.storage.producer_state:ProducerStateManager"
 REPLICA = "minikafka.core.raft.replica:Replica"
@@ -70,7 +69,7 @@ def _advance_members_only(original: Any) -> Any:
 
 
 def unchecked_batches(original: Any) -> Any:
-    """In the place of LogAppends._whole_batches: lengths are all that is looked at."""
+    """In the place of LogAppender._whole_batches: lengths are all that is looked at."""
 
     def whole_batches(self: Any, records: memoryview) -> list[Any]:
         found, position = [], 0
@@ -191,12 +190,12 @@ def _recover_nothing(original: Any) -> Any:
 
 
 def _update_without_clamp(original: Any) -> Any:
-    def update_high_watermark(self: Any, offset: int) -> bool:
+    def move_high_watermark(self: Any, offset: int) -> bool:
         moved = offset != self.high_watermark
         self.high_watermark = offset
         return bool(moved)
 
-    return update_high_watermark
+    return move_high_watermark
 
 
 def _open_keeping_mark(original: Any) -> Any:
@@ -225,7 +224,7 @@ def _always_clean(original: Any) -> Any:
 def _checkpoint_ends(original: Any) -> Any:
     def checkpoint(self: Any) -> Any:
         for log in self.logs.values():
-            log.recovery_point = log.log_end_offset
+            log.durability.recovery_point = log.log_end_offset
         return original(self)
 
     return checkpoint
@@ -380,9 +379,9 @@ def _read_to_the_end(original: Any) -> Any:
 
 
 def _forget_producers(original: Any) -> Any:
-    def rebuild(log: Any, segments: Any, end_offset: int, wall_ms: int) -> None:
-        log.producer_state.reset()
-        log.producer_state.advance(end_offset)
+    def rebuild(producers: Any, segments: Any, log_start_offset: int, end_offset: int, wall_ms: int) -> None:
+        producers.reset()
+        producers.advance(end_offset)
 
     return rebuild
 
@@ -486,12 +485,12 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "no-epoch-check", "breaks": "requests of another leader epoch are served (KIP-320)",
      "patches": ((f"{PARTITION}.check_epoch", _constant(None)),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "no-epoch-start", "breaks": "a new leader notes no start of its epoch",
-     "patches": ((f"{LOG_STATE}.assign_epoch_start", _constant(None)),), "tests": ("tests/sim/test_rules.py",)},
+     "patches": ((f"{LOG}.assign_epoch_start", _constant(None)),), "tests": ("tests/sim/test_rules.py",)},
     {"name": "produce-across-epochs", "breaks": "a produce of an earlier epoch is answered by the next (KAFKA-9144's kind)",
      "patches": (("minikafka.core.partition.replication_wait:ReplicationWait.try_complete", _produce_from_any_epoch),),
      "tests": ("tests/sim/test_rules.py",)},
     {"name": "epoch-of-before", "breaks": "records carry the epoch before the leader's",
-     "patches": (("minikafka.storage.log_append:LogAppends.append_as_leader", _epoch_of_before),), "profile": "crashes"},
+     "patches": (("minikafka.storage.log_append:LogAppender.append_as_leader", _epoch_of_before),), "profile": "crashes"},
     {"name": "consumers-read-to-the-end", "breaks": "consumers are given what is not committed",
      "patches": (("minikafka.broker.partitions.fetch_read:end_offset_of", _read_to_the_end),), "profile": "crashes",
      "options": (("readers", 2), ("pace_s", 0.05))},
@@ -503,7 +502,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "epochs-kept", "breaks": "truncation leaves the epochs of what was cut (KAFKA-14663's kind)",
      "patches": ((f"{EPOCHS}.truncate_from_end", _constant(None)),), "profile": "crashes"},
     {"name": "hw-unclamped", "breaks": "a high watermark may lie beyond the log",
-     "patches": ((f"{LOG_STATE}.update_high_watermark", _update_without_clamp),), "profile": "crashes"},
+     "patches": (("minikafka.storage.watermarks:Watermarks.move_high_watermark", _update_without_clamp),), "profile": "crashes"},
     # -- storage
     {"name": "recover-not", "breaks": "recovery keeps what is no valid batch", "profile": "crashes", "options": _DYING,
      "patches": (("minikafka.storage.segment:Segment.recover", _recover_nothing),)},
@@ -523,7 +522,7 @@ MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.storage.producer_state:ProducerEntry.duplicate_of", _constant(None)),
                  (f"{PRODUCERS}._check_sequence", _constant(None))), "options": (("break_probability", 0.02),)},
     {"name": "producers-forgotten", "breaks": "producers are not rebuilt after truncation and recovery", "profile": "storm",
-     "patches": (("minikafka.storage.log_state:retention.rebuild_producers", _forget_producers),
+     "patches": (("minikafka.storage.truncation:rebuild_producers", _forget_producers),
                  ("minikafka.storage.recovery:rebuild_producers", _forget_producers)), "options": (("break_probability", 0.02),)},
     # -- the metadata quorum
     {"name": "votes-for-everybody", "breaks": "two votes in one epoch", "profile": "crashes", "options": (("shape", "quorum"),),
@@ -581,7 +580,7 @@ MUTATIONS: list[dict[str, Any]] = [
     {"name": "sequence-of-every-try", "breaks": "a producer numbers a retried batch anew", "profile": "network",
      "patches": (("minikafka.client.producer:Producer._encode", _sequence_of_every_try),), "options": (("break_probability", 0.02),)},
     {"name": "follower-takes-anything", "breaks": "a follower stores what fails its checksum", "profile": "rot",
-     "patches": (("minikafka.storage.log_append:LogAppends._whole_batches", unchecked_batches),), "options": (("partitions", 1),)},
+     "patches": (("minikafka.storage.log_append:LogAppender._whole_batches", unchecked_batches),), "options": (("partitions", 1),)},
     {"name": "consumer-takes-anything", "breaks": "a consumer hands out what fails its checksum", "profile": "rot",
      "patches": (("minikafka.wire.batch:RecordBatch.check", _constant(None)),), "options": (("readers", 1), ("partitions", 1))},
     {"name": "no-rest", "breaks": "fetches without records are answered at once",

@@ -15,7 +15,6 @@ from minikafka.broker.quorum.raft_log import MetadataLog
 from minikafka.sim.loop import ProcessLoop
 from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory
-from minikafka.storage.log_state import LogState
 
 if TYPE_CHECKING:
     from minikafka.sim.node import SimNode
@@ -49,7 +48,7 @@ def installed(invariants: Invariants) -> Iterator[None]:
             return None
         return nodes.get(loop.name)
 
-    def update_high_watermark(original: Any, log: LogState, offset: int) -> Any:
+    def update_high_watermark(original: Any, log: Log, offset: int) -> Any:
         before = log.high_watermark
         moved = original(log, offset)
         if moved and (node := here()) is not None:
@@ -95,7 +94,7 @@ def installed(invariants: Invariants) -> Iterator[None]:
 
     with ExitStack() as stack:
         for owner, name, around in (
-            (LogState, "update_high_watermark", update_high_watermark),
+            (Log, "update_high_watermark", update_high_watermark),
             (Log, "truncate_to", truncate_to),
             (MetadataHost, "__init__", metadata_host),
             (MetadataLog, "persist", persist),

@@ -12,7 +12,7 @@ from minikafka.storage.filesystem import read_all
 from minikafka.wire.batch import RecordBatch, iterate_batches
 
 RAFT_LOG = "minikafka.broker.quorum.raft_log"
-APPENDS = "minikafka.storage.log_append:LogAppends._whole_batches"
+APPENDS = "minikafka.storage.log_append:LogAppender._whole_batches"
 TESTS = ("tests/broker/test_rot.py",)
 HEADER_TESTS = ("tests/broker/test_header_rot.py",)
 LOSS_TESTS = ("tests/core/raft/test_simulation.py", "tests/broker/test_raft_network.py")
@@ -66,7 +66,7 @@ def _headers_unchecked(original: Any) -> Any:
 
 def _metadata_unchecked(original: Any) -> Any:
     unchecked = unchecked_batches(original)
-    return lambda self, records: (unchecked if self.topic == "__cluster_metadata" else original)(self, records)
+    return lambda self, records: (unchecked if self._disk.name == "__cluster_metadata-0" else original)(self, records)
 
 
 def _any_length(original: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-LOG_STATE = "minikafka.storage.log_state:LogState"
+LOG_DISK = "minikafka.storage.log_disk:LogDisk"
 OPEN_FILES = ("tests/storage/test_open_files.py",)
 TORN = ("tests/storage/test_torn_files.py",)
 SHORTAGE = ("tests/storage/test_shortage.py",)
@@ -27,15 +27,6 @@ def _keep_number(original: Any) -> Any:
             os.close(self._fd)
 
     return close
-
-
-def _close_silently(original: Any) -> Any:
-    def close_files(self: Any) -> None:
-        kept = self.failure
-        original(self)
-        self.failure = kept
-
-    return close_files
 
 
 def _rest_unsynced(original: Any) -> Any:
@@ -76,7 +67,7 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "number-outlives-file", "breaks": "a file that was closed goes on with its descriptor, which is another file's now",
      "patches": (("minikafka.storage.filesystem:OsFile.close", _keep_number),), "tests": ("tests/storage/test_disks.py",)},
     {"name": "closed-log-serves", "breaks": "a log that was removed can still be written to",
-     "patches": (("minikafka.storage.log:Log.close_files", _close_silently),), "tests": OPEN_FILES},
+     "patches": ((f"{LOG_DISK}.close", _nothing),), "tests": OPEN_FILES},
     {"name": "unsynced-file-closed", "breaks": "a file is closed before a sync has covered what was written",
      "patches": (("minikafka.storage.segment:Segment.rest", _rest_unsynced),), "tests": OPEN_FILES},
     {"name": "slice-error-untold", "breaks": "a disk that fails under a slice in flight is not told to the log",
@@ -88,21 +79,21 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "any-topic-adopts", "breaks": "a log whose topic id has rotted is given to whoever has its name",
      "patches": (("minikafka.storage.checkpoint:is_torn_metadata", _constant(True)),), "tests": TORN},
     {"name": "half-way-untold", "breaks": "an append that failed half-way is not told to the host",
-     "patches": ((f"{LOG_STATE}.give_up", _tell_nobody),), "tests": TORN},
+     "patches": ((f"{LOG_DISK}.give_up", _tell_nobody),), "tests": TORN},
     {"name": "offsets-for-nothing", "breaks": "a batch may claim more records than it has room for",
      "patches": (("minikafka.storage.validation:records_max", _constant(1 << 31)),), "tests": ("tests/storage/test_validation.py",)},
     {"name": "shortage-is-failure", "breaks": "too few descriptors take a log offline",
-     "patches": (("minikafka.storage.log_state:is_shortage", _constant(False)),), "tests": SHORTAGE},
+     "patches": (("minikafka.storage.log_disk:is_shortage", _constant(False)),), "tests": SHORTAGE},
     {"name": "changes-begin-anyhow", "breaks": "a roll begins without a look at whether there are descriptors to end it",
      "patches": (("minikafka.storage.open_files:OpenFiles.require", _nothing),), "tests": SHORTAGE},
     {"name": "shortage-forgets-files", "breaks": "a flush that lacked descriptors forgets which files it was to sync",
-     "patches": (("minikafka.storage.flush:FlushTask.undo", _forget_files),), "tests": SHORTAGE},
+     "patches": (("minikafka.storage.durability:FlushTask.undo", _forget_files),), "tests": SHORTAGE},
     {"name": "cut-under-readers", "breaks": "a truncation cuts the bytes under a slice in flight",
      "patches": (("minikafka.storage.slice:SharedFile.reaches_beyond", _constant(False)),), "tests": ELSEWHERE},
     {"name": "copies-for-nothing", "breaks": "a truncation copies its segment although no slice reaches beyond the cut",
      "patches": (("minikafka.storage.slice:SharedFile.reaches_beyond", _constant(True)),), "tests": ELSEWHERE},
     {"name": "cut-unsynced", "breaks": "what was cut may come back behind what is appended next",
-     "patches": ((f"{LOG_STATE}.sync_cut", _nothing),), "tests": ELSEWHERE},
+     "patches": (("minikafka.storage.durability:Durability.sync_cut", _nothing),), "tests": ELSEWHERE},
     {"name": "names-unsynced", "breaks": "the names of deleted logs are never made durable",
      "patches": (("minikafka.storage.log_dir:LogDirectory.prepare_sync", _nothing),), "tests": ELSEWHERE},
     {"name": "marker-before-horizon", "breaks": "compaction drops a marker before its delete horizon",

@@ -167,13 +167,13 @@ def _offsets_count_always(original: Any) -> Any:
 
 
 def _unstable_after_truncation(original: Any) -> Any:
-    def restart_at(self: Any, offset: int, wall_ms: int) -> None:
-        if self.high_watermark <= offset:
-            self.producer_state.on_high_watermark = lambda high_watermark: None
-        original(self, offset, wall_ms)
-        self.producer_state.__dict__.pop("on_high_watermark", None)
+    def end_at(self: Any, offset: int) -> None:
+        if self.high_watermark > offset:
+            original(self, offset)
+        else:
+            self.log_end_offset, self.truncated_to = offset, min(self.truncated_to, offset)
 
-    return restart_at
+    return end_at
 
 
 def _later_transactions_count(original: Any) -> Any:
@@ -201,12 +201,12 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.broker.coordinators.transaction_verification:TransactionVerifier.verify", _begin_unverified),),
      "options": _WITH},
     {"name": "stable-to-the-end", "breaks": "the last stable offset ignores transactions that are open",
-     "patches": (("minikafka.storage.log_state:LogState.last_stable_offset", lambda original: lambda self: self.high_watermark),),
+     "patches": (("minikafka.storage.watermarks:Watermarks.last_stable_offset", lambda original: lambda self: self.high_watermark),),
      "options": _WITH},
     {"name": "stable-before-replication", "breaks": "the last stable offset passes a marker that is not replicated",
      "patches": (("minikafka.storage.producer_state:ProducerStateManager.update_first_unstable", _ignore_the_oldest),), "options": _WITH},
     {"name": "unstable-after-truncation", "breaks": "the last stable offset goes back after a truncation to the high watermark",
-     "patches": (("minikafka.storage.log_state:LogState._restart_at", _unstable_after_truncation),), "profile": "crashes",
+     "patches": (("minikafka.storage.watermarks:Watermarks.end_at", _unstable_after_truncation),), "profile": "crashes",
      "options": (*_WITH, ("hasty_writers", 2), ("pace_s", 0.05))},
     {"name": "stable-beyond-the-marker", "breaks": "a follower's index counts transactions that began behind the marker",
      "patches": (("minikafka.storage.producer_state:ProducerStateManager.last_stable_offset_after", _later_transactions_count),),

@@ -191,7 +191,7 @@ async def test_what_comes_behind_batches_that_a_deposed_leader_refused_is_neithe
         assert [code(frame) for frame in frames[:2]] == [0, 0]
         partition = replicas.partitions[("shortway", 0)]
         leader = partition.leader
-        partition.log.high_watermark = 0
+        partition.log.watermarks.high_watermark = 0
         partition.leader = partition.appending = None
         replicas._publish_role(partition, False)
         assert code(frames[2]) == ErrorCode.NOT_LEADER_OR_FOLLOWER

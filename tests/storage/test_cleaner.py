@@ -130,7 +130,7 @@ def test_nothing_beyond_the_last_stable_offset_or_within_the_lag_is_touched(open
     assert (need.end_offset, need.is_due) == (2, True)
     assert cleaning_need(log, 2, WALL_MS).dirty_bytes == 0
     assert cleaning_need(log, 2, WALL_MS + 1000).end_offset == 4
-    log.high_watermark = 3
+    log.watermarks.high_watermark = 3
     assert cleaning_need(log, 2, WALL_MS + 1000).dirty_bytes == 0
 
 

@@ -86,13 +86,13 @@ def test_a_slice_that_was_released_holds_nothing_up(on_disk: Log) -> None:
 def test_a_truncation_is_synced_elsewhere_before_anything_is_appended(log: Log, disk: MemoryFileSystem) -> None:
     disk.syncs.clear()
     log.truncate_to(2)
-    assert disk.syncs == [] and log.is_cut
+    assert disk.syncs == [] and log.durability.is_cut
     task = log.prepare_cut_sync()
     assert task is not None
     task.run()
-    assert log.is_cut and disk.syncs == [SEGMENT, "/data/t-0"]
+    assert log.durability.is_cut and disk.syncs == [SEGMENT, "/data/t-0"]
     task.finish()
-    assert not log.is_cut and log.prepare_cut_sync() is None
+    assert not log.durability.is_cut and log.prepare_cut_sync() is None
     append(log)
     assert disk.syncs == [SEGMENT, "/data/t-0"]
 
@@ -119,10 +119,10 @@ def test_a_log_that_is_cut_again_meanwhile_is_synced_again(log: Log, disk: Memor
     log.truncate_to(2)
     task.run()
     task.finish()
-    assert log.is_cut
+    assert log.durability.is_cut
     disk.syncs.clear()
     append(log)
-    assert SEGMENT in disk.syncs and not log.is_cut
+    assert SEGMENT in disk.syncs and not log.durability.is_cut
 
 
 def test_a_truncation_that_cannot_be_synced_ends_the_log(log: Log, disk: MemoryFileSystem) -> None:
@@ -186,7 +186,7 @@ def test_epochs_that_ended_before_the_start_go_with_the_next_flush(disk: MemoryF
     log.increment_log_start_offset(2)
     disk.syncs.clear()
     assert directory.log_start_offsets() is not None
-    assert disk.syncs == [] and log.is_flush_wanted
+    assert disk.syncs == [] and log.durability.is_flush_wanted
     log.flush()
     assert disk.read("/d/t-0/leader-epoch-checkpoint") == b"0\n1\n2 2\n"
     assert "/d/t-0/leader-epoch-checkpoint" in disk.syncs
@@ -214,9 +214,9 @@ def test_a_clock_that_is_set_back_keeps_no_files(open_log: Callable[..., Log], d
     log.update_high_watermark(6)
     log.increment_log_start_offset(4)
     log.delete_old_segments(T0 + 10_000_000)
-    doomed = len(log.doomed)
-    assert doomed > 2 and log.take_doomed(T0 + 10_000_500) == []
-    assert len(log.take_doomed(T0)) == doomed and log.doomed == []
+    doomed = len(log.segments.doomed)
+    assert doomed > 2 and log.segments.take_doomed(T0 + 10_000_500) == []
+    assert len(log.segments.take_doomed(T0)) == doomed and log.segments.doomed == []
 
 
 def test_the_names_that_compaction_leaves_are_synced_with_the_next_flush(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
@@ -230,6 +230,6 @@ def test_the_names_that_compaction_leaves_are_synced_with_the_next_flush(open_lo
         disk.write(f"{index.path}.cleaned", disk.read(index.path))
     disk.syncs.clear()
     log.replace_segments([first], T0)
-    assert disk.syncs == [] and log.is_flush_wanted
+    assert disk.syncs == [] and log.durability.is_flush_wanted
     log.flush()
     assert disk.syncs == [first.log_path.removesuffix(".deleted"), "/data/t-0"]

@@ -53,7 +53,7 @@ def rows(segment: Segment) -> list[list[int]]:
 def test_batches_agree_with_the_facts(name: str, tmp_path: Path) -> None:
     log = load(name, tmp_path)
     files = sorted(path.name for path in (golden_logs.ROOT / name).glob("*.log"))
-    assert [f"{base:020d}.log" for base in log.bases] == files
+    assert [f"{base:020d}.log" for base in log.segments.bases] == files
     for segment, file in zip(log.segments, files, strict=True):
         facts = facts_of(name, file)
         assert rows(segment) == facts["rows"]

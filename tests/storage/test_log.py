@@ -124,11 +124,11 @@ def test_rolls_by_size_time_and_offset(open_log: Callable[..., Log]) -> None:
     timed = open_log(MemoryFileSystem(), segment_ms=1000)
     for stamp in (T0, T0 + 1000, T0 + 1001, T0 + 5):
         timed.append_as_leader(memoryview(batch(b"x", timestamp=stamp)), 0, T0)
-    assert timed.bases == [0, 2]
+    assert timed.segments.bases == [0, 2]
     sparse = open_log(MemoryFileSystem())
     sparse.append_as_follower(memoryview(batch(b"x", epoch=0)))
     sparse.append_as_follower(memoryview(batch(b"x", epoch=0, base_offset=2**31)))
-    assert sparse.bases == [0, 2**31]
+    assert sparse.segments.bases == [0, 2**31]
 
 
 def test_rolls_when_an_index_is_full(open_log: Callable[..., Log]) -> None:
@@ -150,18 +150,18 @@ def test_a_roll_takes_a_snapshot_and_cuts_the_indexes(open_log: Callable[..., Lo
     assert disk.size(active.time_index.path) == active.time_index.entries * 12
     assert active.time_index.last_offset == 5
     assert disk.exists("/data/t-0/00000000000000000006.snapshot")
-    assert log.is_flush_wanted
+    assert log.durability.is_flush_wanted
 
 
 def test_rolling_an_empty_segment_keeps_one(open_log: Callable[..., Log]) -> None:
     log = open_log()
     log.roll(T0)
     log.roll(T0)
-    assert log.bases == [0]
+    assert log.segments.bases == [0]
     fill(log, 2)
     log.roll(T0)
     log.roll(T0)
-    assert log.bases == [0, 2]
+    assert log.segments.bases == [0, 2]
     fill(log, 1)
     assert log.log_end_offset == 3
 
@@ -282,7 +282,7 @@ def test_retention_by_size_keeps_at_least_that_much(open_log: Callable[..., Log]
     fill(log, 20)
     assert log.delete_old_segments(T0) > 0
     assert 700 <= log.size < 700 + 300
-    assert log.log_start_offset == log.bases[0] > 0
+    assert log.log_start_offset == log.segments.bases[0] > 0
     assert any(name.endswith(".log.deleted") for name in disk.names)
     log.delete_files(T0 + 999)
     assert any(name.endswith(".deleted") for name in disk.names)
@@ -318,7 +318,7 @@ def test_deleted_records_go_with_their_segments_even_if_compacted(open_log: Call
     with pytest.raises(ApiError):
         log.increment_log_start_offset(11)
     log.delete_old_segments(T0 + DAY_MS)
-    assert log.bases[0] <= 7 < log.bases[1]
+    assert log.segments.bases[0] <= 7 < log.segments.bases[1]
     assert log.log_start_offset == 7
     assert log.epochs.entries == [(0, 7)]
 

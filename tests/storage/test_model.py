@@ -139,7 +139,7 @@ class LogMachine(RuleBasedStateMachine):
         self.disk.fsync_dir("/data/t-0")
         assert self.log.log_start_offset <= self.watermark
         self.log_start = self.log.log_start_offset
-        kept = self.log.bases[0]
+        kept = self.log.segments.bases[0]
         self.batches = [entry for entry in self.batches if entry.last >= kept]
 
     @rule()
@@ -166,7 +166,7 @@ class LogMachine(RuleBasedStateMachine):
         """Unsynced bytes and names may be lost; the directory itself and everything synced is there."""
         assert self.log.recovery_point >= self.synced
         # Until then a power cut may bring all of it back, and nothing else.
-        self.log.sync_cut()
+        self.log.durability.sync_cut()
         recovery_point = self.log.recovery_point
         self.disk = self.disk.crash(generator)
         self.open(is_clean=False, recovery_point=recovery_point)
@@ -187,7 +187,7 @@ class LogMachine(RuleBasedStateMachine):
     def settle(self) -> None:
         """After a restart the log ends behind its last batch, or where an empty segment begins."""
         self.forget_what_was_before_the_start()
-        if self.batches and self.batches[-1].last >= self.log.bases[0]:
+        if self.batches and self.batches[-1].last >= self.log.segments.bases[0]:
             assert self.batches[-1].last + 1 <= self.log.log_end_offset <= self.log_end
         self.log_end = self.log.log_end_offset
         self.watermark = self.log.high_watermark
@@ -207,14 +207,14 @@ class LogMachine(RuleBasedStateMachine):
             self.watermark,
             self.log_end,
         )
-        assert log.bases[0] <= log.log_start_offset <= log.high_watermark <= log.log_end_offset
+        assert log.segments.bases[0] <= log.log_start_offset <= log.high_watermark <= log.log_end_offset
 
     @invariant()
     def bytes_agree(self) -> None:
         stored = b""
         for segment in self.log.segments:
             stored += segment.slice(0, segment.size).read()
-            assert segment.base_offset in self.log.bases
+            assert segment.base_offset in self.log.segments.bases
         assert stored == b"".join(entry.data for entry in self.batches)
         assert self.log.size == len(stored)
 

@@ -9,8 +9,8 @@ import pytest
 from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
+from minikafka.storage.durability import SYNC_AHEAD_BYTES
 from minikafka.storage.log import Log
-from minikafka.storage.log_state import SYNC_AHEAD_BYTES
 
 LOG = "/data/t-0/00000000000000000000.log"
 
@@ -64,12 +64,12 @@ def test_what_follows_a_bad_batch_goes_with_its_segments(open_log: Callable[...,
     log = open_log(segment_bytes=500)
     fill(log, 20, epoch=1)
     damaged = disk.kill()
-    damaged.names[f"/data/t-0/{log.bases[1]:020d}.log"].data[70] ^= 1
+    damaged.names[f"/data/t-0/{log.segments.bases[1]:020d}.log"].data[70] ^= 1
     again = open_log(damaged, is_clean=False, segment_bytes=500)
-    assert again.log_end_offset == log.bases[1]
-    assert again.bases == log.bases[:2]
+    assert again.log_end_offset == log.segments.bases[1]
+    assert again.segments.bases == log.segments.bases[:2]
     fill(again, 3, epoch=2)
-    assert again.epochs.entries == [(1, 0), (2, log.bases[1])]
+    assert again.epochs.entries == [(1, 0), (2, log.segments.bases[1])]
 
 
 def test_segments_below_the_recovery_point_are_not_read_again(
@@ -80,7 +80,7 @@ def test_segments_below_the_recovery_point_are_not_read_again(
     log.flush()
     damaged = disk.kill()
     damaged.names[LOG].data[70] ^= 1
-    again = open_log(damaged, is_clean=False, recovery_point=log.bases[-1], segment_bytes=500)
+    again = open_log(damaged, is_clean=False, recovery_point=log.segments.bases[-1], segment_bytes=500)
     assert again.log_end_offset == 20
 
 
@@ -131,7 +131,7 @@ def test_leftovers_go_and_finished_swaps_are_completed(open_log: Callable[..., L
     log = open_log(segment_bytes=500)
     fill(log, 10)
     log.close()
-    second = f"/data/t-0/{log.bases[1]:020d}.log"
+    second = f"/data/t-0/{log.segments.bases[1]:020d}.log"
     disk.rename(second, second + ".swap")
     for name in ("00000000000000000000.log.deleted", "00000000000000000000.log.cleaned", "leader-epoch-checkpoint.tmp"):
         disk.write(f"/data/t-0/{name}", b"left")
@@ -147,7 +147,7 @@ def test_a_log_start_beyond_what_is_left_starts_an_empty_log(
     log = open_log()
     fill(log, 5)
     again = open_log(disk.kill(), is_clean=False, log_start_offset=50)
-    assert (again.log_start_offset, again.log_end_offset, again.bases) == (50, 50, [50])
+    assert (again.log_start_offset, again.log_end_offset, again.segments.bases) == (50, 50, [50])
     assert again.epochs.entries == []
 
 
@@ -182,11 +182,11 @@ def test_a_hole_between_segments_ends_a_log_that_was_never_compacted(
 ) -> None:
     log = open_log(segment_bytes=500)
     fill(log, 20)
-    second, batch_size = f"/data/t-0/{log.bases[1]:020d}.log", log.size // 20
+    second, batch_size = f"/data/t-0/{log.segments.bases[1]:020d}.log", log.size // 20
     left = disk.kill()
     del left.names[second].data[batch_size:]
     again = open_log(left, is_clean=False, segment_bytes=500, cleanup_policy=frozenset({policy}))
-    assert again.log_end_offset == (log.bases[1] + 1 if policy == "delete" else 20)
+    assert again.log_end_offset == (log.segments.bases[1] + 1 if policy == "delete" else 20)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -207,13 +207,13 @@ def test_much_that_is_not_synced_yet_is_told_before_a_compacted_log_has_to_sync_
     big = b"v" * 900_000
     for policy, wanted in (("delete", False), ("compact", True)):
         log = open_log(MemoryFileSystem(), cleanup_policy=frozenset({policy}))
-        log.is_flush_wanted = False
+        log.durability.is_flush_wanted = False
         for number in range(SYNC_AHEAD_BYTES // len(big) + 1):
-            assert not log.should_sync_ahead
+            assert not log.durability.should_sync_ahead
             log.append_as_leader(memoryview(batch(big, key=b"%d" % number, timestamp=T0)), 0, T0)
-        assert log.should_sync_ahead == wanted
+        assert log.durability.should_sync_ahead == wanted
         log.flush()
-        assert not log.should_sync_ahead
+        assert not log.durability.should_sync_ahead
 
 
 @pytest.mark.parametrize("left", [1, 27, 60])
@@ -270,7 +270,7 @@ def test_an_epoch_without_a_record_does_not_cost_a_start_a_sync(open_log: Callab
     again = open_log(stopped)
     assert again.epochs.entries == [(4, 0)]
     assert stopped.read("/data/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"
-    assert again.is_flush_wanted, "the flush that comes next syncs it"
+    assert again.durability.is_flush_wanted, "the flush that comes next syncs it"
     stopped.heal()
     again.flush()
     assert stopped.crash(random.Random(1)).read("/data/t-0/leader-epoch-checkpoint") == b"0\n1\n4 0\n"

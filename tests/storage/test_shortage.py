@@ -13,6 +13,7 @@ from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory, MetaProperties, format_directory
+from minikafka.storage.open_files import OpenFiles
 from minikafka.wire.batch import build_batch
 from minikafka.wire.control import ControlType, end_transaction_batch
 
@@ -38,12 +39,12 @@ def abort(log: Log, number: int) -> None:
 def until_done(log: Log, work: Callable[[], object]) -> None:
     """Again after each shortage, as a client does."""
     for _ in range(10):
-        before = (log.log_end_offset, log.log_start_offset, log.size, list(log.bases))
+        before = (log.log_end_offset, log.log_start_offset, log.size, list(log.segments.bases))
         try:
             work()
         except ResourceShortage:
             assert log.failure is None
-            if len(log.bases) >= len(before[3]):
+            if len(log.segments.bases) >= len(before[3]):
                 assert (log.log_end_offset, log.log_start_offset, log.size) == before[:3], "half of it was done"
             continue
         return
@@ -89,13 +90,13 @@ def test_every_call_may_find_too_little_of_something(
             if calls % period == 0 and may_fail[0]:
                 raise OSError(error, "injected", path)
 
-        real = log.open_files.require
+        real = OpenFiles.require
 
         def required(*arguments: object, real: Callable[..., None] = real, may_fail: list[bool] = may_fail) -> None:
             real(*arguments)
             may_fail[0] = False
 
-        monkeypatch.setattr(type(log.open_files), "require", lambda _, *arguments, required=required: required(*arguments))
+        monkeypatch.setattr(OpenFiles, "require", lambda *arguments, required=required: required(*arguments))
         monkeypatch.setattr(disk, "check", check)
 
         def again(work: Callable[[], object], log: Log = log, may_fail: list[bool] = may_fail) -> None:
@@ -160,8 +161,8 @@ def test_a_flush_elsewhere_that_could_not_open_files_is_done_again(open_log: Cal
     disk.fail("open", errno.EMFILE)
     with pytest.raises(OSError) as caught:
         task.run()
-    assert isinstance(log.flush_failed(task, caught.value), ResourceShortage)
-    assert (log.failure, log.is_flush_wanted, log.recovery_point) == (None, True, 0)
+    assert isinstance(log.durability.flush_failed(task, caught.value), ResourceShortage)
+    assert (log.failure, log.durability.is_flush_wanted, log.recovery_point) == (None, True, 0)
     disk.heal()
     disk.syncs.clear()
     log.flush()

@@ -78,5 +78,5 @@ def test_the_log_goes_on_at_its_start(tmp_path: Path) -> None:
         log_start_offset=RECORDS, high_watermark=RECORDS,
     )  # fmt: skip
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (RECORDS, RECORDS, RECORDS)
-    assert (log.bases, log.size) == ([RECORDS], 0)
+    assert (log.segments.bases, log.size) == ([RECORDS], 0)
     log.close()

@@ -97,9 +97,9 @@ class LogCleaner:
         for directory, log in self._compacted():
             key = (log.topic, log.partition)
             cleaned_to = directory.cleaned.get(key)
-            if cleaned_to is not None and log.truncated_to < cleaned_to:
+            if cleaned_to is not None and log.watermarks.truncated_to < cleaned_to:
                 # What was appended after the cut is as dirty as it was before.
-                cleaned_to = directory.cleaned[key] = log.truncated_to
+                cleaned_to = directory.cleaned[key] = log.watermarks.truncated_to
             need = cleaning_need(log, cleaned_to, wall_ms)
             if need.is_due and (best is None or (need.overdue_ms, need.ratio) > (best[1].overdue_ms, best[1].ratio)):
                 best = directory, need
@@ -147,7 +147,7 @@ class LogCleaner:
         log, clock = need.log, self._environment.clock
         run: Any = self._environment.run_blocking
         started_ms = clock.now_ms()
-        log.truncated_to = INT64_MAX
+        log.watermarks.truncated_to = INT64_MAX
         cleaning = self._cleaning = Cleaning(need, clock.wall_ms(), self._settings.log_cleaner_dedupe_buffer_size)
         try:
             await run(cleaning.build_map)
@@ -172,7 +172,7 @@ class LogCleaner:
             "%s: compacted up to offset %d, %d bytes are %d, in %d ms",
             log.name, cleaning.end_offset, cleaning.bytes_read, cleaning.bytes_written, clock.now_ms() - started_ms,
         )  # fmt: skip
-        if log.truncated_to >= cleaning.end_offset and directory.logs.get((log.topic, log.partition)) is log:
+        if log.watermarks.truncated_to >= cleaning.end_offset and directory.logs.get((log.topic, log.partition)) is log:
             directory.cleaned[log.topic, log.partition] = cleaning.end_offset
             made = directory.cleaned_offsets()
             if made is not None:

@@ -104,7 +104,7 @@ class DirectoryMoves:
         """Begin at the start of the log, which was cut, or whose start overtook the copy."""
         log = move.partition.log
         move.truncations = log.truncations
-        move.future.truncate_fully_and_start_at(max(log.log_start_offset, log.bases[0]), self._environment.clock.wall_ms())
+        move.future.truncate_fully_and_start_at(max(log.log_start_offset, log.segments.bases[0]), self._environment.clock.wall_ms())
 
     async def _run(self, move: _Move) -> None:
         run: Any = self._environment.run_blocking
@@ -119,7 +119,7 @@ class DirectoryMoves:
                         try:
                             await run(task.run)
                         except OSError as error:
-                            raise move.future.flush_failed(task, error) from error
+                            raise move.future.durability.flush_failed(task, error) from error
                         task.finish()
                 if size == 0 and self._copy_chunk(move) == 0 and self._moves.get(key) is move:
                     self._swap(move)

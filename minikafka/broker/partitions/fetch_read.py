@@ -110,13 +110,13 @@ class PartitionRead:
         log = partition.log
         if partition.leader is None or partition.leader_epoch != self.leader_epoch or log.failure is not None:
             return False
-        offset = self.wanted.fetch_offset
-        if not end_offset_of(partition, params) <= offset <= log.log_end_offset or offset < log.log_start_offset:
+        offset, marks = self.wanted.fetch_offset, log.watermarks
+        if not end_offset_of(partition, params) <= offset <= marks.log_end_offset or offset < marks.log_start_offset:
             return False
         partition.fetches += 1
-        self.high_watermark = log.high_watermark
-        self.last_stable_offset = log.last_stable_offset
-        self.log_start_offset = log.log_start_offset
+        self.high_watermark = marks.high_watermark
+        self.last_stable_offset = marks.last_stable_offset
+        self.log_start_offset = marks.log_start_offset
         return True
 
     def release(self) -> None:
@@ -128,10 +128,10 @@ class PartitionRead:
 
 def end_offset_of(partition: Partition, params: FetchParams) -> int:
     """The exclusive bound: the log end for followers, the high watermark or the last stable offset for consumers."""
-    log = partition.log
+    marks = partition.log.watermarks
     if params.replica_id >= 0:
-        return log.log_end_offset
-    return log.last_stable_offset if params.isolation == READ_COMMITTED else log.high_watermark
+        return marks.log_end_offset
+    return marks.last_stable_offset if params.isolation == READ_COMMITTED else marks.high_watermark
 
 
 class PartitionReader:
@@ -175,19 +175,19 @@ class PartitionReader:
         result.partition = partition
         partition.fetches += 1
         log = partition.log
-        offset = wanted.fetch_offset
+        offset, marks = wanted.fetch_offset, log.watermarks
         result.leader_epoch = partition.leader_epoch
         if wanted.last_fetched_epoch >= 0 and self._diverges(result, wanted, log):
             pass
-        elif not log.log_start_offset <= offset <= log.log_end_offset:
+        elif not marks.log_start_offset <= offset <= marks.log_end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         elif params.replica_id >= 0:
             partition.follower_fetched(params.replica_id, offset, wanted.log_start_offset, params.broker_epoch, now_ms)
         elif params.rack and self.is_rack_aware and partition.leader is not None:
             result.preferred = self._preferred_replica(partition, params, offset, image)
-        result.high_watermark = log.high_watermark
-        result.last_stable_offset = log.last_stable_offset
-        result.log_start_offset = log.log_start_offset
+        result.high_watermark = marks.high_watermark
+        result.last_stable_offset = marks.last_stable_offset
+        result.log_start_offset = marks.log_start_offset
         if result.diverging is not None or result.preferred >= 0:
             return
         end = result.end = end_offset_of(partition, params)

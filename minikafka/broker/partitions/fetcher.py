@@ -264,7 +264,7 @@ class Fetcher:
                 self._append(followed, partition, data)
             elif step is Step.TRUNCATE:
                 self._truncate(partition, diverging.epoch, diverging.end_offset)
-                if partition.log.is_cut:
+                if partition.log.durability.is_cut:
                     follower.syncing(followed)
                     self._start(self._go_on_behind_the_cut(followed, partition), f"syncing the truncation of {partition}")
             elif step is Step.LOCATE:
@@ -349,7 +349,7 @@ class Fetcher:
         try:
             await self._replication.environment.run_blocking(task.run)
         except OSError as error:
-            raise log.cut_sync_failed(task, error) from error
+            raise log.durability.cut_sync_failed(task, error) from error
         task.finish()
 
     async def _locate(self, followed: FollowedPartition, partition: Partition) -> None:

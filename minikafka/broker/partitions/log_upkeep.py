@@ -114,7 +114,7 @@ class LogUpkeep:
             self._write(directory, directory.prepare_sync())
         if self._flushing is None or self._flushing.done():
             logs = (log for directory in self._online() for log in directory.logs.values())
-            due = [log for log in logs if log.is_flush_wanted or log.should_sync_ahead]
+            due = [log for log in logs if log.durability.is_flush_wanted or log.durability.should_sync_ahead]
             if due:
                 self._flushing = self._environment.supervisor.start(self._run_flushes(due), "flushing of logs")
 
@@ -138,14 +138,14 @@ class LogUpkeep:
             if log.failure is not None or self._is_stopping:
                 continue
             try:
-                task = log.prepare_flush(None if log.should_sync_ahead else log.active_segment_base_offset)
+                task = log.prepare_flush(None if log.durability.should_sync_ahead else log.active_segment_base_offset)
                 if task is None:
                     continue
                 try:
                     with self.flushes.measured():
                         await self._environment.run_blocking(task.run)
                 except OSError as error:
-                    raise log.flush_failed(task, error) from error
+                    raise log.durability.flush_failed(task, error) from error
                 task.finish()
             except StorageError as error:
                 logger.error("%s cannot be flushed: %s", log.name, error)

@@ -156,7 +156,7 @@ class Partition:
     @property
     def high_watermark(self) -> int:
         """Exclusive end of what consumers may read."""
-        return self.log.high_watermark
+        return self.log.watermarks.high_watermark
 
     # -- roles -----------------------------------------------------------------------------------------------------
 

@@ -29,9 +29,9 @@ from minikafka.core.raft.log_state import LogState
 from minikafka.core.raft.types import ElectionState, OffsetAndEpoch
 from minikafka.core.raft.voters import VoterHistory, VoterSet
 from minikafka.storage.config import LogConfig
+from minikafka.storage.durability import FlushTask
 from minikafka.storage.errors import CorruptFile, StorageError, UnexpectedAppendOffset
 from minikafka.storage.filesystem import File, FileSystem, write_all
-from minikafka.storage.flush import FlushTask
 from minikafka.storage.log import Log
 from minikafka.storage.log_dir import METADATA_TOPIC, LogDirectory
 from minikafka.storage.recovery import load_log
@@ -487,7 +487,7 @@ class SyncTask:
         self._truncations = log.truncations
         self._whole: FlushTask | None = None
         self._piece: FileSlice | None = None
-        if log.is_flush_wanted or log.recovery_point <= log.active_segment_base_offset:
+        if log.durability.is_flush_wanted or log.recovery_point <= log.active_segment_base_offset:
             self._whole = log.prepare_flush()
         else:
             self._piece = log.segments[-1].slice(0, 0)
@@ -503,9 +503,7 @@ class SyncTask:
             self._whole.finish()
         elif self._piece is not None:
             self._piece.release()
-            # Offsets that were truncated meanwhile may have been given to other batches.
-            if self._log.truncations == self._truncations:
-                self._log.recovery_point = max(self._log.recovery_point, self._end)
+            self._log.durability.synced_to(self._end, self._truncations)
         return self._log.recovery_point
 
 

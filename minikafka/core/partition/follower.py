@@ -37,8 +37,13 @@ EXPECTED_ERRORS = frozenset(
 class FollowedLog(Protocol):
     """What following sees of a log."""
 
-    log_start_offset: int
-    log_end_offset: int
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is served."""
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
 
     @property
     def latest_epoch(self) -> int | None:

@@ -1,0 +1,149 @@
+"""The segments of a log in order of their offsets, and which files wait to be unlinked."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import overload
+
+from minikafka.storage.config import LogConfig
+from minikafka.storage.log_disk import LogDisk
+from minikafka.storage.producer_state import ProducerStateManager
+from minikafka.storage.segment import CLEANED, INDEX_SUFFIXES, SWAP, Segment, segment_path
+from minikafka.storage.types import OffsetPosition
+
+
+class LogSegments(Sequence[Segment]):
+    """A sequence of segments. Once a log is loaded there is at least one, and the last is ready for appends. Methods raise OSError."""
+
+    __slots__ = ("_disk", "_producers", "active", "all", "bases", "cached_position", "config", "doomed", "may_have_holes", "size")
+
+    def __init__(self, disk: LogDisk, config: LogConfig, producers: ProducerStateManager, *, may_have_holes: bool) -> None:
+        self._disk = disk
+        self._producers = producers
+        self.config = config
+        #: The segments themselves; only methods of this class change the list.
+        self.all: list[Segment] = []
+        #: Base offsets of the segments, ascending. A segment ends where the next begins, or before.
+        self.bases: list[int] = []
+        #: The last segment, the only one that grows.
+        self.active: Segment
+        #: Bytes of all segments.
+        self.size = 0
+        #: Whether offsets may be missing between two segments, as compaction leaves it. Once true it stays.
+        self.may_have_holes = may_have_holes
+        #: The offset that was looked up last. None after any change of the list.
+        self.cached_position: OffsetPosition | None = None
+        #: (when, path) of files that were renamed and are to be unlinked.
+        self.doomed: list[tuple[int, str]] = []
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Segment]: ...
+    def __getitem__(self, index: int | slice) -> Segment | list[Segment]:
+        return self.all[index]
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.all)
+
+    def from_offset(self, offset: int) -> list[Segment]:
+        """The one that may hold `offset`, and those behind it."""
+        return self.all[max(bisect_right(self.bases, offset) - 1, 0) :]
+
+    def position_of(self, offset: int) -> OffsetPosition | None:
+        """Where the batch that holds `offset` begins, or the next one. Raises ApiError(CORRUPT_MESSAGE)."""
+        for segment in self.from_offset(offset):
+            found = segment.translate(offset)
+            if found is not None:
+                self.cached_position = OffsetPosition(offset, segment.base_offset, found[0])
+                return self.cached_position
+        return None
+
+    # -- changing
+
+    def create(self, base_offset: int, wall_ms: int) -> Segment:
+        """An empty one, which `add` or `set` takes in."""
+        disk = self._disk
+        return Segment.create(
+            disk.filesystem, disk.directory, base_offset, self.config, wall_ms, open_files=disk.open_files, on_error=disk.on_error
+        )
+
+    def open(self, base_offset: int, wall_ms: int, *, is_trusted: bool = True) -> Segment:
+        """One from its files."""
+        disk = self._disk
+        return Segment.open(
+            disk.filesystem, disk.directory, base_offset, self.config, wall_ms, is_trusted=is_trusted,
+            open_files=disk.open_files, on_error=disk.on_error,
+        )  # fmt: skip
+
+    def set(self, segments: Iterable[Segment], log_end_offset: int) -> None:
+        """(Loading and truncation.) The last one must be ready for appends."""
+        self._set(list(segments))
+        self.active = self.all[-1]
+        self._disk.any_file = self.active.log_path
+        self.active.forget_recent(log_end_offset)
+
+    def add(self, segment: Segment) -> None:
+        """(Roll.) A new active segment."""
+        self.all.append(segment)
+        self.bases.append(segment.base_offset)
+        self.active = segment
+        self._disk.any_file = segment.log_path
+
+    def drop(self, segments: Sequence[Segment], wall_ms: int) -> None:
+        """Rename the files of `segments` and of their producer snapshots, and forget them."""
+        for segment in segments:
+            self._doom(segment, wall_ms, with_snapshot=True)
+        gone = {segment.base_offset for segment in segments}
+        self._set([segment for segment in self.all if segment.base_offset not in gone])
+
+    def replace(self, old: Sequence[Segment], wall_ms: int) -> Segment:
+        """(Compaction.) The synced `.cleaned` files of the first of these neighbours take the place of them all; none is the active
+        segment. A crash in between leaves `.swap` files, which loading puts in place."""
+        first = old[0].base_offset
+        # The .log first: without it an index that was renamed would be taken for one of the old segment.
+        self._rename_parts(first, CLEANED, SWAP)
+        for segment in old:
+            self._doom(segment, wall_ms, with_snapshot=segment is not old[0])
+        self._rename_parts(first, SWAP, "")
+        cleaned = self.open(first, wall_ms)
+        start = self.bases.index(first)
+        self._set([*self.all[:start], cleaned, *self.all[start + len(old) :]])
+        return cleaned
+
+    def take_doomed(self, wall_ms: int) -> list[str]:
+        """Paths of renamed files whose delay has passed; the caller unlinks them."""
+        # A clock that was set back must not keep files: nothing is due later than the delay from now.
+        latest = wall_ms + self.config.file_delete_delay_ms
+        due = [path for due_ms, path in self.doomed if due_ms <= wall_ms or due_ms > latest]
+        self.doomed = [entry for entry in self.doomed if entry[1] not in due]
+        return due
+
+    def close_files(self) -> None:
+        """Without writing."""
+        for segment in self.all:
+            with contextlib.suppress(OSError):
+                segment.close_files()
+
+    def _set(self, segments: list[Segment]) -> None:
+        self.all = segments
+        self.bases = [segment.base_offset for segment in segments]
+        self.size = sum(segment.size for segment in segments)
+        self.cached_position = None
+
+    def _doom(self, segment: Segment, wall_ms: int, *, with_snapshot: bool) -> None:
+        due_ms = wall_ms + self.config.file_delete_delay_ms
+        names = segment.mark_deleted()
+        snapshot = self._producers.mark_snapshot_deleted(segment.base_offset) if with_snapshot else None
+        self.doomed.extend((due_ms, name) for name in (names if snapshot is None else [*names, snapshot]))
+
+    def _rename_parts(self, base_offset: int, before: str, after: str) -> None:
+        for suffix in (".log", *INDEX_SUFFIXES):
+            path = segment_path(self._disk.directory, base_offset, suffix)
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.filesystem.rename(path + before, path + after)

@@ -1,0 +1,104 @@
+"""The state of producers from the batches of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minikafka.storage.batch_scan import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_DELTA,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    batches,
+    prepare_producer,
+)
+from minikafka.storage.filesystem import read_all
+from minikafka.storage.producer_state import BATCHES_KEPT, ProducerStateManager, ProducerUpdate, add_to_sequence
+from minikafka.storage.segment import Segment
+from minikafka.wire.batch import CONTROL_BIT
+
+RECENT_BYTES = 64 << 10
+RECENT_ENTRIES = 8
+_NO_BYTES = memoryview(b"")
+
+
+def rebuild_producers(
+    producers: ProducerStateManager, segments: Sequence[Segment], log_start_offset: int, end_offset: int, wall_ms: int
+) -> None:
+    """Bring the state to `end_offset`: newest snapshot, then the batches after it (UnifiedLog.rebuildProducerState). Snapshots are written
+    at the base of the last two segments and at the end."""
+    snapshot_at = {segment.base_offset for segment in segments[-2:]}
+    was_empty = not producers.entries and producers.end_offset >= end_offset
+    producers.truncate_and_reload(log_start_offset, end_offset, wall_ms)
+    remember_recent_batches(producers, segments)
+    if end_offset > producers.end_offset and not was_empty:
+        for index, segment in enumerate(segments):
+            after = segments[index + 1].base_offset if index + 1 < len(segments) else None
+            if (after is not None and after <= producers.end_offset) or segment.base_offset >= end_offset:
+                continue
+            start = max(segment.base_offset, producers.end_offset, log_start_offset)
+            producers.advance(start)
+            if segment.base_offset in snapshot_at:
+                producers.save_snapshot()
+            replay_producers(producers, segment, start, end_offset)
+    producers.advance(end_offset)
+    producers.save_snapshot()
+
+
+def remember_recent_batches(producers: ProducerStateManager, segments: Sequence[Segment]) -> None:
+    """A snapshot holds the last batch of each producer, a producer may repeat its last five: the others are taken from the log's end.
+
+    Without them a producer whose answers were lost together with the broker is refused as out of order when it repeats two batches, which
+    librdkafka takes for fatal. Looks at the last `RECENT_BYTES` before the snapshot and at no fewer than `RECENT_ENTRIES` of the index.
+    """
+    wanted = {producer_id: entry for producer_id, entry in producers.entries.items() if len(entry.batches) == 1}
+    end_offset = producers.end_offset
+    holding = [segment for segment in segments if segment.base_offset < end_offset]
+    if not wanted or not holding:
+        return
+    found: dict[int, list[tuple[int, int, int, int]]] = {}
+    for segment in holding[-2:]:
+        for _, _, header in batches(segment.file, _recent_position(segment), segment.size):
+            last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
+            if last_offset >= end_offset:
+                break
+            entry = wanted.get(header[PRODUCER_ID])
+            if entry is not None and header[PRODUCER_EPOCH] == entry.epoch and not header[ATTRIBUTES] & CONTROL_BIT:
+                last_sequence = add_to_sequence(header[BASE_SEQUENCE], header[LAST_DELTA])
+                batch = (last_sequence, last_offset, header[LAST_DELTA], header[MAX_TIMESTAMP])
+                found.setdefault(header[PRODUCER_ID], []).append(batch)
+    for producer_id, recent in found.items():
+        entry = wanted[producer_id]
+        if recent[-1][:2] == entry.batches[0][:2]:
+            entry.batches = recent[-BATCHES_KEPT:]
+
+
+def _recent_position(segment: Segment) -> int:
+    index = segment.offset_index
+    for number in range(index.entries - RECENT_ENTRIES, -1, -1):
+        _, position = index.entry(number)
+        if position <= segment.size - RECENT_BYTES:
+            return position
+    return 0
+
+
+def replay_producers(producers: ProducerStateManager, segment: Segment, start: int, end_offset: int) -> None:
+    """Take in the batches of a valid segment that lie in [start, end_offset). Indexes are not touched."""
+    found = segment.translate(start)
+    if found is None:
+        return
+    for position, size, header in batches(segment.file, found[0], segment.size):
+        last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
+        if last_offset >= end_offset:
+            break
+        if header[PRODUCER_ID] >= 0 and last_offset >= start:
+            update = ProducerUpdate()
+            is_control = header[ATTRIBUTES] & CONTROL_BIT
+            view = memoryview(read_all(segment.file, size, position)) if is_control else _NO_BYTES
+            prepare_producer(producers, update, view, 0, header)
+            producers.publish(update)
+            for completed in update.completed:
+                producers.complete(completed)

@@ -1,0 +1,60 @@
+"""When a segment ends, and beginning the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minikafka.storage.config import LogConfig
+from minikafka.storage.log_parts import LogParts
+from minikafka.storage.segment import Segment
+
+
+class Rolling:
+    """Rolls of one log."""
+
+    __slots__ = ("_config", "_parts", "_pick_jitter", "jitter_ms")
+
+    def __init__(self, parts: LogParts, config: LogConfig, pick_jitter: Callable[[int], int] | None) -> None:
+        """`pick_jitter(bound)` gives a random number below `bound`."""
+        self._parts = parts
+        self._pick_jitter = pick_jitter
+        self.update_config(config)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take a changed configuration."""
+        self._config = config
+        self._choose_jitter()
+
+    def _choose_jitter(self) -> None:
+        #: By how much the active segment is rolled earlier than segment.ms says.
+        bound = min(self._config.segment_jitter_ms, self._config.segment_ms)
+        self.jitter_ms = self._pick_jitter(bound) if self._pick_jitter is not None and bound > 0 else 0
+
+    def roll(self, wall_ms: int, first_offset: int = 0) -> Segment:
+        """Close the active segment and begin the next at `first_offset`, or at the log end if that is beyond it. Raises StorageError."""
+        parts = self._parts
+        with parts.disk.change("roll"):
+            return self._roll(wall_ms, max(parts.watermarks.log_end_offset, first_offset))
+
+    def _roll(self, wall_ms: int, offset: int) -> Segment:
+        parts = self._parts
+        segments, durability, active = parts.segments, parts.durability, parts.segments.active
+        durability.before_roll()
+        if offset == active.base_offset and active.size == 0:
+            # Nothing to keep (an index that is full although the segment is empty, KAFKA-6492): begin it anew.
+            segments.drop([active], wall_ms)
+        else:
+            active.become_inactive()
+            if segments.may_have_holes and durability.recovery_point < parts.watermarks.log_end_offset:
+                # No start could tell a hole that a power cut tore here from those that compaction leaves.
+                active.file.fsync()
+        durability.sync_names()
+        segment = segments.create(offset, wall_ms)
+        segments.add(segment)
+        self._choose_jitter()
+        parts.producers.advance(offset)
+        snapshot = parts.producers.take_snapshot(sync=False)
+        if snapshot is not None:
+            snapshot.close()
+        durability.rolled(None if snapshot is None else snapshot.path)
+        return segment
