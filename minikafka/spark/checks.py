@@ -6,14 +6,14 @@ a part of a segment: what must be known of the part before is passed in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from minikafka.spark.findings import ERROR, Finding
-from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, MAGIC, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Batches
+from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, MAGIC, TIME_ENTRY, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Batches
 from minikafka.spark.records import has_delete_horizon
 
 Column = np.ndarray[Any, Any]
@@ -213,9 +213,16 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Entry (timestamp, offset): no batch up to that offset has a later timestamp, and the batch with it has exactly that one."""
+    """Entry (timestamp, offset): no batch up to that offset has a later timestamp, and the batch with it is the first that has that one.
 
-    def __init__(self, entries: Column, base_offset: int, compacted: bool) -> None:
+    The last entry of a closed segment has the latest timestamp of all (LogSegment.onBecomeInactiveSegment, close): a broker takes it for
+    the segment's, so look-ups by time pass over a segment whose last entry is too early, and stop in one whose last entry is too late.
+    `entries` None: the file is missing beside an offset index, and a broker that starts makes an empty one.
+    """
+
+    def __init__(self, entries: Column | None, base_offset: int, compacted: bool) -> None:
+        self.is_there = entries is not None
+        entries = np.empty(0, TIME_ENTRY) if entries is None else entries
         self.timestamp = entries["timestamp"].astype(np.int64)
         self.offset = entries["offset"].astype(np.int64) + base_offset
         self.seen = 0
@@ -227,24 +234,31 @@ class TimeIndexCheck:
             return
         stated = batches.header["max_timestamp"].astype(np.int64)
         running = np.maximum(np.maximum.accumulate(stated), self.running)
+        before = np.concatenate(([self.running], running[:-1]))
         self.running = running[-1]
         last_offset = batches.last_offset
         last = self.seen + int(np.searchsorted(self.offset[self.seen :], last_offset[-1], "right"))
         entries = np.arange(self.seen, last)
         self.seen = last
         at = np.minimum(np.searchsorted(last_offset, self.offset[entries]), len(last_offset) - 1)
-        wrong = running[at] > self.timestamp[entries]
+        wrong = (running[at] > self.timestamp[entries]) | (before[at] >= self.timestamp[entries])
         if not self.compacted:
             wrong |= (stated[at] != self.timestamp[entries]) | (batches.base_offset[at] > self.offset[entries])
         for entry in entries[wrong].tolist():
             row = int(at[entry - int(entries[0])])
-            text = f"says {int(self.timestamp[entry])}; the batch there has {int(stated[row])}, the latest up to it is {int(running[row])}"
+            text = f"says {int(self.timestamp[entry])}; the batch there has {int(stated[row])}, "
+            text += f"the latest up to it is {int(running[row])}, before it {int(before[row])}"
             yield self._finding(entry, text)
 
     def finish(self, end_offset: int, growing: bool) -> Iterator[Finding]:
-        if not self.compacted and not growing:
-            for entry in range(self.seen, len(self.offset)):
-                yield self._finding(entry, f"names an offset behind the segment's end {end_offset}", ERROR)
+        if growing:
+            return
+        for entry in range(self.seen, len(self.offset)) if not self.compacted else ():
+            yield self._finding(entry, f"names an offset behind the segment's end {end_offset}", ERROR)
+        newest, latest = int(self.timestamp[-1]) if len(self.timestamp) else -1, int(self.running)
+        if latest >= 0 and newest != latest:
+            said = f"the last entry says {newest}" if len(self.timestamp) else "no entry" if self.is_there else "the file is missing"
+            yield Finding("time-index-target", f"{said}; the latest timestamp of the segment is {latest}", offset=end_offset, level=ERROR)
 
     def _finding(self, entry: int, text: str, level: str = ERROR) -> Finding:
         return Finding(
@@ -259,6 +273,14 @@ def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:
         if last >= name_offset or first >= name_offset:
             text = f"producer {producer}: last offset {last}, open since {first}, in a snapshot of what lies below {name_offset}"
             yield Finding("producer-snapshot", text, offset=name_offset)
+
+
+def stop_snapshot(names: Iterable[str], log_start: int, log_end: int) -> Iterator[Finding]:
+    """An orderly stop writes a snapshot at the log's end, also of no producers (UnifiedLog.close). A broker that was stopped in order and
+    finds none at all goes on as if nobody had ever written (UnifiedLog.rebuildProducerState)."""
+    if log_end > log_start and f"{log_end:020d}.snapshot" not in set(names):
+        text = f"the snapshot at the log's end {log_end}, which an orderly stop writes, is missing"
+        yield Finding("producer-snapshot", text, offset=log_end)
 
 
 # ---- leader epochs and checkpoints --------------------------------------------------------------------------------------------

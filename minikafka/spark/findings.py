@@ -30,8 +30,14 @@ _REMEDIES = {
     ("batch-crc", "batch-length", "batch-magic", "batch-header", "segment-tail", "offset-order"): _COPY_AGAIN,
     ("replica-differs", "epoch-fork"): _COPY_AGAIN,
     ("offset-gap", "committed-missing", "isr-claim", "replica-missing", "segment-name"): _COPY_AGAIN,
-    ("index-format", "index-order", "index-target", "time-index-target"): "delete the index file of the stopped broker; it is rebuilt.",
-    ("producer-replay", "producer-snapshot"): "delete the snapshots while the broker is stopped; the state is rebuilt from the log.",
+    ("index-format", "index-order", "index-target", "time-index-target"): (
+        "delete the segment's .index and .timeindex while the broker is stopped; both are rebuilt."
+    ),
+    ("producer-replay", "producer-snapshot"): (
+        "delete the partition's snapshots and the directory's .kafka_cleanshutdown while the broker is stopped; "
+        "the state is rebuilt from the log."
+    ),
+    ("partition-metadata",): "write the file as another replica has it before the broker starts.",
     ("txn-index-target",): "copy the partition again from another replica, or delete the index and let recovery rebuild it.",
     ("txn-open",): "kafka-transactions.sh find-hanging, then abort.",
     ("epoch-checkpoint", "epoch-checkpoint-format"): "copy the partition again from another replica.",
@@ -83,7 +89,8 @@ _CHECKS = (
     Check(
         "producer-snapshot",
         ERROR,
-        "A producer snapshot is unreadable or speaks of offsets that it cannot know: duplicate detection starts from a wrong state.",
+        "A producer snapshot is missing, unreadable or speaks of offsets that it cannot know: "
+        "duplicate detection starts from a wrong state.",
     ),
     Check(
         "producer-replay",
@@ -101,7 +108,7 @@ _CHECKS = (
         "The leader epoch checkpoint disagrees with the batches: truncation after a leader change would cut at the wrong offset.",
     ),
     Check("epoch-fork", ERROR, "Replicas disagree about where a leader epoch starts: two leaders wrote the same offsets."),
-    Check("partition-metadata", ERROR, "The partition's identity file cannot be read."),
+    Check("partition-metadata", ERROR, "The partition's identity file is missing or cannot be read."),
     Check("topic-id", ERROR, "Replicas of one partition carry different topic ids: they belong to different incarnations of the topic."),
     Check("checkpoint-format", ERROR, "An offset checkpoint cannot be read: the broker takes the log directory offline."),
     Check("checkpoint-bounds", ERROR, "A checkpoint speaks of offsets that the log does not hold."),

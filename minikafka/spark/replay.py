@@ -235,7 +235,7 @@ def _snapshot(
     oldest_kept = min((int(row["timestamp"]) for row in entries if int(row["first_offset"]) < 0), default=None)
     for row in range(len(entries)):
         numbers = (int(entries[name][row]) for name in entries.dtype.names)
-        producer, epoch, last_sequence, last_offset, delta, _, coordinator, first = numbers
+        producer, epoch, last_sequence, last_offset, delta, timestamp, coordinator, first = numbers
         seen.add(producer)
         known = states.get(producer)
         wrong = []
@@ -244,12 +244,16 @@ def _snapshot(
                 wrong.append(f"last offset {last_offset}, but the log from {begin} on has nothing of it")
         else:
             found = {"epoch": (epoch, known.epoch)}
+            if not compacted:
+                found["timestamp"] = timestamp, known.timestamp
+                if known.last_offset < 0 and last_offset >= begin:
+                    found["last offset"] = last_offset, -1
             if known.last_offset >= 0 and not compacted:
                 found["last sequence"], found["last offset"] = (last_sequence, known.last_sequence), (last_offset, known.last_offset)
                 found["offset delta"] = (delta, known.offset_delta)
             if not compacted and (first >= begin or known.open_since >= begin):
                 found["open transaction since"] = (first, known.open_since)
-            if coordinator >= 0 and known.coordinator_epoch >= 0 and not compacted:
+            if (known.coordinator_epoch >= 0 or begin == 0) and not compacted:
                 found["coordinator epoch"] = (coordinator, known.coordinator_epoch)
             wrong += [f"{name} {said}, by the log {true}" for name, (said, true) in found.items() if said != true]
         if wrong:

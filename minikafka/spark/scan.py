@@ -154,6 +154,8 @@ class _Scan:
             self.add(checks.index_sorted(entries, "timestamp"), ".timeindex")
             self.add(checks.index_sorted(entries, "offset", strictly=False), ".timeindex")
             self.time_index = checks.TimeIndexCheck(entries, base, self.task.gaps_allowed_below > base)
+        elif "timeindex" not in self.task.extensions and "index" in self.task.extensions:
+            self.time_index = checks.TimeIndexCheck(None, base, self.task.gaps_allowed_below > base)
         entries = self._entries("txnindex", logformat.parse_txn_index, logformat.TXN_ENTRY.itemsize)
         if entries is not None:
             kept = ABORTS_MAX if self.is_bounded else len(entries)

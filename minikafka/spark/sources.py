@@ -394,6 +394,14 @@ def _read_identity(replica: Replica) -> None:
         replica.topic_id = "" if data is None else logformat.parse_partition_metadata(data)
     except FormatError as error:
         _add(replica, Finding("partition-metadata", str(error), file=path))
+    if data is None and not any(one.file == path for one in replica.findings.kept):
+        _without_identity(replica, path)
+
+
+def _without_identity(replica: Replica, path: str) -> None:
+    """A broker writes the file before the first record, and takes a log without it for a stray one (BrokerMetadataPublisher)."""
+    if replica.size and replica.topic != METADATA_TOPIC:
+        _add(replica, Finding("partition-metadata", "the file is missing: a broker sets the whole log aside as a stray one", file=path))
 
 
 def _read_beside(replica: Replica, path: str) -> bytes | None:

@@ -10,6 +10,7 @@ from typing import Any
 from minikafka.spark import checks
 from minikafka.spark.coverage import Account
 from minikafka.spark.findings import Finding
+from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.producers import ProducerFacts, is_of_group_coordinator
 from minikafka.spark.replay import Replay, Replayer, ReplayOptions, SegmentFacts, replay
 from minikafka.spark.scan import Cell, SegmentSummary, scan_segment
@@ -189,6 +190,9 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
     known = replica.high_watermark if replica.high_watermark_known else None
     if replica_unreadable(result):
         return
+    if replica.clean and replica.place is None and replica.topic != METADATA_TOPIC and not broken:
+        for finding in checks.stop_snapshot(replica.snapshots, result.log_start, result.end_offset):
+            _add(replica, finding)
     for finding in checks.bounds(known, replica.recovery_point, replica.cleaned, result.log_start, result.end_offset):
         _add(replica, finding)
 

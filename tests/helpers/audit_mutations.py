@@ -15,6 +15,7 @@ from minikafka.sim.mutants import Mutant
 
 SPARK = "minikafka.spark"
 CONTRACT, GENERATED = "tests/spark/test_audit_contract.py", "tests/spark/test_audit_generated.py"
+BESIDE = "tests/spark/test_audit_beside.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 CLAIMS, POLICIES, ELECTIONS = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections"))
 Patch = tuple[str, Callable[[Any], Any]]
@@ -220,6 +221,9 @@ _ALL = (
     _mutant("offset index", "the offset index is not held against the log", "checks:OffsetIndexCheck.feed", _nothing),
     _mutant("time index", "the time index is not held against the log", "checks:TimeIndexCheck.feed", _nothing,
             "tests/spark/test_audit_faults.py"),
+    _mutant("time index end", "a time index may end too early", "checks:TimeIndexCheck.finish", _nothing, BESIDE),
+    _mutant("stop snapshot", "the snapshot of an orderly stop is not missed", "checks:stop_snapshot", _nothing, BESIDE),
+    _mutant("identity", "a log may lack the file that says of which topic it is", "sources:_without_identity", _none, BESIDE),
     _mutant("index order", "indexes may be out of order", "checks:index_sorted", _nothing, "tests/spark/test_audit_checks.py"),
     _mutant("index end", "index entries behind the log's end are not told", "checks:OffsetIndexCheck.finish", _nothing,
             "tests/spark/test_audit_checks.py"),

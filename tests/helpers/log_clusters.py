@@ -99,11 +99,14 @@ def offset_index(batches: Sequence[Batch], base: int, every: int) -> bytes:
 
 
 def time_index(batches: Sequence[Batch], base: int, every: int) -> bytes:
-    """An entry where the largest timestamp so far rose, beside the offset index's."""
+    """An entry where the largest timestamp so far rose, beside the offset index's, and the one that closing a segment writes."""
     out, latest = b"", -1
     for number, batch in enumerate(batches):
         if number % every == 0 and batch.time_ms > latest:
             out, latest = out + struct.pack(">qi", batch.time_ms, batch.last - base), batch.time_ms
+    newest = max(batches, key=lambda batch: batch.time_ms, default=None)
+    if newest is not None and newest.time_ms > latest:
+        out += struct.pack(">qi", newest.time_ms, newest.last - base)
     return out
 
 
@@ -175,9 +178,9 @@ class Partition:
             mine = [one for one in mine if struct.unpack_from(">q", one, 18)[0] >= base]
             if mine:
                 stem.with_suffix(".txnindex").write_bytes(b"".join(mine))
-            if any(batch.producer >= 0 for batch in known) and base > self.bases[0]:
+            if base > self.bases[0]:
                 stem.with_suffix(".snapshot").write_bytes(producer_snapshot(b for b in self.batches if b.base < base))
-        if clean and any(batch.producer >= 0 for batch in self.batches):
+        if clean and self.end > max(self.bases[0], self.log_start):
             (path / f"{self.end:020d}.snapshot").write_bytes(producer_snapshot(self.batches))
         (path / "leader-epoch-checkpoint").write_text(lines(f"{epoch} {start}" for epoch, start in self.epochs))
         (path / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_text(self.topic_id)}\n")

@@ -156,8 +156,8 @@ def compacted(target: Path) -> Cluster:
         path = directories[broker] = target / f"broker-{broker}"
         copy_tree(ROOT / "compaction" / folder, path)
         (path / "meta.properties").write_text(f"version=1\ncluster.id=c\nnode.id={broker}\n")
-        (path / ".kafka_cleanshutdown").touch()
         (path / "replication-offset-checkpoint").write_text("0\n2\ncompact 0 43\ncompact2 0 43\n")
+    (directories[2] / ".kafka_cleanshutdown").touch()  # the other was copied while its broker ran
     (directories[2] / "cleaner-offset-checkpoint").write_text("0\n2\ncompact 0 38\ncompact2 0 38\n")
     return Cluster(directories, "compact-0")
 

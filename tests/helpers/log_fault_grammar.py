@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from helpers.log_fault_bases import BASES, BROKERS
+from helpers.log_fault_beside import BESIDE, arguments_beside
 from helpers.log_fault_verbs import FIELDS, NAME, VERBS, place_of
 from helpers.log_oracle import is_comparable, visible
 
@@ -36,7 +37,8 @@ class Case:
     steps: tuple[Step, ...]
 
 
-LEGAL_VERBS = ("repair_indexes", "foreign", "link", "roll", "retain", "side_file", "identity")
+ALL_VERBS = VERBS | BESIDE
+LEGAL_VERBS = ("repair_indexes", "foreign", "link", "roll", "retain", "side_file")
 
 
 def is_legal(step: Step, base: str) -> bool:
@@ -45,9 +47,7 @@ def is_legal(step: Step, base: str) -> bool:
         return True
     if step.verb == "retain":
         return base not in {"compacted", "eligible", "transactions"}
-    if step.verb == "side_file":
-        return step.arguments[0] != ".txnindex" and step.arguments[2] == "gone"
-    return step.verb == "identity" and step.arguments[0] == "gone"
+    return step.verb == "side_file" and step.arguments[0] == ".index" and step.arguments[2] == "gone"
 
 
 # ---- drawing, playing, shrinking -------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def draw(seed: int) -> Case:
     only_legal = chance.random() < 0.25
     steps: list[Step] = []
     while not steps or chance.random() < (0.5 if only_legal else 0.3):
-        verb = chance.choice(LEGAL_VERBS if only_legal else sorted(VERBS))
+        verb = chance.choice(LEGAL_VERBS if only_legal else sorted(ALL_VERBS))
         brokers = chance.choice([(1,), (2,), (3,), (1, 2), (2, 3), BROKERS])
         if verb == "twin":
             brokers = brokers[:1]
@@ -68,6 +68,8 @@ def draw(seed: int) -> Case:
         if only_legal and not is_legal(step, base):
             continue
         steps.append(step)
+        if verb == "no_marks":
+            steps[-1:] = [Step(verb, BROKERS), Step("lose_tail", brokers, _arguments("lose_tail", chance, False))]
         if not only_legal and chance.random() < 0.4:
             steps.append(Step(chance.choice(["repair_indexes", "repair_marks", "epochs_from_log"]), brokers))
     return Case(base, tuple(steps))
@@ -98,9 +100,9 @@ def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int 
         "snapshot_field": (at, chance.randrange(46), small),
         "epoch_line": (chance.choice(["more", "less", "epoch", "start"]), at, chance.choice([-1, 1, 2])),
         "mark": (checkpoint, chance.choice(["inside", "end", "beyond", "none", "empty", "cut", "directory"]), at),
-        "identity": ("gone" if only_legal else chance.choice(["other", "short", "gone"]),),
+        "identity": (chance.choice(["other", "short", "gone"]),),
         "foreign": (chance.choice([".deleted", ".swap", ".cleaned", "future", "delete", "stray", "notes.txt"]),),
-    }.get(verb, ())  # type: ignore[return-value]
+    }.get(verb) or arguments_beside(verb, chance)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ class Player:
                     if place.path.is_dir() and place.segments():
                         # A step that an earlier one made impossible does what it can; the oracle judges what is there.
                         with contextlib.suppress(ValueError, IndexError, OSError):
-                            VERBS[step.verb](place, *step.arguments)
+                            ALL_VERBS[step.verb](place, *step.arguments)
             return judge(case, folder), audit(folder)
 
 

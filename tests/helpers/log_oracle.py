@@ -14,6 +14,7 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 from crc32c import crc32c
+from helpers.log_oracle_beside import by_identity, by_marks, by_orderly_stop, by_time, latest
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
@@ -187,6 +188,9 @@ def alone(log: Log, role: Role) -> Iterator[str]:
     yield from by_transactions(log, batches, role)
     yield from by_sequences(log, batches, role)
     yield from by_snapshot(log, batches, role)
+    yield from by_time(log, role)
+    yield from by_orderly_stop(log, role)
+    yield from by_identity(log)
 
 
 def fetch(log: Log, offset: int) -> Stored | None:
@@ -315,7 +319,7 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
         if struct.unpack_from(">h", data)[0] not in {1, 2} or struct.unpack_from(">i", data, 6)[0] != (len(data) - 10) // 46:
             continue
         for at in range(10, len(data), 46):
-            producer, epoch, sequence, offset, _, _, _, first = struct.unpack_from(">qhiqiqiq", data, at)
+            producer, epoch, sequence, offset, delta, time, _, first = struct.unpack_from(">qhiqiqiq", data, at)
             mine = [batch for batch in batches if batch.producer == producer and batch.last < int(file.stem)]
             written = [batch for batch in mine if not batch.attributes & CONTROL]
             if not written:
@@ -326,7 +330,9 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
             since = -1
             for batch in mine:
                 since = -1 if batch.attributes & CONTROL else batch.base if since < 0 and batch.attributes & TRANSACTIONAL else since
-            said, true = (epoch, sequence, offset), (mine[-1].producer_epoch, newest.sequence + newest.last - newest.base, newest.last)
+            span = newest.last - newest.base
+            said = epoch, sequence, offset, delta, time
+            true = mine[-1].producer_epoch, newest.sequence + span, newest.last, span, latest(mine[-1])
             if said != true or first != since:
                 yield f"broker {log.broker}: starts with producer {producer} at {said}, by the log {true}"
         return
@@ -334,6 +340,7 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
 
 def together(logs: list[Log], role: Role) -> Iterator[str]:
     """What the replicas show against each other."""
+    yield from by_marks(logs, role)
     committed = max((log.mark for log in logs if log.mark is not None), default=0)
     duty = {log.broker: committed if log.broker in role.complete else min(log.mark or 0, log.end) for log in logs}
     for log in logs:

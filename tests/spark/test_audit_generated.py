@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.log_fault_bases import BASES
-from helpers.log_fault_grammar import VERBS, Case, Player, Step, draw, is_legal, shrink
+from helpers.log_fault_grammar import ALL_VERBS, Case, Player, Step, draw, is_legal, shrink
 
 from minikafka.spark import scan
 from minikafka.spark.audit import AuditOptions, run_audit
@@ -66,7 +66,7 @@ def test_a_case_shrinks_to_what_is_wrong() -> None:
 def test_the_grammar_draws_every_fault_and_every_base() -> None:
     drawn = [draw(seed) for seed in range(3000)]
     assert {case.base for case in drawn} == set(BASES)
-    assert {step.verb for case in drawn for step in case.steps} == set(VERBS)
+    assert {step.verb for case in drawn for step in case.steps} == set(ALL_VERBS)
     assert sum(all(is_legal(step, case.base) for step in case.steps) for case in drawn) > 500
 
 
@@ -78,7 +78,7 @@ def _visible_on(player: Player, case: Case) -> bool:
     Step("header", (2,), (40000, "count", 1, 1)), Step("payload", (3,), (40000, 9, 1, 0)), Step("drop", (1, 2, 3), (30000, 1)),
     Step("others", (3,), (30000, 1000, 1)), Step("epoch_line", (1, 2, 3), ("more", 60000, 1)), Step("no_directory", (2,), ("gone",)),
     Step("twin", (1,), ("another",)), Step("mark", (1,), ("replication-offset-checkpoint", "beyond", 3)), Step("swap", (1,), (20000,)),
-    Step("entry", (1,), (".index", 0, 1, 1)),
+    Step("entry", (1,), (".index", 0, 1, 1)), Step("time_entries", (1,), (0, "last")), Step("identity", (3,), ("gone",)),
 ])  # fmt: skip
 def test_the_oracle_sees_what_anybody_would(player: Player, step: Step) -> None:
     assert _visible_on(player, Case("plain", (step,)))

@@ -175,7 +175,7 @@ def test_a_shorter_follower_is_lagging(three_brokers, tmp_path: Path) -> None:
     broker = Path(paths[0])
     (broker / "replication-offset-checkpoint").write_text("0\n1\nrep 0 50\n")
     (broker / "recovery-point-offset-checkpoint").write_text("0\n1\nrep 0 50\n")
-    for index in [*broker.glob("rep-0/*index"), *broker.glob("rep-0/*.snapshot")]:
+    for index in [*broker.glob("rep-0/*index"), *broker.glob("rep-0/*.snapshot"), broker / ".kafka_cleanshutdown"]:
         index.unlink()
     result = audit(paths)
     assert (result.outcome, result.partitions[0].verdict, result.partitions[0].fence_to) == ("PASS", "LAGGING", 50)

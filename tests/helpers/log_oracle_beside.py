@@ -1,0 +1,80 @@
+"""What readers and brokers see of the files beside a log: look-ups by time, and the producers that a broker starts with."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from helpers.log_oracle import Log, Role, Stored
+
+NOW_MS = 1 << 62
+
+
+def latest(batch: Stored) -> int:
+    """The latest timestamp of a batch."""
+    return batch.number(35, 8)
+
+
+def by_time(log: Log, role: Role) -> Iterator[str]:
+    """A look-up by time finds the first batch that is as late (UnifiedLog.fetchOffsetByTimestamp)."""
+    batches = log.batches
+    for wanted in sorted({latest(batch) for batch in batches})[:: max(1, len(batches) // 40)]:
+        true = next(batch for batch in batches if latest(batch) >= wanted)
+        found = _look_up(log, role, wanted)
+        if found is None or found.base != true.base:
+            yield f"broker {log.broker}: the first record at {wanted} is sought at {found.base if found else 'no offset'}, not {true.base}"
+            return
+
+
+def _look_up(log: Log, role: Role, wanted: int) -> Stored | None:
+    """Only the first segment that says to be as late is looked into."""
+    for number, (base, inside, _) in enumerate(log.segments):
+        if not inside:
+            continue
+        entries = _entries(log, base)
+        recovered = entries is None or (number == len(log.segments) - 1 and not role.clean)
+        if recovered or entries is None:
+            times = [(latest(batch), batch.last) for batch in inside]
+            entries = [entry for at, entry in enumerate(times) if entry[0] > max([-1, *(time for time, _ in times[:at])])]
+        if (entries[-1][0] if entries else NOW_MS) < wanted:
+            continue
+        start = max([base, *(offset for time, offset in entries if time <= wanted)])
+        return next((batch for batch in inside if batch.last >= start and latest(batch) >= wanted), None)
+    return None
+
+
+def _entries(log: Log, base: int) -> list[tuple[int, int]] | None:
+    """The time index of a segment; None where the broker makes it again, as it does for want of an offset index only."""
+    assert log.path is not None
+    index, times = log.path / f"{base:020d}.index", log.path / f"{base:020d}.timeindex"
+    if not index.exists():
+        return None
+    data = times.read_bytes() if times.exists() else b""
+    entries = [struct.unpack_from(">qi", data, at) for at in range(0, len(data) // 12 * 12, 12)]
+    while entries and entries[-1] == (0, 0):
+        entries.pop()
+    return [(time, base + offset) for time, offset in entries]
+
+
+def by_orderly_stop(log: Log, role: Role) -> Iterator[str]:
+    """Without any snapshot behind an orderly stop a broker goes on as if nobody had written (UnifiedLog.rebuildProducerState)."""
+    assert log.path is not None
+    known = any(batch.producer >= 0 for batch in log.batches)
+    if role.clean and known and log.end > log.start and not list(log.path.glob("*.snapshot")):
+        yield f"broker {log.broker}: starts without its producers"
+
+
+def by_identity(log: Log) -> Iterator[str]:
+    """A log without an id is a stray one (BrokerMetadataPublisher.initializeManagers)."""
+    assert log.path is not None
+    if log.batches and not (log.path / "partition.metadata").exists():
+        yield f"broker {log.broker}: sets the log aside"
+
+
+def by_marks(logs: list[Log], role: Role) -> Iterator[str]:
+    """Where nobody knows what is committed, the longest of those that may lead has it; a shorter one has perhaps lost it."""
+    ends = {log.end for log in logs if log.broker in (role.complete or role.replicas)}
+    if len(ends) > 1 and all(log.mark is None for log in logs):
+        yield f"logs end at {sorted(ends)}, and nobody knows what is committed"
