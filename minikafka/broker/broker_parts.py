@@ -33,7 +33,7 @@ from minikafka.broker.front.quotas import ClientQuotaHost
 from minikafka.broker.partitions.cleaner import LogCleaner
 from minikafka.broker.partitions.cordons import Cordons
 from minikafka.broker.partitions.fetch import FetchHandlers
-from minikafka.broker.partitions.handover import Handover
+from minikafka.broker.partitions.handover import HandoverHost
 from minikafka.broker.partitions.log_dirs import LogDirHandlers
 from minikafka.broker.partitions.offsets import OffsetHandlers
 from minikafka.broker.partitions.produce import ProduceHandlers
@@ -115,7 +115,7 @@ class BrokerParts:
         self.dispatcher = Dispatcher("broker", environment.clock, environment.supervisor, node.features, environment.monotonic_s)
         node.quotas.guard(self.dispatcher, node.listeners.values)
         heavy_work = HeavyWork(environment)
-        self.handover = Handover(config, environment, self.replicas, metadata, node.security.inter_broker)
+        self.handover = HandoverHost(config, environment, self.replicas, metadata, node.security.inter_broker)
         transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms, environment.supervisor)
         self.produce = ProduceHandlers(self.replicas, metadata, environment, heavy_work, transactional, self.handover)
         self.fetch = FetchHandlers(config, self.replicas, metadata, environment)

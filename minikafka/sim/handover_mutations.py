@@ -1,4 +1,4 @@
-"""Broken rules of produces that a broker hands on to the next leader (broker/partitions/handover.py), for `mutants`."""
+"""Broken rules of produces that a broker hands on to the next leader (core/partition/handover_lines.py), for `mutants`."""
 
 from __future__ import annotations
 
@@ -10,60 +10,63 @@ from minikafka.core.partition.handover import Verdict
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceResponse
 
-HANDOVER = "minikafka.broker.partitions.handover:Handover"
-TESTS = ("tests/broker/test_handover.py",)
+CORE = "minikafka.core.partition.handover_lines"
+HOST = "minikafka.broker.partitions.handover:HandoverHost"
+LINES = f"{CORE}:HandoverLines"
+TESTS = ("tests/broker/test_handover.py", "tests/core/partition/test_handover_lines.py")
 
 
 def _hand_on_again(original: Any) -> Any:
     """What was under way when the connection broke may have been stored."""
 
-    def refuse_all(self: Any, key: Any, line: Any, held: Any, code: ErrorCode) -> None:
-        if code is ErrorCode.REQUEST_TIMED_OUT:
-            line.waiting.appendleft(held)
-        else:
-            original(self, key, line, held, code)
+    def refuse_all(self: Any, line: Any, entry: Any, code: ErrorCode) -> Any:
+        if code is not ErrorCode.REQUEST_TIMED_OUT:
+            return original(self, line, entry, code)
+        line.waiting.appendleft(entry)
+        return []
 
     return refuse_all
 
 
 def _answer_at_once(original: Any) -> Any:
-    def hand_on(self: Any, key: Any, line: Any, held: Any, target: Any) -> None:
+    def hand_on(self: Any, effect: Any) -> None:
+        key, held = effect.entry.key, effect.entry.held
         partition = self._replicas.partition_by_id(*key)
         offset = 0 if partition is None else partition.log.log_end_offset
-        told = SimpleNamespace(
-            request=held.request, version=held.version, size=held.size, deadline_ms=held.deadline_ms, source=held.source,
-            finish=lambda answer, hint: None, fail=lambda code: None,
+        effect.entry.held = SimpleNamespace(
+            request=held.request, version=held.version, size=held.size, source=held.source,
+            finish=lambda answer, hint: None, fail=lambda code: None, serve=held.serve,
         )  # fmt: skip
-        original(self, key, line, told, target)
+        original(self, effect)
         held.finish(ProduceResponse.PartitionProduceResponse(index=key[1], base_offset=offset), True)
 
     return hand_on
 
 
 def _prove_before_the_answer(original: Any) -> Any:
-    def pump(self: Any, key: Any) -> None:
-        target = self._target(key)
+    def move(self: Any, key: Any, now_ms: int) -> Any:
+        target = self._lines[key].standing.target
         if target is not None:
-            self._proven[key] = target[2]
-        original(self, key)
+            self._proven[key] = target.leader_epoch
+        return original(self, key, now_ms)
 
-    return pump
+    return move
 
 
 def _last_first(original: Any) -> Any:
-    def take(self: Any, key: Any, held: Any) -> None:
+    def take(self: Any, key: Any, held: Any, standing: Any, now_ms: int) -> Any:
         before = self._lines.get(key)
         if before is not None:
             before.waiting.reverse()
-        original(self, key, held)
+        return original(self, key, held, standing, now_ms)
 
     return take
 
 
 def _to_a_crowd(original: Any) -> Any:
-    def leave(self: Any, key: Any, line: Any, held: Any) -> bool:
-        self._gone(line, held)
-        return held.source not in line.sources
+    def leave(self: Any, line: Any, entry: Any, now_ms: int) -> bool:
+        self._gone(line, entry)
+        return entry.held.source not in line.sources
 
     return leave
 
@@ -84,17 +87,17 @@ _LEAVING = (("properties", {"minikafka.handover.ms": "1000"}), ("producers", 3),
 
 HANDOVER_MUTATIONS: list[dict[str, Any]] = [
     {"name": "handed-on-twice", "breaks": "a produce is handed on again when the connection to the new leader broke",
-     "patches": ((f"{HANDOVER}._refuse_all", _hand_on_again),), "tests": TESTS},
+     "patches": ((f"{LINES}._refuse_all", _hand_on_again),), "tests": TESTS},
     {"name": "handed-on-and-acknowledged", "breaks": "a produce is acknowledged when it is handed on, before the new leader has stored it",
-     "patches": ((f"{HANDOVER}._hand_on", _answer_at_once),), "profile": "crashes", "options": _LEAVING},
+     "patches": ((f"{HOST}._hand_on", _answer_at_once),), "profile": "crashes", "options": _LEAVING},
     {"name": "handed-on-before-proof", "breaks": "produces follow each other before the new leader has accepted the first",
-     "patches": ((f"{HANDOVER}._pump", _prove_before_the_answer),), "tests": TESTS},
+     "patches": ((f"{LINES}._move", _prove_before_the_answer),), "tests": TESTS},
     {"name": "refusal-is-an-answer", "breaks": "a new leader that does not know of its office yet is not asked again",
-     "patches": (("minikafka.broker.partitions.handover:verdict_of", _believe_refusals),), "tests": TESTS},
+     "patches": ((f"{CORE}:verdict_of", _believe_refusals),), "tests": TESTS},
     {"name": "handed-on-while-leading", "breaks": "what waits is handed on though this broker leads after all",
-     "patches": (("minikafka.broker.partitions.handover:next_turn", _hand_on_while_leading),), "tests": TESTS},
+     "patches": ((f"{CORE}:next_turn", _hand_on_while_leading),), "tests": TESTS},
     {"name": "handed-on-out-of-order", "breaks": "what waits for the next leader leaves in another order",
-     "patches": ((f"{HANDOVER}.take", _last_first),), "tests": TESTS},
+     "patches": ((f"{LINES}.take", _last_first),), "tests": TESTS},
     {"name": "hint-to-a-crowd", "breaks": "a client learns of the new leader while it sends what it had to keep back", "tests": TESTS,
-     "patches": ((f"{HANDOVER}._leave_with_hint", _to_a_crowd),)},
+     "patches": ((f"{LINES}._leave_with_hint", _to_a_crowd),)},
 ]

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from minikafka.broker.partitions.handover import HELD_BYTES_MAX, RETRY_MS, Handover, is_handed_on
+from minikafka.broker.partitions.handover import HandoverHost, is_handed_on
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.partition.handover import HINT_MS_MAX
+from minikafka.core.partition.handover_lines import HELD_BYTES_MAX, RETRY_MS
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -91,7 +92,7 @@ class Part:
         data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(bytearray(name)))
         self.request = ProduceRequest(acks=-1, topic_data=[ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[data])])
         self.world, self.name, self.source = world, name, source
-        self.version, self.size, self.deadline_ms = 11, len(name), 0
+        self.version, self.size = 11, len(name)
 
     def finish(self, answer: Any, hint: bool) -> None:
         self.world.told.append((self.name, ErrorCode(answer.error_code), hint))
@@ -141,7 +142,7 @@ class World:
         self.lost: Callable[..., None]
         environment: Any = SimpleNamespace(clock=self.timers, loop=self.timers, network=None, supervisor=Supervisor(self.timers))  # type: ignore[arg-type]
         config: Any = SimpleNamespace(node_id=1, inter_broker_listener="INTERNAL", minikafka_handover_ms=window_ms)
-        self.handover = Handover(config, environment, self.replicas, self.metadata)  # type: ignore[arg-type]
+        self.handover = HandoverHost(config, environment, self.replicas, self.metadata)  # type: ignore[arg-type]
         self.peers = Peers()
         self.handover._peers = self.peers  # type: ignore[assignment]
 
@@ -189,7 +190,7 @@ async def test_what_comes_while_the_leadership_moves_goes_to_the_new_leader_in_o
     world.peers.answer()
     world.peers.answer()
     assert [hint for *_, hint in world.told[5:]] == [True, True], "each client for itself"
-    assert world.handover.outcomes["handed_on"] == 7 and not world.handover.bytes and not world.handover.waiting
+    assert world.handover.outcomes["handed_on"] == 7 and not world.handover._core.bytes and not world.handover.waiting
 
 
 async def test_a_new_leader_that_does_not_know_yet_is_asked_again() -> None:
@@ -304,7 +305,7 @@ async def test_nobody_waits_longer_than_the_window() -> None:
     world.timers.pass_ms(1)
     assert world.told == [(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
     assert not world.produce(b"b"), "and late is late"
-    assert not world.handover._left
+    assert not world.handover._core._left
 
 
 async def test_a_fenced_leader_is_not_asked() -> None:
@@ -361,7 +362,7 @@ async def test_what_nobody_else_can_lead_and_internal_topics_are_not_held() -> N
 async def test_a_full_broker_refuses() -> None:
     world = World()
     await world.handover.prepare()
-    world.handover.bytes = HELD_BYTES_MAX
+    world.handover._core.bytes = HELD_BYTES_MAX
     assert not world.produce(b"a")
 
 
@@ -371,4 +372,4 @@ async def test_whoever_waits_when_the_broker_ends_is_refused() -> None:
     world.produce(b"a")
     await world.handover.close()
     assert world.told == [(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
-    assert not world.produce(b"b") and not world.handover.bytes
+    assert not world.produce(b"b") and not world.handover._core.bytes

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from minikafka.broker.observe.timeline import Timeline
     from minikafka.broker.partitions.cleaner import LogCleaner
     from minikafka.broker.partitions.fetch import FetchHandlers
-    from minikafka.broker.partitions.handover import Handover
+    from minikafka.broker.partitions.handover import HandoverHost
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost
     from minikafka.broker.quorum.controller_host import ControllerHost
@@ -53,7 +53,7 @@ class ObservedBroker(Protocol):
     def cleaner(self) -> LogCleaner: ...
 
     @property
-    def handover(self) -> Handover: ...
+    def handover(self) -> HandoverHost: ...
 
     @property
     def fetch(self) -> FetchHandlers: ...

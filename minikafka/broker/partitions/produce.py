@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.front.heavy_work import HeavyWork
-    from minikafka.broker.partitions.handover import Handover, Held
+    from minikafka.broker.partitions.handover import HandoverHost, Held
     from minikafka.broker.partitions.produce_transactional import TransactionalProduce, Verdicts
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
@@ -32,7 +32,7 @@ class ProduceHandlers:
         environment: Environment,
         heavy_work: HeavyWork,
         transactional: TransactionalProduce,
-        handover: Handover,
+        handover: HandoverHost,
     ) -> None:
         """`transactional` asks the coordinators of transactions; `handover` hands late requests on to new leaders."""
         self._replicas = replicas

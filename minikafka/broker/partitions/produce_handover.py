@@ -13,7 +13,8 @@ from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 if TYPE_CHECKING:
     from minikafka.broker.front.dispatch import RequestContext
-    from minikafka.broker.partitions.handover import Handover, Held, Key
+    from minikafka.broker.partitions.handover import HandoverHost, Held
+    from minikafka.core.partition.handover_lines import Key
 
 PartitionAnswer = ProduceResponse.PartitionProduceResponse
 #: Say in an answer who leads.
@@ -23,7 +24,7 @@ Hint = Callable[[PartitionAnswer], None]
 class HeldPart:
     """What a request says about one partition, with records of its own; answered into the request's response (see `Held`)."""
 
-    __slots__ = ("_answer", "_done", "_hint", "_serve", "deadline_ms", "request", "size", "source", "version")
+    __slots__ = ("_answer", "_done", "_hint", "_serve", "request", "size", "source", "version")
 
     def __init__(
         self,
@@ -38,7 +39,6 @@ class HeldPart:
         self.request = request
         self.version = version
         self.source = source
-        self.deadline_ms = 0
         self.size = sum(len(received(data.records or b"")) for topic in request.topic_data for data in topic.partition_data)
         self._answer = answer
         self._hint = hint
@@ -77,7 +77,7 @@ class HeldRequest:
         self,
         context: RequestContext,
         request: ProduceRequest,
-        handover: Handover,
+        handover: HandoverHost,
         serve: Callable[[HeldPart], None],
         answered: Callable[[], None],
     ) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minikafka.broker.front.dispatch import RequestContext
-    from minikafka.broker.partitions.handover import Handover, Held
+    from minikafka.broker.partitions.handover import HandoverHost, Held
     from minikafka.broker.partitions.partition import Partition
     from minikafka.broker.partitions.produce_preparation import Prepared
     from minikafka.broker.partitions.produce_transactional import Verdicts
@@ -64,7 +64,7 @@ class ProduceParts:
     replicas: ReplicaManager
     metadata: MetadataHost
     clock: Clock
-    handover: Handover
+    handover: HandoverHost
     serve_held: Callable[[Held], None]
     count_error: Callable[[ErrorCode], None]
 

@@ -1,6 +1,6 @@
 """Produces that wait for a partition's next leader: whose turn it is, what the new leader's answer means, who is told of it.
 
-Deterministic; times are ms. What is held and why is told in `minikafka/broker/partitions/handover.py`, which carries this out.
+Deterministic; times are ms. What is held and why is told in `handover_lines.py`.
 """
 
 from __future__ import annotations
