@@ -38,6 +38,8 @@ _OPTIONS = (
     click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE",
                  help="An option of Spark's reader of that format, such as versionAsOf of delta (repeatable)."),
     click.option("--delimiter", default=",", show_default=True, help="Of CSV columns."),
+    click.option("--unpacked-bytes-max", type=_COUNT, default=0, metavar="BYTES",
+                 help="What a compressed file may unpack to [default: 250 times its size, 256 MiB at least]."),
     click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes a unit of work."),
     click.option("--job-id", "job", default="",
                  help="Name the load; the same command with the same name goes on where it stopped [default: random]."),

@@ -33,6 +33,8 @@ class Source:
         if driver.name != "spark":
             what = f"--format {self.options.format}" if self.options.format not in OWN_FORMATS else self.table
             raise TableError(f"{what} is read by Spark: give --master, for example --master 'local[*]'")
+        if self.table.lower().endswith(".zip"):
+            raise TableError(f"{self.table}: Spark reads no zip archives; unpack it first")
         chosen = self.options.format or format_of(self.table)
         defaults = {"header": "true", "sep": self.options.delimiter} if chosen == "csv" else {}
         try:

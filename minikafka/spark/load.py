@@ -35,6 +35,7 @@ class LoadOptions:
 
     `partition`: a column with the partition; else `partitioner` (murmur2 as Kafka's, crc32 as librdkafka's) decides by the key.
     `headers`: (name, column). `job` "" is a new job. `bytes_per_second` 0 is as fast as the brokers take it.
+    `unpacked_bytes_max`: what a compressed file may unpack to; 0: 250 times its size, 256 MiB at least.
     """
 
     bootstrap: str
@@ -57,6 +58,7 @@ class LoadOptions:
     job: str = ""
     bytes_per_second: int = 0
     tasks_at_once: int = 1
+    unpacked_bytes_max: int = 0
     security: Security = PLAIN_TEXT
 
 
@@ -126,7 +128,7 @@ def run_load(table: str, options: LoadOptions, engine: Engine, progress: Progres
             parallelism, split_bytes = known.plan["parallelism"], known.plan["split_bytes"]
         else:
             split_bytes = _split_bytes(table, options, parallelism)
-        units, columns = plan_units(table, options.format, split_bytes, options.delimiter)
+        units, columns = plan_units(table, options.format, split_bytes, options.delimiter, options.unpacked_bytes_max)
         _check_columns(options, columns)
         partitions = options.partitions or 1 if options.dry_run else prepare_topic(options)
         job = options.job or secrets.token_hex(8)

@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from minikafka.spark.packed import LINE_BYTES_MAX, PackedError, compression_of, name_inside, unpacked, windows_of_lines
+
 FORMATS = ("parquet", "csv", "jsonl")
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".json": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 _CONTROL = r"[\x00-\x1f]"
@@ -28,7 +30,7 @@ class TableError(Exception):
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A part of a table. Parquet: row groups [begin, end); text: bytes [begin, end). `first_row` counts rows of Parquet units before,
-    `rows` those of this one (0: text, nobody has counted)."""
+    `rows` those of this one (0: text, nobody has counted). A compressed file is one unit, and `bytes` its compressed size."""
 
     path: str
     format: str
@@ -39,6 +41,8 @@ class Unit:
     columns: tuple[str, ...] = ()
     delimiter: str = ","
     rows: int = 0
+    compression: str = ""
+    unpacked_bytes_max: int = 0
 
 
 def list_files(path: str, format_name: str = "") -> tuple[list[str], str]:
@@ -50,7 +54,7 @@ def list_files(path: str, format_name: str = "") -> tuple[list[str], str]:
         files = sorted(glob.glob(path)) or [path]
     if not files or not all(os.path.exists(found) for found in files):
         raise TableError(f"{path}: no such file or table directory")
-    kinds = {_SUFFIXES.get(os.path.splitext(found)[1].lower(), "") for found in files}
+    kinds = {_kind(found) for found in files}
     chosen = format_name or (kinds.pop() if len(kinds) == 1 else "")
     if not chosen:
         raise TableError(f"{path}: the format is not clear from the file names; give --format {'|'.join(FORMATS)}")
@@ -59,20 +63,38 @@ def list_files(path: str, format_name: str = "") -> tuple[list[str], str]:
 
 def format_of(path: str) -> str:
     """The format that a file's name tells. Raises TableError."""
-    chosen = _SUFFIXES.get(os.path.splitext(path)[1].lower(), "")
+    chosen = _kind(path)
     if not chosen:
         raise TableError(f"{path}: the format is not clear from the name; give --format")
     return chosen
 
 
-def plan_units(path: str, format_name: str = "", split_bytes: int = 64 << 20, delimiter: str = ",") -> tuple[list[Unit], list[str]]:
+def _kind(path: str) -> str:
+    """The format by the name, without the suffix of a compression; "" when it does not tell. Raises TableError."""
+    try:
+        inside = name_inside(path)
+    except PackedError as error:
+        raise TableError(str(error)) from error
+    return _SUFFIXES.get(os.path.splitext(inside)[1].lower(), "")
+
+
+def plan_units(
+    path: str, format_name: str = "", split_bytes: int = 64 << 20, delimiter: str = ",", unpacked_bytes_max: int = 0
+) -> tuple[list[Unit], list[str]]:
     """The work units of a table and its column names. Raises TableError."""
     files, chosen = list_files(path, format_name)
     units: list[Unit] = []
     columns: list[str] = []
     for file in files:
         try:
-            found, names = _parquet_units(file, split_bytes) if chosen == "parquet" else _text_units(file, chosen, split_bytes, delimiter)
+            if compression_of(file):
+                found, names = _packed_units(file, chosen, delimiter, unpacked_bytes_max)
+            elif chosen == "parquet":
+                found, names = _parquet_units(file, split_bytes)
+            else:
+                found, names = _text_units(file, chosen, split_bytes, delimiter)
+        except PackedError as error:
+            raise TableError(str(error)) from error
         except (pa.ArrowException, OSError, ValueError) as error:
             raise TableError(f"{file}: cannot be read as {chosen}: {str(error).splitlines()[0]}") from error
         if columns and names and names != columns:
@@ -103,10 +125,7 @@ def _text_units(path: str, format_name: str, split_bytes: int, delimiter: str) -
     units = []
     with open(path, "rb") as file:
         if format_name == "csv":
-            import csv
-
-            first = file.readline()
-            columns = next(csv.reader([first.decode("utf-8-sig")], delimiter=delimiter), [])
+            columns = _columns(file.readline(), delimiter)
             begin = file.tell()
         while begin < size:
             file.seek(min(begin + split_bytes, size))
@@ -115,6 +134,30 @@ def _text_units(path: str, format_name: str, split_bytes: int, delimiter: str) -
             units.append(Unit(path, format_name, begin, end, end - begin, columns=tuple(columns), delimiter=delimiter))
             begin = end
     return units, columns
+
+
+def _packed_units(path: str, format_name: str, delimiter: str, unpacked_bytes_max: int) -> tuple[list[Unit], list[str]]:
+    if format_name == "parquet":
+        raise PackedError(f"{path}: Parquet files compress themselves; unpack it first")
+    columns: list[str] = []
+    with unpacked(path, unpacked_bytes_max) as stream:
+        first = stream.readline(LINE_BYTES_MAX)
+    if not first:
+        return [], columns
+    if format_name == "csv":
+        columns = _columns(first, delimiter)
+    size = os.path.getsize(path)
+    unit = Unit(
+        path, format_name, 0, size, size, columns=tuple(columns), delimiter=delimiter, compression=compression_of(path),
+        unpacked_bytes_max=unpacked_bytes_max,
+    )  # fmt: skip
+    return [unit], columns
+
+
+def _columns(first: bytes, delimiter: str) -> list[str]:
+    import csv
+
+    return next(csv.reader([first.decode("utf-8-sig")], delimiter=delimiter), [])
 
 
 def read_unit(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
@@ -129,6 +172,8 @@ def read_unit(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
             yield from _read_csv(unit, columns)
         else:
             yield from _read_jsonl(unit, columns)
+    except PackedError as error:
+        raise TableError(str(error)) from error
     except (pa.ArrowException, OSError) as error:
         raise TableError(f"{unit.path}: {str(error).splitlines()[0]}") from error
 
@@ -153,12 +198,22 @@ def _range(unit: Unit) -> bytes:
 
 
 def _read_csv(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
+    if not unit.compression:
+        yield from _csv_tables(pa.BufferReader(_range(unit)), unit, columns)
+        return
+    with unpacked(unit.path, unit.unpacked_bytes_max) as text:
+        text.readline(LINE_BYTES_MAX)
+        if text.peek(1):
+            yield from _csv_tables(pa.PythonFile(text, "r"), unit, columns)
+
+
+def _csv_tables(source: pa.NativeFile, unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
     from pyarrow import csv
 
     names = list(unit.columns)
     convert = csv.ConvertOptions(include_columns=columns, column_types=None, strings_can_be_null=True)
     reader = csv.open_csv(
-        pa.BufferReader(_range(unit)),
+        source,
         read_options=csv.ReadOptions(column_names=names, use_threads=False, block_size=8 << 20),
         parse_options=csv.ParseOptions(delimiter=unit.delimiter),
         convert_options=convert,
@@ -168,7 +223,15 @@ def _read_csv(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
 
 
 def _read_jsonl(unit: Unit, columns: list[str] | None) -> Iterator[pa.Table]:
-    data = _range(unit)
+    if not unit.compression:
+        yield from _json_tables(_range(unit), columns)
+        return
+    with unpacked(unit.path, unit.unpacked_bytes_max) as text:
+        for window in windows_of_lines(text, unit.path):
+            yield from _json_tables(window, columns)
+
+
+def _json_tables(data: bytes, columns: list[str] | None) -> Iterator[pa.Table]:
     if columns == []:
         lines = [line for line in data.split(b"\n") if line.strip()]
         for start in range(0, len(lines), ROWS_MAX):

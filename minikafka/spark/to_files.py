@@ -71,7 +71,8 @@ def load_to_files(
 
     started = time.perf_counter()
     plan, options = plan_load(options, cluster)
-    units, columns = plan_units(table, options.format, _split_bytes(table, options, engine.parallelism), options.delimiter)
+    split_bytes = _split_bytes(table, options, engine.parallelism)
+    units, columns = plan_units(table, options.format, split_bytes, options.delimiter, options.unpacked_bytes_max)
     _check_columns(options, columns)
     with Staging(plan.directory) as staging:
         common = _encode_options(plan, options, staging)

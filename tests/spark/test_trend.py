@@ -64,3 +64,12 @@ def test_a_text_file_is_what_prometheus_reads() -> None:
     (family,) = text_string_to_metric_families(text)
     assert (family.name, family.type, family.documentation) == ("p_rows", "gauge", "Rows.")
     assert [(sample.labels, sample.value) for sample in family.samples] == [({"topic": 'a"b\\c\nd'}, 3.0), ({}, 1.5)]
+
+
+@pytest.mark.parametrize("word", ["explain", "trend"])
+def test_a_directory_of_the_name_of_a_verb_is_audited(word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "usage:" in CliRunner().invoke(audit, [word]).output
+    (tmp_path / word).mkdir()
+    shown = CliRunner().invoke(audit, [word, "--engine", "local"])
+    assert "usage:" not in shown.output and word in shown.output and shown.exit_code != 0

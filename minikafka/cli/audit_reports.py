@@ -1,0 +1,122 @@
+"""What `minikafka audit` shows: tables on the terminal, one finding at length, and the runs over time."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+EXIT_USAGE = 2
+FINDINGS_SHOWN_MAX = 20
+COLOURS = {"MATCH": "green", "DIVERGENT": "red", "CORRUPT": "red"}
+
+
+def fail(text: str, status: int = EXIT_USAGE) -> NoReturn:
+    """One line, and the end."""
+    click.echo(f"minikafka audit: {text}", err=True)
+    sys.exit(status)
+
+
+def explain_finding(arguments: tuple[str, ...], output: str) -> NoReturn:
+    """`minikafka audit explain REPORT FINDING`."""
+    from minikafka.spark.explain import explain, find
+
+    if len(arguments) != 2:
+        fail("usage: minikafka audit explain REPORT FINDING, for example: audit explain report/ F1")
+    report = read_report(arguments[0])
+    finding = find(report, arguments[1])
+    if finding is None:
+        ids = [one["id"] for one in report["findings"]]
+        fail(f"the report has no finding {arguments[1]} ({'it has none' if not ids else f'it has {ids[0]} to {ids[-1]}'})")
+    click.echo("\n".join(explain(report, finding)))
+    sys.exit(0)
+
+
+def show_trend(arguments: tuple[str, ...], output: str) -> NoReturn:
+    """`minikafka audit trend DIR`."""
+    from minikafka.cli.common import emit
+    from minikafka.spark import trend
+
+    if len(arguments) != 1:
+        fail("usage: minikafka audit trend DIR, the directory of --report or the one above it")
+    try:
+        runs = trend.read(arguments[0])
+    except OSError as error:
+        fail(f"{arguments[0]}: {error.strerror}")
+    if not runs:
+        fail(f"{arguments[0]} has no report of an audit ({trend.RUNS})")
+    emit(trend.rows(runs), output, ("started", "outcome", "partitions", "batches_compared", "bytes_compared", "seconds", "changes"))
+    sys.exit(0)
+
+
+def read_report(path: str) -> dict[str, Any]:
+    """The report of a file or directory; leaves with one line when there is none."""
+    from minikafka.spark import report as reporting
+
+    try:
+        return reporting.read(path)
+    except ValueError as error:
+        fail(str(error))
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+
+
+def show_tables(report: dict[str, Any]) -> None:
+    """The partitions, those that are not well if any is not, and the findings."""
+    from rich.console import Console
+
+    console = Console(soft_wrap=False)
+    _show_partitions(report, console)
+    shown = report["findings"][:FINDINGS_SHOWN_MAX]
+    for finding in shown:
+        _show_finding(finding, console)
+    hidden = sum(row["count"] for row in report["finding_counts"]) - len(shown)
+    if hidden > 0:
+        console.print(f"  and {hidden} findings more (--report DIR or -o json show all that are kept)", highlight=False)
+
+
+def _show_partitions(report: dict[str, Any], console: Console) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, title=None, pad_edge=False)
+    for name in ("partition", "verdict", "brokers", "fence", "batches", "records"):
+        table.add_column(name, justify="right" if name in {"batches", "records"} else "left")
+    odd = [one for one in report["partitions"] if one["verdict"] not in {"MATCH", "EMPTY"}]
+    shown = odd or report["partitions"][:FINDINGS_SHOWN_MAX]
+    for one in shown:
+        table.add_row(
+            escape(f"{one['topic']}-{one['partition']}"),
+            f"[{COLOURS.get(one['verdict'], 'yellow')}]{one['verdict']}[/]",
+            escape(" ".join(one["brokers"])),
+            f"{one['fence_from']}..{one['fence_to']}",
+            f"{one['batches_compared']:,}",
+            f"{one['records_compared']:,}",
+        )
+    if shown:
+        console.print(table)
+    if len(shown) < len(report["partitions"]):
+        console.print(f"  and {len(report['partitions']) - len(shown)} partitions more", highlight=False)
+
+
+def _show_finding(finding: dict[str, Any], console: Console) -> None:
+    from rich.markup import escape
+
+    from minikafka.spark import report as reporting
+
+    colour = {"error": "red", "warning": "yellow"}.get(finding["level"], "dim")
+    brokers = f" broker {', '.join(finding['brokers'])}" if finding["brokers"] else ""
+    where = escape(reporting.where(finding) + brokers)
+    console.print(f"[{colour}]{finding['level'].upper()}[/] [bold]{finding['check']}[/] {where}", highlight=False)
+    console.print(f"  {escape(finding['message'])}", highlight=False)
+    if finding["level"] != "note":
+        console.print(f"  [dim]{escape(finding['meaning'])}[/]", highlight=False)
+    if finding["level"] != "note" and finding["file"]:
+        console.print(f"  [dim]{escape(finding['file'])}[/]", highlight=False, soft_wrap=True)
+    if finding["cause"]:
+        console.print(f"  likely: {escape(finding['cause'])}", highlight=False)
