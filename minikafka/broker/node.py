@@ -42,7 +42,7 @@ from minikafka.net.network import Connection, ConnectionHandler, ConnectionLimit
 from minikafka.security.errors import SecurityError
 from minikafka.storage.config import LogConfig
 from minikafka.storage.errors import DirectoryLocked, NotFormatted, ResourceShortage, StorageError
-from minikafka.storage.log_dir import LogDirectory
+from minikafka.storage.log_dir import LogDirectory, MetaProperties
 from minikafka.wire.records.metadata_records import FeatureLevelRecord, UserScramCredentialRecord
 
 logger = logging.getLogger("minikafka.node")
@@ -148,19 +148,23 @@ class Node:
                     raise
                 logger.error("log directory %s cannot be used: %s", path, error)
                 continue
-            if meta.node_id != config.node_id:
-                raise StartError(f"{path} belongs to node {meta.node_id}, this is node {config.node_id}: check node.id and log.dirs")
-            if self.cluster_id and meta.cluster_id != self.cluster_id:
-                raise StartError(f"{path} belongs to cluster {meta.cluster_id}, the other log directories to {self.cluster_id}")
-            self.cluster_id = meta.cluster_id
+            self._belongs(path, meta)
         if all(directory.is_offline for directory in self.directories):
             raise StartError("every log directory has failed: " + "; ".join(str(d.failure) for d in self.directories))
         path = config.metadata_directory.rstrip("/")
         found = next((d for d in self.directories if d.path == path), None)
         if found is None:
             found = LogDirectory(self.environment.filesystem, path, on_failure=self._directory_failed)
-            found.open()
+            self._belongs(path, found.open())
         self._metadata_directory = found
+
+    def _belongs(self, path: str, meta: MetaProperties) -> None:
+        """Raises StartError when a directory is another node's or of another cluster than those before."""
+        if meta.node_id != self.config.node_id:
+            raise StartError(f"{path} belongs to node {meta.node_id}, this is node {self.config.node_id}: check node.id and log.dirs")
+        if self.cluster_id and meta.cluster_id != self.cluster_id:
+            raise StartError(f"{path} belongs to cluster {meta.cluster_id}, the other log directories to {self.cluster_id}")
+        self.cluster_id = meta.cluster_id
 
     def _jitter(self, jitter_ms: int) -> int:
         return self.environment.random.randrange(jitter_ms) if jitter_ms > 0 else 0

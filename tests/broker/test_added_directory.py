@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from helpers.live_node import broker_port, live_node
 
+from minikafka.broker.node import StartError
 from minikafka.client import Admin, Consumer, Producer
 from minikafka.storage.checkpoint import read_properties
 from minikafka.storage.errors import NotFormatted
 from minikafka.storage.filesystem import OsFileSystem
+from minikafka.storage.log_dir import MetaProperties, format_directory
 
 
 async def test_a_new_log_directory_is_formatted_at_the_start_and_used(tmp_path: Path) -> None:
@@ -45,3 +47,17 @@ async def test_an_unformatted_metadata_directory_is_refused(tmp_path: Path) -> N
         async with live_node(tmp_path, {"metadata.log.dir": str(tmp_path / "nothing")}):
             pass
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "why"), [("another-cluster-000000", 1, "belongs to cluster"), ("", 7, "belongs to node 7")]
+)
+async def test_a_metadata_directory_of_another_node_or_cluster_is_refused(tmp_path: Path, cluster_id: str, node_id: int, why: str) -> None:
+    """It stands alone, so that log.dirs do not name it: its metadata would be another cluster's."""
+    async with live_node(tmp_path) as node:
+        own = node.cluster_id
+    foreign = str(tmp_path / "foreign")
+    format_directory(OsFileSystem(), foreign, MetaProperties(cluster_id or own, node_id, b"\x01" * 16), 0)
+    with pytest.raises(StartError, match=why):
+        async with live_node(tmp_path, {"metadata.log.dir": foreign, "log.dirs": str(tmp_path / "data-0")}):
+            pass

@@ -1,0 +1,86 @@
+"""Results of the suite: one line a test, a count for each class, and what is known of those that do not pass."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+#: The newest result of each test, kept with the sources: what the page of the documentation is made from.
+KEPT = HERE / "results.tsv"
+REASONS = HERE / "reasons.toml"
+STATES = ("pass", "fail", "internals", "skip")
+
+
+@dataclass(slots=True, frozen=True)
+class Result:
+    """One test. `state` is one of STATES; internals is a test that asked for an object inside of a broker."""
+
+    test: str
+    state: str
+    seconds: float
+    note: str
+
+    @property
+    def class_name(self) -> str:
+        """The test's class, with its package."""
+        return self.test.partition("#")[0].removesuffix("/container").rpartition(".")[0]
+
+
+def read(path: Path) -> dict[str, Result]:
+    """By test; a later line of a test replaces an earlier one. Nothing if there is no such file."""
+    found = {}
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
+        test, state, seconds, note = [*line.split("\t"), ""][:4]
+        found[test] = Result(test, state, float(seconds), note)
+    return found
+
+
+def merge(kept: Path, new: Iterable[Result]) -> None:
+    """Write the newest result of every test that ran, in the order of their names. Times and notes of what passes are left out, so that
+    the file changes only when results do."""
+    results = read(kept) | {result.test: result for result in new if result.state != "skip"}
+    lines = (f"{each.test}\t{each.state}\t0\t{'' if each.state == 'pass' else each.note}" for _, each in sorted(results.items()))
+    kept.write_text("".join(line.rstrip("\t") + "\n" for line in lines))
+
+
+def reasons() -> dict[str, str]:
+    """The beginning of a test's name -> why it does not pass here."""
+    return {name: why for name, why in tomllib.loads(REASONS.read_text())["reasons"].items()} if REASONS.exists() else {}
+
+
+def reason_of(test: str, known: dict[str, str]) -> str | None:
+    """Why, as the longest entry says that the test's name begins with."""
+    fitting = [name for name in known if test.startswith(name)]
+    return known[max(fitting, key=len)] if fitting else None
+
+
+def unexplained(results: Iterable[Result], known: dict[str, str]) -> list[Result]:
+    """The tests that fail and have no reason."""
+    return [result for result in results if result.state == "fail" and reason_of(result.test, known) is None]
+
+
+def table(results: Sequence[Result], known: dict[str, str]) -> list[str]:
+    """A table of classes as lines of Markdown, with a row for all, and the failing tests with their reasons."""
+    counts: dict[str, Counter[str]] = {}
+    for result in results:
+        if result.state != "skip":
+            counts.setdefault(result.class_name, Counter())[result.state] += 1
+    lines = ["| class | tests | pass | internals | fail |", "|---|---|---|---|---|"]
+    total: Counter[str] = Counter()
+    for name in sorted(counts):
+        total.update(counts[name])
+        lines.append(_row(f"`{name.removeprefix('org.apache.')}`", counts[name]))
+    lines.append(_row(f"{len(counts)} classes", total))
+    failing = sorted(result.test for result in results if result.state == "fail")
+    if failing:
+        lines += ["", "| fails | why |", "|---|---|"]
+        lines += [f"| `{test.removeprefix('org.apache.')}` | {reason_of(test, known) or 'not looked into'} |" for test in failing]
+    return lines
+
+
+def _row(name: str, counts: Counter[str]) -> str:
+    return f"| {name} | {counts.total()} | {counts['pass']} | {counts['internals'] or ''} | {counts['fail'] or ''} |"

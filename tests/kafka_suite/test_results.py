@@ -1,0 +1,61 @@
+"""The bookkeeping of the suite, without Java."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafka_suite import harness, results
+from kafka_suite.results import Result
+
+LINES = """\
+kafka.api.ATest.one#1\tpass\t1.5\t
+kafka.api.ATest.one#2\tskip\t0.0\tcombined nodes are not selected
+kafka.api.ATest.two\tfail\t2.0\tAssertionFailedError: expected 1
+kafka.api.ATest.two\tinternals\t2.0\tBrokerServer.metrics
+org.apache.kafka.tools.BTest.three#1\tfail\t0.1\tno
+"""
+
+
+def test_the_newest_line_of_a_test_counts_and_what_was_skipped_does_not(tmp_path: Path) -> None:
+    (tmp_path / "new.tsv").write_text(LINES)
+    found = results.read(tmp_path / "new.tsv")
+    assert [result.state for result in found.values()] == ["pass", "skip", "internals", "fail"]
+    kept = tmp_path / "kept.tsv"
+    kept.write_text("kafka.api.ATest.one#1\tfail\t0\told\nkafka.api.ATest.zero\tpass\t0\n")
+    results.merge(kept, found.values())
+    assert {result.test: result.state for result in results.read(kept).values()} == {
+        "kafka.api.ATest.one#1": "pass",
+        "kafka.api.ATest.two": "internals",
+        "kafka.api.ATest.zero": "pass",
+        "org.apache.kafka.tools.BTest.three#1": "fail",
+    }
+    before = kept.read_text()
+    results.merge(kept, [Result("kafka.api.ATest.one#1", "pass", 99.0, "slower")])
+    assert kept.read_text() == before
+
+
+def test_the_table_counts_classes_and_gives_the_nearest_reason() -> None:
+    known = {"org.apache.kafka.tools.BTest": "the class", "org.apache.kafka.tools.BTest.three": "the method"}
+    found = [Result("kafka.api.ATest.one#1", "pass", 1, ""), Result("kafka.api.ATest.two", "internals", 1, "")]
+    found += [Result("org.apache.kafka.tools.BTest.three#1", "fail", 1, "no"), Result("org.apache.kafka.tools.BTest.four", "skip", 0, "")]
+    assert results.table(found, known) == [
+        "| class | tests | pass | internals | fail |",
+        "|---|---|---|---|---|",
+        "| `kafka.api.ATest` | 2 | 1 | 1 |  |",
+        "| `kafka.tools.BTest` | 1 | 0 |  | 1 |",
+        "| 2 classes | 3 | 1 | 1 | 1 |",
+        "",
+        "| fails | why |",
+        "|---|---|",
+        "| `kafka.tools.BTest.three#1` | the method |",
+    ]
+    assert results.unexplained(found, known) == []
+    assert [result.test for result in results.unexplained(found, {})] == ["org.apache.kafka.tools.BTest.three#1"]
+
+
+def test_what_is_kept_is_of_classes_of_the_list_and_every_reason_is_needed() -> None:
+    kept, known = results.read(results.KEPT), results.reasons()
+    assert {result.class_name for result in kept.values()} <= set(harness.classes())
+    assert results.unexplained(kept.values(), known) == []
+    failing = [result.test for result in kept.values() if result.state == "fail"]
+    assert [name for name in known if not any(test.startswith(name) for test in failing)] == []
