@@ -44,6 +44,7 @@ VERBS = {"explain": explain_finding, "trend": show_trend}
     type=click.Choice(["lagging", "truncation_pending", "single", "empty", "warnings"]),
     help="Let these verdicts fail the audit too.",
 )
+@click.option("--compacted", multiple=True, metavar="TOPIC", help="It was compacted: where no metadata log says so (repeatable).")
 @click.option("--acked", multiple=True, type=click.Path(), help="JSON lines of acknowledged records: each must be there (repeatable).")
 @click.option(
     "--transaction-timeout-ms",
@@ -71,6 +72,7 @@ def audit(
     split_bytes: int,
     self_check: bool,
     fail_on: tuple[str, ...],
+    compacted: tuple[str, ...],
     acked: tuple[str, ...],
     transaction_timeout_ms: int,
     report_dir: str | None,
@@ -98,8 +100,8 @@ def audit(
         fail("give log directories, or --bootstrap-server of a running cluster")
     report = _audited(
         log_dirs, engine, _progress if sys.stderr.isatty() and not quiet else None,
-        topics=topics, level=level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked, partitions=partitions,
-        bootstrap=bootstrap, security=_security(), transaction_timeout_ms=transaction_timeout_ms,
+        topics=topics, level=level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked, compacted=compacted,
+        partitions=partitions, bootstrap=bootstrap, security=_security(), transaction_timeout_ms=transaction_timeout_ms,
         fail_on=tuple(verdict.upper() for verdict in fail_on),
     )  # fmt: skip
     _show(report, output, quiet)

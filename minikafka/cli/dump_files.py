@@ -318,7 +318,7 @@ def _time_index_lines(path: str, data: bytes, options: DumpOptions, problems: Pr
     segment = path.removesuffix(".timeindex") + ".log"
     if not os.path.exists(segment):
         return
-    check = TimeIndexCheck(entries, _base_offset(path), compacted=True)
+    check = TimeIndexCheck(entries, _base_offset(path), cleaned_to=1 << 62)
     found = []
     with open(segment, "rb") as file:
         for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):

@@ -21,8 +21,8 @@ from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.replay import Replay
 from minikafka.spark.scan import Detail, Resume, SegmentSummary, detail, scan_segments
 from minikafka.spark.security import Security
-from minikafka.spark.sources import Plan, Replica, SegmentTask, changed, make_plan, partition_tasks, split
-from minikafka.spark.views import Key, ReplicaView, cleaned_below, is_limited, replay_apart, view
+from minikafka.spark.sources import UNBOUNDED, Plan, Replica, SegmentTask, changed, make_plan, partition_tasks, split
+from minikafka.spark.views import Key, ReplicaView, cleaned_below, is_limited, names_of, replay_apart, view
 
 Item = TypeVar("Item")
 ATTEMPTS_MAX = 6
@@ -54,12 +54,14 @@ class AuditOptions:
 
     `self_check`: one replica of everything is enough; its own checks decide. `fail_on`: verdicts that fail the audit besides
     LOST, CORRUPT, DIVERGENT and MISSING, and WARNINGS for warnings. `acked`: ledgers of acknowledged records (see ledger.py).
-    `partitions` limits to these, `confirm` reads a failing partition of brokers that may be running once more.
+    `compacted`: topics that a cleaner may have been in, where no metadata log of these directories says so. `partitions` limits to
+    these, `confirm` reads a failing partition of brokers that may be running once more.
     """
 
     topics: tuple[str, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()
     acked: tuple[str, ...] = ()
+    compacted: tuple[str, ...] = ()
     transaction_timeout_ms: int = 0
     bootstrap: str = ""
     security: Security = field(default_factory=Security)
@@ -177,7 +179,7 @@ def _given_live(plan: Plan) -> None:
 def _plan(paths: Iterable[str], engine: Engine, options: AuditOptions, only: list[tuple[str, int]]) -> Plan:
     """Made in a task when this process does not see all the directories and tasks may."""
     paths = list(paths)
-    work = paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms, True
+    work = paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms, True, options.compacted
     if not engine.is_elsewhere or all(map(os.path.isdir, paths)):
         return make_plan(*work)
     plan = next(_mapped(engine, _plan_there, [work]))
@@ -320,8 +322,8 @@ def _replayed_apart(
     for replica in (one for copies in plan.replicas.values() for one in copies):
         found = summaries.get((replica.topic, replica.partition, replica.path), [])
         if is_limited(found):
-            compacted = any(one.compacted for one in found) or replica.cleaned > replica.log_start
-            items.append((replica, [one.task for one in found], compacted))
+            cleaned_to = UNBOUNDED if any(one.compacted for one in found) else replica.cleaned_to
+            items.append((replica, [one.task for one in found], cleaned_to))
     places = {}
     for scanned, replayed in _mapped(engine, replay_apart, items):
         task = scanned[0].task
@@ -362,7 +364,7 @@ def _hold_against_ledger(
     for key, all_held in held.items():
         views, result = seen[key], results[key]
         promises = {one.broker: one.claim_to if one.replica.high_watermark_known else 0 for one in views}
-        cleaned = max((one.replica.segments[-1].base_offset for one in views if one.compacted), default=0)
+        cleaned = max(cleaned_below(one) for one in views)
         starts = {one.broker: one.log_start for one in views}
         elections = unclean.history(views)
         for finding in ledger.judge_ledger(told[key], sorted(all_held, key=lambda one: one.broker), starts, promises, cleaned, elections):
@@ -429,19 +431,35 @@ def read_detail(view: ReplicaView, key: Key, resume: Resume | None) -> Detail:
     return found
 
 
-def compare_surviving(one: ReplicaView, other: ReplicaView, key: Key, low: int, high: int) -> Finding | None:
-    """Records at the same offset must be the same on both, whatever each broker's cleaner removed."""
+def compare_surviving(views: list[ReplicaView], key: Key, low: int, high: int) -> list[tuple[Finding, list[ReplicaView]]]:
+    """What survives on several replicas must be the same there, whatever each broker's cleaner removed: (finding, the replicas that have
+    something else than the most)."""
+    replica, brokers = views[0].replica, tuple(one.broker for one in views)
     try:
-        left = logical.surviving(zip(*_places(one, key), strict=True), low, high)
-        right = logical.surviving(zip(*_places(other, key), strict=True), low, high)
+        held = [logical.surviving(zip(*_places(one, key), strict=True), low, high) for one in views]
     except OSError as error:
-        return _changed_meanwhile(one, other, low, error)
-    for offset in sorted(left.keys() & right.keys()):
-        if left[offset] != right[offset]:
-            replica = one.replica
-            text = f"at offset {offset} brokers {one.broker} and {other.broker} kept different records in the cleaned part of the log"
-            return Finding("replica-differs", text, replica.topic, replica.partition, (one.broker, other.broker), offset)
-    return None
+        return [(_changed_meanwhile(views, low, error), views[1:])]
+    found: list[tuple[Finding, list[ReplicaView]]] = []
+    told: set[int] = set()
+    for kind, offset in sorted({entry for one in held for entry in one}, key=lambda entry: (entry[1], entry[0])):
+        members: dict[tuple[int, int], list[int]] = {}
+        for number, one in enumerate(held):
+            if (kind, offset) in one and number not in told:
+                members.setdefault(one[kind, offset], []).append(number)
+        if len(members) < 2:
+            continue
+        usual = max(members.values(), key=len)
+        tie = sum(len(numbers) == len(usual) for numbers in members.values()) > 1
+        odd = sorted(number for numbers in members.values() if tie or numbers is not usual for number in numbers)
+        what = "different records" if kind == "record" else "batches with different headers"
+        text = f"at offset {offset} {names_of(brokers[n] for numbers in members.values() for n in numbers)} kept {what} in the cleaned part"
+        info = {"one_epoch": len({epoch for epoch, _ in members}) < len(members)}
+        names = tuple(brokers[number] for number in odd)
+        finding = Finding("replica-differs", text, replica.topic, replica.partition, names, offset, details=info)
+        gone = odd[1:] if tie else odd
+        found.append((finding, [views[number] for number in gone]))
+        told.update(gone)
+    return found
 
 
 def compare_latest(one: ReplicaView, other: ReplicaView, low: int, fence: int) -> Finding | None:
@@ -455,7 +473,7 @@ def compare_latest(one: ReplicaView, other: ReplicaView, low: int, fence: int) -
                 logical.latest([summary.task for summary in side.summaries], side.aborted, passes, number, low) for side in (one, other)
             )
         except OSError as error:
-            return _changed_meanwhile(one, other, low, error)
+            return _changed_meanwhile([one, other], low, error)
         found = logical.first_lost_key(left, right, fence, cleaned)
         worst = min((entry for entry in (worst, found) if entry is not None), default=None)
     if worst is None:
@@ -467,8 +485,8 @@ def compare_latest(one: ReplicaView, other: ReplicaView, low: int, fence: int) -
     return Finding("replica-differs", text, replica.topic, replica.partition, (odd.broker,), offset, cause=cause)
 
 
-def _changed_meanwhile(one: ReplicaView, other: ReplicaView, low: int, error: OSError) -> Finding:
-    text = f"the cleaned part could not be compared by key: {error.filename or one.replica.path}: {error.strerror}"
-    replica = one.replica
-    where = replica.topic, replica.partition, (one.broker, other.broker), low
+def _changed_meanwhile(views: list[ReplicaView], low: int, error: OSError) -> Finding:
+    replica = views[0].replica
+    text = f"the cleaned part could not be compared by key: {error.filename or replica.path}: {error.strerror}"
+    where = replica.topic, replica.partition, tuple(one.broker for one in views), low
     return Finding("not-compared", text, *where, details={"moved": isinstance(error, FileNotFoundError)})

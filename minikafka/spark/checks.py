@@ -39,13 +39,16 @@ def compacted(batches: Batches) -> Column:
     return found
 
 
-def sparse(batches: Batches, flags: Column) -> Iterator[Finding]:
-    """Batches that only a cleaner can have written, in a log that no cleaner ever touched."""
+def sparse(batches: Batches, flags: Column, never: bool) -> Iterator[Finding]:
+    """Batches that only a cleaner can have written, where no cleaner has been: `never`, or not yet."""
     header = batches.header
     for index in np.flatnonzero(flags).tolist():
         records, spans = int(header["count"][index]), int(header["last_delta"][index]) + 1
-        text = f"{records} records over {spans} offsets, or a delete horizon, in a topic that was never compacted"
-        yield _at(batches, index, "batch-sparse", text)
+        text = f"{records} records over {spans} offsets, or a delete horizon, "
+        if never:
+            yield _at(batches, index, "batch-sparse", text + "in a topic that was never compacted")
+        else:
+            yield _at(batches, index, "not-compared", text + "above what the cleaners' checkpoints explain")
 
 
 def batch_header(batches: Batches) -> Iterator[Finding]:
@@ -74,10 +77,11 @@ def batch_header(batches: Batches) -> Iterator[Finding]:
             yield _at(batches, index, "batch-header", text.format(**{name: int(header[name][index]) for name in header.dtype.names}))
 
 
-def offsets(batches: Batches, expected: int, gaps_allowed_below: int) -> Iterator[Finding]:
+def offsets(batches: Batches, expected: int, cleaned_to: int, never: bool = True) -> Iterator[Finding]:
     """Each batch begins where the one before ended. `expected` is that offset for the first (-1 unknown).
 
-    Gaps are normal below `gaps_allowed_below` (a compacted log); going back never is.
+    Gaps are normal below `cleaned_to` (a compacted log); going back never is. `never`: nothing else explains one further up; else a
+    cleaner of a replica that is not there any more may have been further.
     """
     base, last = batches.base_offset, batches.last_offset
     if len(base) == 0:
@@ -92,14 +96,12 @@ def offsets(batches: Batches, expected: int, gaps_allowed_below: int) -> Iterato
                 "offset-order",
                 f"batch {here}..{int(last[index])} stands where offset {want} is next: offsets go back or repeat",
             )
-        elif here > gaps_allowed_below:
-            yield _at(
-                batches,
-                index,
-                "offset-gap",
-                f"offsets {want}..{here - 1} are missing before the batch {here}..{int(last[index])}",
-                offset=want,
-            )
+        elif here > cleaned_to:
+            text = f"offsets {want}..{here - 1} are missing before the batch {here}..{int(last[index])}"
+            if never:
+                yield _at(batches, index, "offset-gap", text, offset=want)
+            else:
+                yield _at(batches, index, "not-compared", f"{text}, above what the cleaners' checkpoints explain", offset=want)
 
 
 def epochs(batches: Batches, previous: int) -> Iterator[Finding]:
@@ -159,11 +161,11 @@ class OffsetIndexCheck:
 
     An entry may name the last offset of a *set* of batches that one append wrote (LogSegment.append), so its offset can lie
     behind the batch at its position; a reader then only scans a little more. Below the batch it would skip records. It is always
-    the last offset of some batch, unless a cleaner rewrote the log.
+    the last offset of some batch, unless a cleaner rewrote the log (below `cleaned_to`).
     """
 
-    def __init__(self, entries: Column, base_offset: int, compacted: bool = False) -> None:
-        self.compacted = compacted
+    def __init__(self, entries: Column, base_offset: int, cleaned_to: int = 0) -> None:
+        self.cleaned_to = cleaned_to
         self.unplaced = np.empty(0, np.int64)
         self.offset = entries["offset"].astype(np.int64) + base_offset
         self.position = entries["position"].astype(np.int64)
@@ -192,9 +194,9 @@ class OffsetIndexCheck:
         here = self.offset[entries] <= last_offset[-1]
         self.unplaced, entries = entries[~here], entries[here]
         at = np.minimum(np.searchsorted(last_offset, self.offset[entries]), len(last_offset) - 1)
-        if not self.compacted:
-            for entry in entries[last_offset[at] != self.offset[entries]].tolist():
-                yield self._finding(entry, "names an offset inside a batch, not the last one of a batch")
+        inside = (last_offset[at] != self.offset[entries]) & (self.offset[entries] >= self.cleaned_to)
+        for entry in entries[inside].tolist():
+            yield self._finding(entry, "names an offset inside a batch, not the last one of a batch")
 
     def finish(self, end_position: int, end_offset: int, growing: bool) -> Iterator[Finding]:
         """Entries behind the last batch. `growing`: the broker runs and is ahead of us, or crashed and will rebuild the index."""
@@ -213,21 +215,22 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """Entry (timestamp, offset): no batch up to that offset has a later timestamp, and the batch with it is the first that has that one.
+    """Entry (timestamp, offset): no batch up to that offset has a later timestamp, and the batch with it is the first that has that one,
+    unless a cleaner rewrote the log (below `cleaned_to`).
 
     The last entry of a closed segment has the latest timestamp of all (LogSegment.onBecomeInactiveSegment, close): a broker takes it for
     the segment's, so look-ups by time pass over a segment whose last entry is too early, and stop in one whose last entry is too late.
     `entries` None: the file is missing beside an offset index, and a broker that starts makes an empty one.
     """
 
-    def __init__(self, entries: Column | None, base_offset: int, compacted: bool) -> None:
+    def __init__(self, entries: Column | None, base_offset: int, cleaned_to: int = 0) -> None:
         self.is_there = entries is not None
         entries = np.empty(0, TIME_ENTRY) if entries is None else entries
         self.timestamp = entries["timestamp"].astype(np.int64)
         self.offset = entries["offset"].astype(np.int64) + base_offset
         self.seen = 0
         self.running = np.int64(np.iinfo(np.int64).min)
-        self.compacted = compacted
+        self.cleaned_to = cleaned_to
 
     def feed(self, batches: Batches) -> Iterator[Finding]:
         if len(batches) == 0:
@@ -242,8 +245,8 @@ class TimeIndexCheck:
         self.seen = last
         at = np.minimum(np.searchsorted(last_offset, self.offset[entries]), len(last_offset) - 1)
         wrong = (running[at] > self.timestamp[entries]) | (before[at] >= self.timestamp[entries])
-        if not self.compacted:
-            wrong |= (stated[at] != self.timestamp[entries]) | (batches.base_offset[at] > self.offset[entries])
+        elsewhere = (stated[at] != self.timestamp[entries]) | (batches.base_offset[at] > self.offset[entries])
+        wrong |= elsewhere & (self.offset[entries] >= self.cleaned_to)
         for entry in entries[wrong].tolist():
             row = int(at[entry - int(entries[0])])
             text = f"says {int(self.timestamp[entry])}; the batch there has {int(stated[row])}, "
@@ -253,8 +256,9 @@ class TimeIndexCheck:
     def finish(self, end_offset: int, growing: bool) -> Iterator[Finding]:
         if growing:
             return
-        for entry in range(self.seen, len(self.offset)) if not self.compacted else ():
-            yield self._finding(entry, f"names an offset behind the segment's end {end_offset}", ERROR)
+        for entry in range(self.seen, len(self.offset)):
+            if int(self.offset[entry]) >= self.cleaned_to:
+                yield self._finding(entry, f"names an offset behind the segment's end {end_offset}", ERROR)
         newest, latest = int(self.timestamp[-1]) if len(self.timestamp) else -1, int(self.running)
         if latest >= 0 and newest != latest:
             said = f"the last entry says {newest}" if len(self.timestamp) else "no entry" if self.is_there else "the file is missing"

@@ -68,10 +68,15 @@ def policy_of(image: ClusterImage, topic: str) -> str:
 
     "delete" needs the topic's whole history: where it came from a snapshot, what its policy was before nobody says.
     """
-    seen = image.policies.get(topic, set()) | image.default_policies
+    seen = policies_of(image, topic)
     if any("compact" in policy for policy in seen):
         return "compact"
     return "delete" if topic in image.topics.values() and topic not in image.from_snapshot else "unknown"
+
+
+def policies_of(image: ClusterImage, topic: str) -> set[str]:
+    """Every value that `cleanup.policy` had for a topic, or the brokers' default."""
+    return image.policies.get(topic, set()) | image.default_policies
 
 
 Missing = tuple[tuple[str, int], Finding]

@@ -28,12 +28,12 @@ class Held:
 @dataclass(slots=True)
 class Account:
     """Of one replica: what was due and what was compared; `bounds`: the offsets that it answers for; `alone`: what lies in there that no
-    other replica answers for; `first` and `end`: the offsets between which its batches there lie; `cleaned`: a cleaner may have removed
-    some."""
+    other replica answers for; `first` and `end`: the offsets between which its batches there lie; below `cleaned_to` a cleaner may have
+    removed some."""
 
     broker: str
     bounds: tuple[int, int]
-    cleaned: bool = False
+    cleaned_to: int = 0
     due: Held = field(default_factory=Held)
     compared: Held = field(default_factory=Held)
     alone: Held = field(default_factory=Held)
@@ -57,7 +57,9 @@ class Account:
             text += f"({self.due.offsets} offsets) {self.compared.batches} ({self.compared.offsets} offsets) were compared"
             yield text
         low, high = self.bounds
-        if low >= high or self.cleaned:
+        if low >= high or self.cleaned_to > low:
+            if self.cleaned_to < high and self.end < high:
+                yield f"broker {self.broker} answers up to {high}, and it was looked at up to {max(self.end, low)} only"
             return
         held = self.due.offsets + self.alone.offsets
         if self.first < 0 or self.first > low or self.end < high:

@@ -15,17 +15,18 @@ import numpy as np
 from minikafka.spark.coverage import Account
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.scan import Cell, Detail, Resume
+from minikafka.spark.sources import UNBOUNDED
 from minikafka.spark.views import Key, ReplicaView, finding_of, names_of, zones_of
 
 Refine = Callable[[ReplicaView, Key, Resume | None], Detail]
-Logical = Callable[[ReplicaView, ReplicaView, Key, int, int], Finding | None]
+Logical = Callable[[list[ReplicaView], Key, int, int], list[tuple[Finding, list[ReplicaView]]]]
 Latest = Callable[[ReplicaView, ReplicaView, int, int], Finding | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """How files are read again. `refine(view, cell, resume)` reads a page of batch headers; `logical(one, other, cell, low, high)` compares
-    surviving records, `latest(one, other, low, fence)` the latest record of every key."""
+    """How files are read again. `refine(view, cell, resume)` reads a page of batch headers; `logical(views, cell, low, high)` compares
+    what survived cleaners (findings, each with the replicas it blames), `latest(one, other, low, fence)` the latest record of every key."""
 
     refine: Refine
     logical: Logical
@@ -86,8 +87,8 @@ class Comparison:
         self.odd: set[int] = set()  # replicas that a majority contradicts: what they hold further on says no more
         self.compared, self.above = Cell(0, 0, 0, 0, 0), Cell(0, 0, 0, 0, 0)
         self.shift = next((summary.task.cell_shift for one in views for summary in one.summaries), 0)
-        self.cleaned = max(one.replica.cleaned for one in views)
-        if self.cleaned == 0 and any(one.compacted for one in views):
+        self.cleaned = max(one.replica.cleaned_to for one in views)
+        if any(one.cleaned_to == UNBOUNDED for one in views):  # nobody knows how far cleaners came
             self.cleaned = max(one.replica.segments[-1].base_offset for one in views)
         self.accounts = {id(one): one.account for one in views}
 
@@ -238,14 +239,13 @@ class Comparison:
 
     def _logically(self, key: Key, low: int, high: int, views: list[ReplicaView], committed: bool) -> list[ReplicaView]:
         """Cleaned parts are rewritten by each broker on its own: records that survive on both must be the same."""
-        gone = []
-        for other in views[1:]:
-            self.differed_logically[id(other)] = other
-            found = self.readers.logical(views[0], other, key, low, high)
-            if found is not None:
-                found.level = found.level if found.check == "not-compared" else ERROR if committed else NOTE
-                self.findings.add(found)
-                gone.append(other)
+        gone: list[ReplicaView] = []
+        self.differed_logically |= {id(other): other for other in views[1:]}
+        for found, blamed in self.readers.logical(views, key, low, high):
+            if found.check != "not-compared" and not committed and not found.details.get("one_epoch"):
+                found.level = NOTE
+            self.findings.add(found)
+            gone += blamed
         for number, one in enumerate(views):
             cell = one.cells.get(key)
             if cell is None or one in gone or (number == 0 and len(gone) == len(views) - 1):

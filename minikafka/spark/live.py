@@ -143,9 +143,11 @@ def _add(
 ) -> None:
     begin, mark = found.log_start, max(found.high_watermark, found.log_start)
     size = len(found.records) if mark > begin else 0
+    on_disk = [one.cleaned_to for one in plan.replicas.get(key, []) if one.place is None]
+    cleaned = max(on_disk, default=mark) if key[0] in compacted else 0
     replica = Replica(
         *key, name, f"kafka://{place.host}:{place.port}", [Segment(begin, max(size, (mark - begin) * 100), ())], [], False, mark, True,
-        begin, None, mark if key[0] in compacted else 0, findings=FindingList(each_max), place=place,
+        begin, None, cleaned, cleaned_to=cleaned, findings=FindingList(each_max), place=place,
         node=name.partition("/")[0], policy=COMPACT if key[0] in compacted else UNKNOWN,
     )  # fmt: skip
     replica.claim = _claim(state, key)

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from minikafka.spark.access import open_log
-from minikafka.spark.logformat import CONTROL_BIT
+from minikafka.spark.logformat import CONTROL_BIT, DELETE_HORIZON_BIT, Batches
 from minikafka.spark.records import RecordColumns, decode_records
 from minikafka.spark.sources import SegmentTask
 
 Column = np.ndarray[Any, Any]
 RECORDS_A_PASS = 4_000_000
+#: What a cleaner keeps of a batch besides its records and its attributes.
+KEPT_FIELDS = ("base_offset", "last_delta", "magic", "epoch", "producer_id", "producer_epoch", "base_sequence")
 LATEST = np.dtype([("key", "u8"), ("offset", "i8"), ("content", "u8"), ("tombstone", "?")])
 
 
@@ -25,16 +27,40 @@ def content(records: RecordColumns, index: int) -> tuple[bytes | None, int, bool
     """(key, 64-bit digest of timestamp, key, value and headers, whether the value is null)."""
     key, value = records.key(index), records.value(index)
     whole = repr((int(records.timestamp[index]), key, value, records.headers(index))).encode()
-    return key, int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest(), "big"), value is None
+    return key, _digest(whole), value is None
 
 
-def surviving(tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int) -> dict[int, int]:
-    """{offset: content digest} of the data records in [low, high), reading each segment from the given position."""
-    found: dict[int, int] = {}
-    for records, control in _read(tasks, low, high):
-        for index in np.flatnonzero((records.offset >= low) & (records.offset < high) & ~control).tolist():
-            found[int(records.offset[index])] = content(records, index)[1]
+def surviving(tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int) -> dict[tuple[str, int], tuple[int, int]]:
+    """{("record" or "batch", offset): (leader epoch, digest)} of what lies in [low, high), reading each segment from the given position.
+
+    A cleaner copies a batch with fewer records, and changes its length, count, base and max timestamp, its delete horizon and its CRC; all
+    else of it stays (MemoryRecords.filterTo), also where no record does.
+    """
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for task, position in tasks:
+        with open_log(task, position, low) as reader:
+            for batches in reader:
+                _keep(found, batches, low, high)
+                if int(batches.base_offset[-1]) >= high:
+                    break
     return found
+
+
+def _keep(found: dict[tuple[str, int], tuple[int, int]], batches: Batches, low: int, high: int) -> None:
+    chosen = np.flatnonzero((batches.base_offset < high) & (batches.last_offset >= low))
+    records, _ = decode_records(batches, chosen)
+    for row in chosen.tolist():
+        header = batches.header[row]
+        kept = tuple(int(header[name]) for name in KEPT_FIELDS)
+        whole = repr((kept, int(header["attributes"]) & ~DELETE_HORIZON_BIT)).encode()
+        found["batch", int(header["base_offset"])] = int(header["epoch"]), _digest(whole)
+    for index in np.flatnonzero((records.offset >= low) & (records.offset < high)).tolist():
+        epoch = int(batches.header["epoch"][records.batch[index]])
+        found["record", int(records.offset[index])] = epoch, content(records, index)[1]
+
+
+def _digest(data: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
 
 
 def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int) -> Column:
@@ -49,7 +75,7 @@ def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes
     for records, skipped in _read([(task, 0) for task in tasks], low, 1 << 62, by_producer):
         for index in np.flatnonzero((records.key_length >= 0) & ~skipped).tolist():
             key = records.key(index) or b""
-            hashed = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+            hashed = _digest(key)
             if hashed % passes == number:
                 _, digest, tombstone = content(records, index)
                 newest[hashed] = int(records.offset[index]), digest, tombstone

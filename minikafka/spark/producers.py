@@ -66,16 +66,17 @@ def is_of_group_coordinator(path: str) -> bool:
 
 
 class ProducerScan:
-    """Fed with the batches of a segment in file order. `cuts`: snapshot offsets inside the segment, ascending. `is_bounded`: keep only so
+    """Fed with the batches of a segment in file order. `cuts`: snapshot offsets inside the segment, ascending. `in_sequence_from`: the
+    offset from which on no cleaner took batches away. `is_bounded`: keep only so
     many producers and events that a summary stays small, and say when there are more."""
 
-    def __init__(self, cuts: list[int], sequences_checked: bool, is_bounded: bool = True) -> None:
+    def __init__(self, cuts: list[int], in_sequence_from: int = 0, is_bounded: bool = True) -> None:
         self.producers_max, self.events_max = (PRODUCERS_MAX, EVENTS_MAX) if is_bounded else (sys.maxsize, sys.maxsize)
         self.facts = ProducerFacts()
         self.cuts = list(cuts)
         self.parts: dict[int, ProducerPart] = {}
         self.in_transaction: set[int] = set()
-        self.sequences_checked = sequences_checked
+        self.in_sequence_from = in_sequence_from
 
     def feed(self, batches: Batches) -> Iterator[Finding]:
         header = batches.header
@@ -119,7 +120,8 @@ class ProducerScan:
         last = (first + delta) % SEQUENCES
         times = header["max_timestamp"][order].astype(np.int64)
         same = np.concatenate(([False], producer[1:] == producer[:-1]))
-        if self.sequences_checked and same.any():
+        same[1:] &= base[:-1] >= self.in_sequence_from
+        if same.any():
             wrong = same.copy()
             wrong[1:] &= (epoch[1:] < epoch[:-1]) | ((epoch[1:] == epoch[:-1]) & (first[1:] != (last[:-1] + 1) % SEQUENCES))
             for row in np.flatnonzero(wrong).tolist():
@@ -148,7 +150,7 @@ class ProducerScan:
         return part, None
 
     def _between(self, producer: int, part: ProducerPart, epoch: int, sequence: int, offset: int) -> Finding | None:
-        if not self.sequences_checked:
+        if self.in_sequence_from and part.last_offset < self.in_sequence_from:
             return None
         return continuity(producer, part.epoch, part.last_sequence if part.data else -1, epoch, sequence, offset)
 

@@ -56,13 +56,14 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """`live`: the broker was running or crashed, its newest index entries may be ahead. `in_sequence`: producers number what they write.
+    """`cleaned_to`: below this offset a cleaner may have removed records. `live`: the broker was running or crashed, its newest index
+    entries may be ahead. `in_sequence`: producers number what they write.
 
     `transaction_timeout_ms`: a transaction open for longer than twice this is reported (0: transaction.max.timeout.ms's default).
     """
 
     log_start: int
-    compacted: bool
+    cleaned_to: int
     live: bool
     transaction_timeout_ms: int = 0
     in_sequence: bool = True
@@ -93,12 +94,12 @@ class Replayer:
         return self.outcome
 
     def _producers(self, segment: SegmentFacts) -> Iterator[Finding]:
-        compacted, states = self.options.compacted, self._states
+        cleaned_to, states = self.options.cleaned_to, self._states
         snapshots = {offset: entries for offset, entries in segment.snapshots}
         for end, parts in segment.pieces:
             for producer, part in parts.items():
                 known = states.get(producer)
-                if known is not None and self.options.in_sequence and not compacted:
+                if known is not None and self.options.in_sequence and not (cleaned_to and known.last_offset < cleaned_to):
                     problem = continuity(
                         producer, known.epoch, known.last_sequence, part.first_epoch, part.first_sequence, part.first_offset
                     )
@@ -107,7 +108,7 @@ class Replayer:
                         yield problem
                 states[producer] = advance(known, part)
             if end in snapshots:
-                yield from _snapshot(snapshots.pop(end), end, states, self.begin, self.options.log_start, compacted)
+                yield from _snapshot(snapshots.pop(end), end, states, self.begin, self.options.log_start, cleaned_to)
 
     def _transactions(self, segment: SegmentFacts) -> Iterator[Finding]:
         """Markers against open transactions, and each segment's index of aborted ones against both."""
@@ -131,7 +132,7 @@ class Replayer:
             if since is not None:
                 self.outcome.aborted.append((producer, since[0], offset))
             if entry is None:
-                if segment.has_index and since is not None and not options.compacted:
+                if segment.has_index and since is not None and offset >= options.cleaned_to:
                     text = f"producer {producer} aborted its transaction at {offset}, but the index has no entry for it"
                     yield Finding("txn-index-target", text, offset=offset, file=file)
                 continue
@@ -143,7 +144,7 @@ class Replayer:
             if int(row["version"]) != 0 or int(row["first_offset"]) > offset:
                 text = f"version {int(row['version'])}, offsets {int(row['first_offset'])}..{offset} are impossible"
                 yield Finding("txn-index-target", text, offset=offset, file=file)
-            elif not options.compacted and not (options.live and offset >= segment.end_offset):
+            elif offset >= options.cleaned_to and not (options.live and offset >= segment.end_offset):
                 text = f"the index says producer {int(row['producer_id'])} aborted {int(row['first_offset'])}..{offset}, "
                 yield Finding("txn-index-target", text + f"but the log has no marker at {offset}", offset=offset, file=file)
 
@@ -154,17 +155,17 @@ class Replayer:
         (ProducerStateManager.lastStableOffset). A follower that copies several transactions at once takes all of them for open: where
         the leader had none open it may name the first transaction of another producer behind the marker. So does Apache Kafka's.
         """
-        floor, compacted = max(self.begin, self.options.log_start), self.options.compacted
+        floor = max(self.begin, self.options.log_start, self.options.cleaned_to)  # what began below it the log may not tell
         said, said_first, said_stable = int(row["producer_id"]), int(row["first_offset"]), int(row["stable_offset"])
         wrong = []
         if int(row["version"]) != 0:
             wrong.append(f"version {int(row['version'])}, expected 0")
         if said != producer:
             wrong.append(f"producer {said}, the marker is producer {producer}'s")
-        if first >= 0 and said_first != first and not compacted and not said_first < floor:
+        if first >= 0 and said_first != first and not said_first < floor:
             wrong.append(f"first offset {said_first}, by the log {first}")
         stable = min([begin for begin, _ in self.outcome.open.values()] + [offset + 1])
-        if said_stable != stable and not compacted and not said_stable < floor:
+        if said_stable != stable and not said_stable < floor:
             text = f"last stable offset {said_stable}, by the log {stable}"
             if not wrong and stable == offset + 1 and said_stable > stable:
                 self._unsettled.append(_Unsettled(producer, offset, said_stable, text, file))
@@ -224,9 +225,9 @@ def advance(state: ProducerState | None, part: ProducerPart) -> ProducerState:
 
 
 def _snapshot(
-    entries: Column, offset: int, states: dict[int, ProducerState], begin: int, log_start: int, compacted: bool
+    entries: Column, offset: int, states: dict[int, ProducerState], begin: int, log_start: int, cleaned_to: int
 ) -> Iterator[Finding]:
-    """A snapshot against the log below it.
+    """A snapshot against the log below it; of what lies below `cleaned_to` a cleaner may have left less.
 
     Producers may be missing: they expire by the time of their last batch. But not with an open transaction, and not while the
     snapshot still has a producer that was silent for longer.
@@ -240,26 +241,26 @@ def _snapshot(
         known = states.get(producer)
         wrong = []
         if known is None:
-            if last_offset >= begin and not compacted:
+            if last_offset >= max(begin, cleaned_to):
                 wrong.append(f"last offset {last_offset}, but the log from {begin} on has nothing of it")
         else:
             found = {"epoch": (epoch, known.epoch)}
-            if not compacted:
+            if not cleaned_to or known.last_offset >= cleaned_to:
                 found["timestamp"] = timestamp, known.timestamp
                 if known.last_offset < 0 and last_offset >= begin:
                     found["last offset"] = last_offset, -1
-            if known.last_offset >= 0 and not compacted:
+            if known.last_offset >= 0 and max(known.last_offset, last_offset) >= cleaned_to:
                 found["last sequence"], found["last offset"] = (last_sequence, known.last_sequence), (last_offset, known.last_offset)
                 found["offset delta"] = (delta, known.offset_delta)
-            if not compacted and (first >= begin or known.open_since >= begin):
+            if max(first, known.open_since) >= max(begin, cleaned_to) and not 0 <= first < cleaned_to:
                 found["open transaction since"] = (first, known.open_since)
-            if (known.coordinator_epoch >= 0 or begin == 0) and not compacted:
+            if (known.coordinator_epoch >= 0 or begin == 0) and not cleaned_to:
                 found["coordinator epoch"] = (coordinator, known.coordinator_epoch)
             wrong += [f"{name} {said}, by the log {true}" for name, (said, true) in found.items() if said != true]
         if wrong:
             yield Finding("producer-replay", f"snapshot {offset}, producer {producer}: " + "; ".join(wrong), offset=offset)
     for producer, known in sorted(states.items()):
-        if compacted or producer in seen:
+        if producer in seen or (known.last_offset < cleaned_to and known.open_since < cleaned_to):
             continue
         if oldest_kept is not None and known.timestamp > oldest_kept and known.last_offset >= max(begin, log_start):
             text = f"snapshot {offset} does not know producer {producer}, which wrote up to offset {known.last_offset}, "

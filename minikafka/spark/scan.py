@@ -16,7 +16,7 @@ from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import Batches, FormatError, SegmentReader
 from minikafka.spark.producers import ProducerFacts, ProducerScan, is_of_group_coordinator
 from minikafka.spark.records import check_records
-from minikafka.spark.sources import DELETE, SegmentTask
+from minikafka.spark.sources import COMPACT, DELETE, UNBOUNDED, UNKNOWN, SegmentTask
 
 Column = np.ndarray[Any, Any]
 INDEX_BYTES_MAX = 256 << 20
@@ -51,8 +51,9 @@ class SegmentSummary:
     """`cells`: {(zone, offset >> cell_shift): Cell}. `runs`: (epoch, first offset, last offset). `stopped`: see SegmentReader, and
     "failed" where the scan itself broke.
 
-    `gaps` are missing offsets that a compacted partition explains: the caller, who sees all segments, decides. `sparse`: some batch lacks
-    records, as only a cleaner leaves them. `limits`: what there was more of than is kept, so that checks of it would be wrong.
+    `compacted`: batches lack records, as only a cleaner leaves them, and nobody knows whether one was there. `gaps` are missing offsets
+    that this explains: the caller, who sees all segments, decides. `limits`: what there was more of than is kept, so that checks of it
+    would be wrong.
     """
 
     task: SegmentTask
@@ -64,7 +65,6 @@ class SegmentSummary:
     bytes: int = 0
     stopped: str = ""
     vanished: bool = False
-    sparse: bool = False
     compacted: bool = False
     limits: list[str] = field(default_factory=list)
     cells: dict[tuple[int, int], Cell] = field(default_factory=dict)
@@ -100,13 +100,14 @@ class _Scan:
         self.task, self.is_bounded = task, is_bounded
         self.summary = SegmentSummary(task)
         self.name = os.path.join(task.path, f"{task.base_offset:020d}")
-        self.expected = -1 if task.gaps_allowed_below > task.base_offset else task.base_offset
+        self.expected = task.base_offset
+        self.cleaned_to = task.cleaned_to
         self.epoch = -1
         self.offset_index: checks.OffsetIndexCheck | None = None
         self.time_index: checks.TimeIndexCheck | None = None
         names = [int(name[:20]) for name in task.snapshots]
-        in_sequence = self.expected >= 0 and not is_of_group_coordinator(task.path)
-        self.producers = ProducerScan(sorted(offset for offset in names if offset > task.base_offset), in_sequence, is_bounded)
+        in_sequence_from = UNBOUNDED if is_of_group_coordinator(task.path) else task.cleaned_to
+        self.producers = ProducerScan(sorted(offset for offset in names if offset > task.base_offset), in_sequence_from, is_bounded)
         self.held_back: list[Finding] = []
         self.limited = False
 
@@ -148,14 +149,14 @@ class _Scan:
         if entries is not None:
             self.add(checks.index_sorted(entries, "offset"), ".index")
             self.add(checks.index_sorted(entries, "position"), ".index")
-            self.offset_index = checks.OffsetIndexCheck(entries, base, self.task.gaps_allowed_below > base)
+            self.offset_index = checks.OffsetIndexCheck(entries, base, self.cleaned_to)
         entries = self._entries("timeindex", logformat.parse_time_index, logformat.TIME_ENTRY.itemsize)
         if entries is not None:
             self.add(checks.index_sorted(entries, "timestamp"), ".timeindex")
             self.add(checks.index_sorted(entries, "offset", strictly=False), ".timeindex")
-            self.time_index = checks.TimeIndexCheck(entries, base, self.task.gaps_allowed_below > base)
+            self.time_index = checks.TimeIndexCheck(entries, base, self.cleaned_to)
         elif "timeindex" not in self.task.extensions and "index" in self.task.extensions:
-            self.time_index = checks.TimeIndexCheck(None, base, self.task.gaps_allowed_below > base)
+            self.time_index = checks.TimeIndexCheck(None, base, self.cleaned_to)
         entries = self._entries("txnindex", logformat.parse_txn_index, logformat.TXN_ENTRY.itemsize)
         if entries is not None:
             kept = ABORTS_MAX if self.is_bounded else len(entries)
@@ -183,13 +184,12 @@ class _Scan:
         task, summary = self.task, self.summary
         header = batches.header
         base, last = batches.base_offset, batches.last_offset
-        sparse = checks.compacted(batches)
+        sparse = checks.compacted(batches) & (base >= self.cleaned_to)
         if sparse.any():
-            summary.sparse = True
-            if task.policy == DELETE:
-                self.add(checks.sparse(batches, sparse), ".log")
+            if task.policy == UNKNOWN:
+                summary.compacted, self.cleaned_to = True, UNBOUNDED
             else:
-                summary.compacted = True
+                self.add(checks.sparse(batches, sparse, task.policy == DELETE), ".log")
         self.add(checks.batch_crc(batches), ".log")
         self.add(checks.batch_magic(batches), ".log")
         self.add(checks.batch_header(batches), ".log")
@@ -197,14 +197,14 @@ class _Scan:
         if task.place is not None and summary.first_offset < 0 and base[0] < begin <= last[0]:
             # Over the wire a log begins with the batch that holds its first offset, where records were deleted up to the midst of one.
             begin = self.expected = int(base[0])
-        self._held_findings(checks.offsets(batches, self.expected, task.gaps_allowed_below), HELD_CHECKS)
+        self._held_findings(checks.offsets(batches, self.expected, task.cleaned_to, task.policy != COMPACT), HELD_CHECKS)
         self.add(checks.epochs(batches, self.epoch), ".log")
         self.add(checks.segment_bounds(batches, begin, task.next_base), ".log")
         if self.offset_index is not None:
-            self.offset_index.compacted |= summary.compacted
+            self.offset_index.cleaned_to = self.cleaned_to
             self.add(self.offset_index.feed(batches), ".index")
         if self.time_index is not None:
-            self.time_index.compacted |= summary.compacted
+            self.time_index.cleaned_to = self.cleaned_to
             self.add(self.time_index.feed(batches), ".timeindex")
         self._held_findings(self.producers.feed(batches), HELD_CHECKS)
         if task.level == "records":
@@ -307,16 +307,13 @@ class _Scan:
         if summary.end_offset < 0:
             summary.end_offset = task.base_offset
         growing = task.clean is not True and task.next_base < 0
-        compacted = summary.compacted or task.gaps_allowed_below > task.base_offset
-        active = task.next_base < 0 and task.base_offset >= task.gaps_allowed_below
-        for finding in self.held_back:
-            if not compacted:
-                (self.add([finding], ".log") if active else summary.gaps.append(self._placed(finding, ".log")))
+        active = task.next_base < 0 and task.base_offset >= task.cleaned_to
+        for finding in self.held_back if not summary.compacted else ():
+            (self.add([finding], ".log") if active else summary.gaps.append(self._placed(finding, ".log")))
         readable = summary.stopped in {"", "torn"}
         if self.offset_index is not None and readable:
             self.add(self.offset_index.finish(summary.end_position, summary.end_offset, growing), ".index")
         if self.time_index is not None and readable:
-            self.time_index.compacted |= summary.compacted
             self.add(self.time_index.finish(summary.end_offset, growing), ".timeindex")
         if growing:
             self.producers.cuts = [cut for cut in self.producers.cuts if cut <= summary.end_offset]

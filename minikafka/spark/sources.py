@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from minikafka.spark import logformat
-from minikafka.spark.claims import missing_replicas, newest_image, policy_of
+from minikafka.spark.claims import missing_replicas, newest_image, policies_of, policy_of
 from minikafka.spark.directories import (
     LogDirectory,
     SourceError,
@@ -63,7 +63,11 @@ class Replica:
     high_watermark_known: bool
     log_start: int
     recovery_point: int | None
+    #: How far its own cleaner may have come; 0 where none ever may have. `cleaner_point`: the cleaners' checkpoint's word.
     cleaned: int
+    cleaner_point: int = 0
+    #: Below it holes may be: what any cleaner of the partition removed, followers copied without.
+    cleaned_to: int = 0
     topic_id: str = ""
     epochs: list[tuple[int, int]] | None = None
     transaction_timeout_ms: int = 0
@@ -97,7 +101,7 @@ class SegmentTask:
     snapshots: tuple[str, ...]
     clean: bool | None
     high_watermark: int
-    gaps_allowed_below: int
+    cleaned_to: int
     cuts: tuple[int, ...]
     cell_shift: int
     level: str = "batches"
@@ -128,14 +132,15 @@ class Plan:
 
 def make_plan(
     paths: Iterable[str], topics: Iterable[str] = (), each_max: int = 20, partitions: Iterable[tuple[str, int]] = (),
-    transaction_timeout_ms: int = 0, tolerant: bool = False,
+    transaction_timeout_ms: int = 0, tolerant: bool = False, compacted: Iterable[str] = (),
 ) -> Plan:  # fmt: skip
     """List the replicas of every partition under the log directories. `topics` and `partitions` limit to these (empty: all).
 
     The order makes claims safe while brokers run: first the high watermarks, then the controller's in-sync sets, then the sizes of
     the logs. An in-sync replica of the second instant holds by then what was committed at the first.
 
-    `tolerant`: what cannot be read of a directory's root becomes findings; else it raises SourceError.
+    `compacted`: topics that a cleaner may have been in although no metadata log says so. `tolerant`: what cannot be read of a
+    directory's root becomes findings; else it raises SourceError.
     """
     findings = FindingList(each_max)
     instant_ms = time.time_ns() // 1_000_000
@@ -161,7 +166,7 @@ def make_plan(
             replica.transaction_timeout_ms = transaction_timeout_ms
     _name_twins(plan)
     _claims(plan, wanted, wanted_partitions, told)
-    _policies(plan)
+    _policies(plan, set(compacted))
     return plan
 
 
@@ -228,21 +233,32 @@ def _name_twins(plan: Plan) -> None:
                 replica.broker = f"{replica.node} ({replica.path})"
 
 
-def _policies(plan: Plan) -> None:
-    """Whether a cleaner may have removed records: by the controller's record of the topic, else by the cleaners' own checkpoints.
+def _policies(plan: Plan, compacted: set[str]) -> None:
+    """Whether a cleaner may have removed records, by the controller's record of the topic alone, and how far cleaners came.
 
-    A static log.cleanup.policy of the brokers is nowhere on disk; the cleaner writes a line for every partition that it cleaned.
+    A cleaner's checkpoint never says more than that record. But a static log.cleanup.policy of the brokers is nowhere on disk: where a
+    topic without a policy of its own has a cleaner's line, nobody knows.
     """
     for key, copies in plan.replicas.items():
-        policy = UNKNOWN if plan.image is None or key[0] == METADATA_TOPIC else policy_of(plan.image, key[0])
+        policy = UNKNOWN if plan.image is None else policy_of(plan.image, key[0])
         if key[0] == METADATA_TOPIC:
             policy = DELETE
-        elif policy != COMPACT and any(key in (directory.cleaned or {}) for directory in plan.directories):
+        elif policy == DELETE and any(key in (directory.cleaned or {}) for directory in plan.directories):
+            policy = UNKNOWN if plan.image is not None and not policies_of(plan.image, key[0]) else DELETE
+        if policy == UNKNOWN and key[0] in compacted:
             policy = COMPACT
         for replica in copies:
             replica.policy = policy
-            if policy == DELETE:
-                replica.cleaned = 0
+            replica.cleaned = _cleaned(replica) if policy == COMPACT else 0
+        for replica in copies:
+            replica.cleaned_to = max(one.cleaned for one in copies)
+
+
+def _cleaned(replica: Replica) -> int:
+    """How far its own cleaner may have come: never into the active segment. The checkpoint is written behind the work, so that of a broker
+    that runs or was killed may be too small."""
+    active = replica.segments[-1].base_offset
+    return min(replica.cleaner_point, active) if replica.clean else active
 
 
 def _claims(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], told: set[tuple[str, int, str]]) -> None:
@@ -311,7 +327,8 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
         topic, partition, directory.broker, path, ordered, sorted(snapshots), directory.clean, high_watermark, known,
         max(ordered[0].base_offset, (directory.log_start or {}).get(key, 0)),
         None if directory.recovery_point is None else directory.recovery_point.get(key),
-        (directory.cleaned or {}).get(key, 0), findings=FindingList(each_max), node=directory.broker, directory_id=directory.directory_id,
+        0, (directory.cleaned or {}).get(key, 0), findings=FindingList(each_max), node=directory.broker,
+        directory_id=directory.directory_id,
     )  # fmt: skip
     replica.has_mark_line = topic == METADATA_TOPIC or directory.high_watermark is None or key in directory.high_watermark
     replica.mark_unread = any(one.file.endswith("replication-offset-checkpoint") for one in directory.unread)
@@ -418,7 +435,7 @@ def _add(replica: Replica, finding: Finding) -> None:
 
 def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[SegmentTask]:
     """The tasks of one partition. All replicas share the cuts and the cell size, else their digests could not be compared."""
-    cleaned = max(replica.cleaned for replica in copies)
+    cleaned = max(replica.cleaned_to for replica in copies)
     branches = unclean_branches(copies)
     cuts = sorted({one.log_start for one in copies} | {one.high_watermark for one in copies} | {cleaned} | branches)
     starts = tuple(sorted({replica.log_start for replica in copies}))

@@ -14,14 +14,15 @@ from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.producers import ProducerFacts, is_of_group_coordinator
 from minikafka.spark.replay import Replay, Replayer, ReplayOptions, SegmentFacts, replay
 from minikafka.spark.scan import Cell, SegmentSummary, scan_segment
-from minikafka.spark.sources import UNBOUNDED, UNKNOWN, Replica, SegmentTask
+from minikafka.spark.sources import COMPACT, UNBOUNDED, Replica, SegmentTask
 
 Key = tuple[int, int]
 
 
 @dataclass(slots=True)
 class ReplicaView:
-    """A replica as it was found. `claim_to`: below this offset it answers for all that is committed (see coverage.py)."""
+    """A replica as it was found. `claim_to`: below this offset it answers for all that is committed (see coverage.py). `cleaned_to`: below
+    this offset a cleaner may have removed records."""
 
     replica: Replica
     summaries: list[SegmentSummary]
@@ -30,7 +31,7 @@ class ReplicaView:
     end_offset: int = 0
     log_start: int = 0
     claim_to: int = 0
-    compacted: bool = False
+    cleaned_to: int = 0
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
 
     @property
@@ -45,6 +46,11 @@ class ReplicaView:
     def records(self) -> int:
         return sum(summary.records for summary in self.summaries)
 
+    @property
+    def compacted(self) -> bool:
+        """Whether a cleaner may have removed anything."""
+        return self.cleaned_to > self.log_start
+
     def claims(self, low: int, high: int) -> bool:
         """Whether it answers for all of [low, high)."""
         return self.log_start <= low and high <= self.claim_to
@@ -52,7 +58,7 @@ class ReplicaView:
     @property
     def account(self) -> Account:
         """An account with nothing in it yet."""
-        return Account(self.broker, (self.log_start, min(self.claim_to, self.end_offset)), self.compacted)
+        return Account(self.broker, (self.log_start, min(self.claim_to, self.end_offset)), self.cleaned_to)
 
 
 def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | None = None) -> ReplicaView:
@@ -71,15 +77,16 @@ def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | N
         result.log_start = result.end_offset = result.claim_to = summaries[-1].task.base_offset
         replica.high_watermark = result.log_start
         return result
-    result.compacted = any(summary.compacted for summary in present) or replica.cleaned > replica.log_start
-    if replica.policy == UNKNOWN and result.compacted:
-        text = "batches lack records, and neither a cleaner's checkpoint nor the controller says that the topic was ever compacted"
+    unexplained = any(summary.compacted for summary in present)
+    result.cleaned_to = UNBOUNDED if unexplained else replica.cleaned_to
+    if unexplained:
+        text = "batches lack records, and the controller does not say whether the topic was ever compacted"
         _add(replica, Finding("not-compared", text + ": gaps, sequences and transactions were not checked"))
     for limit in sorted({limit for summary in present for limit in summary.limits}):
         _add(replica, Finding("not-compared", f"there are more {limit} in a segment than are kept, so they were not checked"))
     for summary in present:
         replica.findings.extend(summary.findings)
-        for gap in [] if result.compacted else summary.gaps:
+        for gap in [] if unexplained else summary.gaps:
             replica.findings.add(gap)
         for key, cell in summary.cells.items():
             result.cells[key] = _merged(result.cells.get(key), cell)
@@ -119,10 +126,12 @@ def _across_segments(result: ReplicaView, present: list[SegmentSummary]) -> None
     replica = result.replica
     for before, after in pairwise(present):
         start, readable = after.task.base_offset, before.stopped == ""
-        if readable and before.end_offset < start and not result.compacted:
+        if readable and before.end_offset < start and start > result.cleaned_to:
             text = f"segment {before.task.base_offset} ends before {before.end_offset}, the next begins at {start}: "
             text += f"offsets {before.end_offset}..{start - 1} are missing"
-            _add(replica, Finding("offset-gap", text, offset=before.end_offset))
+            if replica.policy == COMPACT:
+                text += ", above what the cleaners' checkpoints explain"
+            _add(replica, Finding("not-compared" if replica.policy == COMPACT else "offset-gap", text, offset=before.end_offset))
         if before.runs and after.runs and after.runs[0][0] < before.runs[-1][0]:
             text = f"segment {start} begins with leader epoch {after.runs[0][0]} after epoch {before.runs[-1][0]}"
             _add(replica, Finding("epoch-order", text, offset=start))
@@ -134,7 +143,7 @@ def _replay(result: ReplicaView, present: list[SegmentSummary], replayed: Replay
     if not present or any(summary.stopped not in {"", "torn"} for summary in present):
         return
     if replayed is None:
-        replayed = replay([_facts(summary) for summary in present], _replay_options(replica, result.log_start, result.compacted))
+        replayed = replay([_facts(summary) for summary in present], _replay_options(replica, result.log_start, result.cleaned_to))
     result.aborted = replayed.aborted
     for finding in replayed.findings:
         if finding.check == "producer-replay":
@@ -151,9 +160,9 @@ def _facts(summary: SegmentSummary) -> SegmentFacts:
     )
 
 
-def _replay_options(replica: Replica, log_start: int, compacted: bool) -> ReplayOptions:
+def _replay_options(replica: Replica, log_start: int, cleaned_to: int) -> ReplayOptions:
     return ReplayOptions(
-        log_start, compacted, replica.clean is not True, replica.transaction_timeout_ms, not is_of_group_coordinator(replica.path)
+        log_start, cleaned_to, replica.clean is not True, replica.transaction_timeout_ms, not is_of_group_coordinator(replica.path)
     )
 
 
@@ -162,13 +171,13 @@ def is_limited(summaries: list[SegmentSummary]) -> bool:
     return any(summary.producers.limited for summary in summaries)
 
 
-def replay_apart(item: tuple[Replica, list[SegmentTask], bool]) -> tuple[list[SegmentSummary], Replay]:
+def replay_apart(item: tuple[Replica, list[SegmentTask], int]) -> tuple[list[SegmentSummary], Replay]:
     """One replica's segments again, one after the other and without bounds: (summaries without what was replayed, the outcome).
 
-    `item`: the replica, its tasks in order, and whether it is compacted. It needs the memory of the largest segment's transactions.
+    `item`: the replica, its tasks in order, and how far cleaners may have come. It needs the memory of the largest segment's transactions.
     """
-    replica, tasks, compacted = item
-    replayer = Replayer(tasks[0].base_offset, _replay_options(replica, replica.log_start, compacted))
+    replica, tasks, cleaned_to = item
+    replayer = Replayer(tasks[0].base_offset, _replay_options(replica, replica.log_start, cleaned_to))
     summaries = []
     for task in tasks:
         summary = scan_segment(task, is_bounded=False)
@@ -193,7 +202,7 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
     if replica.clean and replica.place is None and replica.topic != METADATA_TOPIC and not broken:
         for finding in checks.stop_snapshot(replica.snapshots, result.log_start, result.end_offset):
             _add(replica, finding)
-    for finding in checks.bounds(known, replica.recovery_point, replica.cleaned, result.log_start, result.end_offset):
+    for finding in checks.bounds(known, replica.recovery_point, replica.cleaner_point, result.log_start, result.end_offset):
         _add(replica, finding)
 
 
@@ -216,8 +225,8 @@ def zones_of(views: list[ReplicaView]) -> list[tuple[int, int, int]]:
 
 
 def cleaned_below(view: ReplicaView) -> int:
-    """How far the cleaner may have come: its checkpoint, else everything but the active segment of a log that was cleaned."""
-    return view.replica.cleaned or (view.replica.segments[-1].base_offset if view.compacted else 0)
+    """How far its own cleaner may have come, else, where nobody knows, everything but the active segment of a log that was cleaned."""
+    return view.replica.cleaned or (view.replica.segments[-1].base_offset if view.cleaned_to == UNBOUNDED else 0)
 
 
 def finding_of(

@@ -27,7 +27,8 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as directory:
                     cluster = build(Path(directory))
                     fault.plant(cluster)
-                    options = AuditOptions(level=fault.level, topics=cluster.topics, acked=tuple(cluster.acked))
+                    acked = tuple(cluster.acked)
+                    options = AuditOptions(level=fault.level, topics=cluster.topics, acked=acked, compacted=cluster.compacted)
                     serious = [one for one in run_audit(cluster.paths, engine, options).findings.kept if one.level != "note"]
                     right = [one for one in serious if one.check in fault.expected]
                     blamed = {broker for one in serious for broker in one.brokers}
@@ -39,7 +40,7 @@ def main() -> None:
             for level in ("batches", "records"):
                 with tempfile.TemporaryDirectory() as directory:
                     cluster = build(Path(directory))
-                    result = run_audit(cluster.paths, engine, AuditOptions(level=level, topics=cluster.topics))
+                    result = run_audit(cluster.paths, engine, AuditOptions(level=level, topics=cluster.topics, compacted=cluster.compacted))
                     alarms += sum(one.level != "note" for one in result.findings.kept)
             print(f"| {name} | {len(faults)} | {found} | {named} | {alarms} |")
 

@@ -176,7 +176,7 @@ _ALL = (
     _mutant("never cut", "a difference inside a leader epoch counts as pending", "difference:_never_cut", _constant(False), CLAIMS),
     _mutant("read again", "what cannot be read again is no finding", "difference:Comparison._rest", _none, CONTRACT,
             also=((f"{SPARK}.compare:_settle", _none),)),
-    _mutant("survivors", "cleaned parts are not compared by record", "audit:compare_surviving", _none,
+    _mutant("survivors", "cleaned parts are not compared by record", "audit:compare_surviving", _constant([]),
             "tests/spark/test_audit_faults.py", also=((f"{SPARK}.audit:compare_latest", _none),)),
     _mutant("latest keys", "cleaned logs are not compared by key", "logical:first_lost_key", _none,
             "tests/spark/test_audit_faults.py::test_a_planted_fault_is_found_and_named"),

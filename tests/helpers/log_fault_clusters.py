@@ -40,6 +40,7 @@ class Cluster:
     middle: int = 15
     acked: list[str] = field(default_factory=list)
     topics: tuple[str, ...] = ()
+    compacted: tuple[str, ...] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -159,7 +160,7 @@ def compacted(target: Path) -> Cluster:
         (path / "replication-offset-checkpoint").write_text("0\n2\ncompact 0 43\ncompact2 0 43\n")
     (directories[2] / ".kafka_cleanshutdown").touch()  # the other was copied while its broker ran
     (directories[2] / "cleaner-offset-checkpoint").write_text("0\n2\ncompact 0 38\ncompact2 0 38\n")
-    return Cluster(directories, "compact-0")
+    return Cluster(directories, "compact-0", compacted=("compact", "compact2"))
 
 
 # ---- logs of our own brokers ---------------------------------------------------------------------------------------------------

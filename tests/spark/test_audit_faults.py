@@ -25,7 +25,8 @@ def own_logs(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def audit(cluster: Cluster, level: str = "batches") -> AuditResult:
-    return run_audit(cluster.paths, LocalEngine(1), AuditOptions(level=level, topics=cluster.topics, acked=tuple(cluster.acked)))
+    options = AuditOptions(level=level, topics=cluster.topics, acked=tuple(cluster.acked), compacted=cluster.compacted)
+    return run_audit(cluster.paths, LocalEngine(1), options)
 
 
 @pytest.mark.parametrize(("name", "build"), [(name, build) for name, build, _ in TABLE], ids=[name for name, _, _ in TABLE])

@@ -211,7 +211,7 @@ HEALTHY = [
 def test_no_alarm_over_logs_of_a_real_kafka(stopped_broker, folder: str, level: str) -> None:
     # Of the KRaft folders only the metadata log was kept.
     topics = ("__cluster_metadata",) if folder.startswith("kraft") else ()
-    result = audit([stopped_broker(folder)], self_check=True, level=level, topics=topics)
+    result = audit([stopped_broker(folder)], self_check=True, level=level, topics=topics, compacted=("compact", "compact2"))
     assert [found.message for found in result.findings.kept] == []
     assert result.exit_code == 0 and result.bytes_scanned > 0
 
@@ -273,7 +273,7 @@ def test_a_compacted_replica_is_compared_by_its_surviving_records(tmp_path: Path
         (target / "meta.properties").write_text(f"version=1\ncluster.id=c\nnode.id={len(name)}\n")
         (target / "replication-offset-checkpoint").write_text("0\n2\ncompact 0 43\ncompact2 0 43\n")
     (tmp_path / "after" / "cleaner-offset-checkpoint").write_text("0\n2\ncompact 0 38\ncompact2 0 38\n")
-    result = audit([str(tmp_path)])
+    result = audit([str(tmp_path)], compacted=("compact", "compact2"))
     assert [found.message for found in result.findings.kept] == []
     assert {partition.verdict for partition in result.partitions} == {"MATCH"}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from helpers.audited_clusters import BROKERS, audit, known_to_the_controller, told, verdicts
-from helpers.log_clusters import Batch, MetadataLog, Partition, plain, write_broker
+from helpers.log_clusters import ABORT, COMMIT, TRANSACTIONAL, Batch, MetadataLog, Partition, marker, plain, write_broker
 
 
 def sparse(batch: Batch) -> Batch:
@@ -40,18 +44,137 @@ def test_without_a_word_of_the_policy_a_sparse_batch_is_no_proof(tmp_path: Path)
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 @pytest.mark.parametrize("now", ["", "delete"])
-def test_a_topic_that_once_was_compacted_may_have_gaps(tmp_path: Path, policy: str, now: str) -> None:
+@pytest.mark.parametrize(("cleaned", "code"), [({"t-0": 20}, 0), ({"t-0": 10}, 3), (None, 3)])
+def test_a_topic_that_once_was_compacted_may_have_gaps_as_far_as_cleaners_came(
+    tmp_path: Path, policy: str, now: str, cleaned: dict[str, int] | None, code: int
+) -> None:
     log = known_to_the_controller().config("t", "cleanup.policy", policy)
     if now:
         log.config("t", "cleanup.policy", now)
-    assert audit(in_segments(tmp_path, ROBBED, log)).outcome == "PASS"
+    assert audit(in_segments(tmp_path, ROBBED, log, cleaned=cleaned)).exit_code == code
 
 
-def test_a_cleaners_checkpoint_tells_of_a_policy_that_only_the_brokers_know(tmp_path: Path) -> None:
-    assert audit(in_segments(tmp_path, ROBBED, known_to_the_controller(), cleaned={"t-0": 20})).outcome == "PASS"
+def test_a_cleaners_checkpoint_does_not_overrule_the_controller(tmp_path: Path) -> None:
+    log = known_to_the_controller().config("t", "cleanup.policy", "delete")
+    result = audit(in_segments(tmp_path, ROBBED, log, cleaned={"t-0": 20}))
+    assert (result.exit_code, verdicts(result)["t-0"]) == (1, "CORRUPT")
+    assert told(result, "batch-sparse") and told(result, "offset-gap")
+
+
+@pytest.mark.parametrize(("batches", "code"), [(ROBBED, 3), ([sparse(BATCHES[0]), *BATCHES[1:]], 3), (BATCHES, 0)])
+def test_a_cleaners_checkpoint_of_a_topic_without_a_policy_of_its_own_proves_nothing(
+    tmp_path: Path, batches: list[Batch], code: int
+) -> None:
+    """A static log.cleanup.policy of the brokers may be behind it, or somebody's hand."""
+    assert audit(in_segments(tmp_path, batches, known_to_the_controller(), cleaned={"t-0": 20})).exit_code == code
+
+
+def test_a_cleaner_never_was_in_the_active_segment(tmp_path: Path) -> None:
+    log = known_to_the_controller().config("t", "cleanup.policy", "compact")
+    result = audit(in_segments(tmp_path, [*BATCHES[:12], *BATCHES[13:]], log, cleaned={"t-0": 30}))
+    assert result.exit_code == 3 and any("24..25 are missing" in text for text in told(result, "not-compared"))
+
+
+# ---- above what cleaners did, and below --------------------------------------------------------------------------------------------
+
+
+def cleaned_to_20(tmp_path: Path, change: Callable[[int, Partition], None] = lambda broker, one: None) -> Path:
+    """Two producers, one of them in transactions, in a compacted topic. Brokers 2 and 3 have cleaned up to 20, each on its own."""
+    log = known_to_the_controller().config("t", "cleanup.policy", "compact")
+    for broker in BROKERS:
+        gone = {1: (), 2: (2, 6), 3: (2, 10)}[broker]
+        batches = [replace(batch) for batch in keyed() if batch.base not in gone]
+        one = Partition("t-0", batches, (0, 12, 20))
+        change(broker, one)
+        write_broker(tmp_path / f"b{broker}", broker, [one], log.encode(), cleaned={"t-0": 20} if broker > 1 else None)
+    return tmp_path
+
+
+def keyed() -> list[Batch]:
+    """Offsets 0..31: of each four, producer 7's record in a transaction, its marker (every other one an abort), two of producer 8's."""
+    found = []
+    for number in range(8):
+        at, key = 4 * number, b"k%d" % (number % 3)
+        found.append(Batch(at, [(0, key, b"t%d" % at)], producer=7, producer_epoch=0, sequence=number, attributes=TRANSACTIONAL))
+        found.append(marker(at + 1, ABORT if number % 2 else COMMIT, 7))
+        found.append(Batch(at + 2, [(0, b"p", b"v%d" % at), (1, b"q", b"w")], producer=8, producer_epoch=0, sequence=2 * number))
+    return found
+
+
+def test_replicas_that_were_cleaned_differently_match(tmp_path: Path) -> None:
+    result = audit(cleaned_to_20(tmp_path))
+    assert (result.outcome, verdicts(result)["t-0"]) == ("PASS", "MATCH"), [one.message for one in result.findings.kept]
+
+
+@pytest.mark.parametrize(
+    "field", [{"producer": 9}, {"producer_epoch": 1}, {"sequence": 77}, {"attributes": 8}, {"time_ms": 5}, {"epoch": 1}]
+)
+@pytest.mark.parametrize(("broker", "at"), [(1, 14), (3, 6)])
+def test_what_survives_is_compared_with_all_that_a_cleaner_keeps(tmp_path: Path, field: dict[str, int], broker: int, at: int) -> None:
+    """Also between two replicas of which the first lacks it."""
+
+    def change(number: int, one: Partition) -> None:
+        if number == broker:
+            index = next(index for index, batch in enumerate(one.batches) if batch.base == at)
+            one.batches[index] = replace(one.batches[index], **field)
+        if at == 6 and number == 1:
+            one.batches = [batch for batch in one.batches if batch.base != 6]
+        if at == 6 and number == 2:
+            one.batches = sorted([*one.batches, next(batch for batch in keyed() if batch.base == 6)], key=lambda batch: batch.base)
+
+    result = audit(cleaned_to_20(tmp_path, change))
+    assert result.exit_code == 1 and told(result, "replica-differs")
+
+
+def test_above_the_cleaners_point_nothing_may_be_missing(tmp_path: Path) -> None:
+    """A record that a later one of its key replaced: by keys alone nobody would miss it."""
+
+    def change(number: int, one: Partition) -> None:
+        if number == 3:
+            one.batches = [batch for batch in one.batches if batch.base != 22]
+
+    result = audit(cleaned_to_20(tmp_path, change))
+    assert (result.exit_code, verdicts(result)["t-0"]) == (1, "DIVERGENT")
+
+
+def test_above_the_cleaners_point_sequences_are_followed(tmp_path: Path) -> None:
+    def change(number: int, one: Partition) -> None:
+        one.batches = [replace(batch, sequence=99) if batch.base == 26 else batch for batch in one.batches]
+
+    result = audit(cleaned_to_20(tmp_path, change))
+    assert result.exit_code == 1 and told(result, "producer-sequence")
+
+
+def test_above_the_cleaners_point_transactions_are_followed(tmp_path: Path) -> None:
+    cleaned_to_20(tmp_path)
+    for path in tmp_path.glob(f"b?/t-0/{20:020d}.txnindex"):
+        path.unlink()
+    result = audit(tmp_path)
+    assert result.exit_code == 1 and len(told(result, "txn-index-target")) == 3 * 2
+
+
+def test_above_the_cleaners_point_snapshots_are_held_against_the_log(tmp_path: Path) -> None:
+    cleaned_to_20(tmp_path)
+    path = tmp_path / "b2" / "t-0" / f"{32:020d}.snapshot"
+    data = bytearray(path.read_bytes())
+    data[10 + 8 + 2 + 3] ^= 1  # the last sequence of the first producer
+    struct.pack_into(">I", data, 2, crc32c(memoryview(data)[6:]))
+    path.write_bytes(data)
+    result = audit(tmp_path)
+    assert result.exit_code == 1 and told(result, "producer-replay")
 
 
 def test_a_topic_made_again_does_not_inherit_its_policy(tmp_path: Path) -> None:
     log = MetadataLog().topic("t", bytes(16)).config("t", "cleanup.policy", "compact").remove(bytes(16))
     log.values += known_to_the_controller().values
     assert audit(in_segments(tmp_path, ROBBED, log)).exit_code == 1
+
+
+def test_without_a_controller_the_auditor_says_what_was_compacted(tmp_path: Path) -> None:
+    in_segments(tmp_path, ROBBED, None, cleaned={"t-0": 20})
+    assert [audit(tmp_path, compacted=names).exit_code for names in ((), ("u",), ("t",))] == [3, 3, 0]
+
+
+def test_the_auditor_does_not_overrule_the_controller(tmp_path: Path) -> None:
+    in_segments(tmp_path, ROBBED, known_to_the_controller(), cleaned=None)
+    assert audit(tmp_path, compacted=("t",)).exit_code == 1
