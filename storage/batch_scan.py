@@ -142,8 +142,7 @@ def valid_batches(file: Readable, size: int, base_offset: int) -> Iterator[tuple
     of the segment and fit in its index."""
     next_offset = base_offset
     try:
-        for found in checked_batches(file, 0, size):
-            header = found[2]
+        for position, batch_size, header, batch in checked_batches(file, 0, size):
             first_offset, last_offset = header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_DELTA]
             if (
                 header[MAGIC] != 2
@@ -153,7 +152,7 @@ def valid_batches(file: Readable, size: int, base_offset: int) -> Iterator[tuple
             ):
                 return
             next_offset = last_offset + 1
-            yield found
+            yield position, batch_size, header, batch
     except CorruptRecord:
         return
 
@@ -165,10 +164,11 @@ def marker_of(batch: RecordBatch) -> tuple[bool, int, int] | None:
         key, value = record.key, record.value
         if key is None or value is None or len(key) < _MARKER_KEY.size or len(value) < _MARKER_VALUE.size:
             return None
-        kind = _MARKER_KEY.unpack_from(key)[1]
+        _, kind = _MARKER_KEY.unpack_from(key)
         if kind not in (_ABORT, _COMMIT):
             return None
-        return kind == _ABORT, _MARKER_VALUE.unpack_from(value)[1], record.timestamp
+        _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
+        return kind == _ABORT, coordinator_epoch, record.timestamp
     return None
 
 

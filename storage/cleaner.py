@@ -11,10 +11,11 @@ import contextlib
 import time
 from dataclasses import dataclass
 
-from minikafka.storage.batch_scan import BASE_OFFSET, INT32_MAX, LAST_DELTA, checked_batches
+from minikafka.storage.batch_scan import BASE_OFFSET, INT32_MAX, LAST_DELTA, MAX_TIMESTAMP, checked_batches
 from minikafka.storage.compaction import BYTES_PER_KEY, BatchFilter, CleanedTransactions, OffsetMap, map_batch
 from minikafka.storage.log import Log
 from minikafka.storage.segment import CLEANED, Segment
+from minikafka.wire.batch import HEADER
 
 #: Batches between two moments in which another thread may run: the loop must not wait for a whole time slice of the interpreter.
 _BATCHES_PER_SLICE = 8
@@ -225,7 +226,7 @@ class Cleaning:
         for count, (_, size, header, batch) in enumerate(checked_batches(source.pin, 0, source.size)):
             kept = retained(batch, 0, size, header)
             if kept is not None:
-                timestamp = int.from_bytes(kept[35:43], "big", signed=True)
+                timestamp = HEADER.unpack_from(kept)[MAX_TIMESTAMP]
                 cleaned.append(kept, len(kept), header[BASE_OFFSET] + header[LAST_DELTA], timestamp)
             if count % _BATCHES_PER_SLICE == 0:
                 self._breathe()

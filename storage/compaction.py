@@ -118,7 +118,8 @@ class CleanedTransactions:
         if found is None:
             self._committed.add(producer_id)
             return False
-        self._ongoing[producer_id] = (found[0], True)
+        aborted, _ = found
+        self._ongoing[producer_id] = (aborted, True)
         return True
 
     def _may_discard_marker(self, view: memoryview, position: int, header: Header) -> bool:
@@ -128,14 +129,15 @@ class CleanedTransactions:
         marker = marker_of(RecordBatch(view, position))
         if marker is None:
             return False
-        if not marker[0]:
+        is_abort, _, _ = marker
+        if not is_abort:
             was_met = producer_id in self._committed
             self._committed.discard(producer_id)
             return not was_met
-        found = self._ongoing.pop(producer_id, None)
-        if found is None or not found[1]:
+        aborted, has_batches = self._ongoing.pop(producer_id, (None, False))
+        if aborted is None or not has_batches:
             return True
-        self.kept.append(found[0])
+        self.kept.append(aborted)
         return False
 
 

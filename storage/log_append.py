@@ -11,8 +11,10 @@ from struct import Struct
 
 from minikafka.storage.batch_scan import (
     BASE_OFFSET,
+    BASE_SEQUENCE,
     CRC,
     CRC_FROM,
+    INT32_MAX,
     LAST_DELTA,
     LEADER_EPOCH,
     LENGTH,
@@ -27,6 +29,7 @@ from minikafka.storage.errors import StorageError, UnexpectedAppendOffset
 from minikafka.storage.log_parts import LogParts
 from minikafka.storage.producer_state import UNCHECKED, ProducerEntry, ProducerUpdate, Verification
 from minikafka.storage.rolling import Rolling
+from minikafka.storage.segment import Segment
 from minikafka.storage.truncation import Truncation
 from minikafka.storage.types import AppendInfo
 from minikafka.storage.validation import (
@@ -54,7 +57,14 @@ from minikafka.wire.errors import ApiError, ErrorCode
 
 # Base offset, batch length, partition leader epoch: the fields in front of the CRC that a leader sets.
 _PLACE = Struct(">qii")
+#: Where a batch lies in what was given: position, size, header.
+PlacedBatch = tuple[int, int, Header]
 _ODD_BITS = 0x04 | TIMESTAMP_TYPE_BIT
+
+
+def _leader_epoch(placed: PlacedBatch) -> int:
+    _, _, header = placed
+    return header[LEADER_EPOCH]
 
 
 class LogAppender:
@@ -102,16 +112,9 @@ class LogAppender:
         self._is_plain = config.compression_type == "producer" and not config.is_log_append_time and not config.is_compacted
 
     def append_as_leader(
-        self,
-        records: memoryview,
-        leader_epoch: int,
-        wall_ms: int,
-        *,
-        origin: str = "client",
-        requires_sequence_checks: bool = True,
-        verification: Verification | None = UNCHECKED,
-        fitting: Fitting = Fitting.HERE,
-    ) -> AppendInfo:
+        self, records: memoryview, leader_epoch: int, wall_ms: int, *, origin: str = "client", requires_sequence_checks: bool = True,
+        verification: Verification | None = UNCHECKED, fitting: Fitting = Fitting.HERE,
+    ) -> AppendInfo:  # fmt: skip
         """Append one client batch (several for origin "coordinator" and "raft"). Offsets and epoch are patched into
         `records`, which must be writable. `verification`: what a batch that begins a transaction needs; None for none.
         Raises ApiError, with nothing appended, for what must not be stored; StorageError if the disk fails."""
@@ -125,9 +128,7 @@ class LogAppender:
         if size < OVERHEAD:
             one_batch(records)
         header: Header = HEADER.unpack_from(records)
-        base, length, _, magic, crc, attributes, delta, base_timestamp, timestamp, producer_id, _, sequence, count = (
-            header
-        )
+        base, length, _, magic, crc, attributes, delta, base_timestamp, timestamp, producer_id, _, sequence, count = header
         if length + LOG_OVERHEAD != size or magic != 2:
             records = one_batch(records)
             size = len(records)
@@ -135,63 +136,71 @@ class LogAppender:
             self._refuse_size(size)
         if crc32c(records[CRC_FROM:]) != crc:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"Record is corrupt (stored crc = {crc}) in {self._disk.name}")
-        if (
-            base != 0
-            or count != delta + 1
-            or delta < 0
-            or attributes & CONTROL_BIT
-            or (producer_id >= 0 > sequence)
-            or count * RECORD_BYTES_MIN > size - OVERHEAD
-        ):
+        has_records = 0 <= delta == count - 1 and count * RECORD_BYTES_MIN <= size - OVERHEAD
+        if base != 0 or not has_records or attributes & CONTROL_BIT or producer_id >= 0 > sequence:
             check_client_header(header, self._disk.name, self._records_bytes_max)
-        append_time, config = -1, self._config
+        append_time = -1
         if (
             not self._is_plain
             or attributes & _ODD_BITS
             or timestamp > wall_ms + self._after_max_ms
             or base_timestamp < wall_ms - self._before_max_ms
-            or (
-                count <= SMALL_BATCH_RECORDS
-                and not (count == 1 and timestamp == base_timestamp and is_simple_record(records, size))
-            )
+            or (count <= SMALL_BATCH_RECORDS and not (count == 1 and timestamp == base_timestamp and is_simple_record(records, size)))
         ):
             if fitting is not Fitting.DONE:
-                if fitting is Fitting.ELSEWHERE and is_heavy(records, header, config):
-                    raise HeavyBatch
-                records = fit_to_topic(records, header, config, wall_ms, self._disk.name)
-                header = HEADER.unpack_from(records)
-                size, timestamp = len(records), header[MAX_TIMESTAMP]
-            if config.is_log_append_time:
-                append_time = timestamp
-        first = self._watermarks.log_end_offset
+                records, header = self._fit(records, header, wall_ms, fitting)
+            if self._config.is_log_append_time:
+                append_time = header[MAX_TIMESTAMP]
+        if producer_id < 0:
+            return self._write(records, header, leader_epoch, wall_ms, None, append_time)
+        admitted = self._admit(header, requires_sequence_checks, verification)
+        if isinstance(admitted, AppendInfo):
+            return admitted
+        return self._write(records, header, leader_epoch, wall_ms, admitted, append_time)
+
+    def _fit(self, records: memoryview, header: Header, wall_ms: int, fitting: Fitting) -> tuple[memoryview, Header]:
+        """The batch as the topic wants it. Raises HeavyBatch if that takes long and is to be done elsewhere."""
+        if fitting is Fitting.ELSEWHERE and is_heavy(records, header, self._config):
+            raise HeavyBatch
+        records = fit_to_topic(records, header, self._config, wall_ms, self._disk.name)
+        return records, HEADER.unpack_from(records)
+
+    def _write(
+        self,
+        records: memoryview,
+        header: Header,
+        leader_epoch: int,
+        wall_ms: int,
+        admitted: ProducerEntry | ProducerUpdate | None,
+        append_time: int,
+    ) -> AppendInfo:
+        """Give a checked batch its offsets, write it and publish it. `admitted`: what it means to its producer."""
+        marks, segments, epochs = self._watermarks, self._segments, self._epochs
+        size, delta, timestamp = len(records), header[LAST_DELTA], header[MAX_TIMESTAMP]
+        first = marks.log_end_offset
         last = first + delta
-        admitted: ProducerEntry | ProducerUpdate | AppendInfo | None = None
-        if producer_id >= 0:
-            admitted = self._admit(header, first, last, requires_sequence_checks, verification)
-            if isinstance(admitted, AppendInfo):
-                return admitted
         _PLACE.pack_into(records, 0, first, size - LOG_OVERHEAD, leader_epoch)
         try:
-            if leader_epoch != self._epochs.latest:
-                self._epochs.assign(leader_epoch, first)
-            segment = self._segments.active
-            if segment.should_roll(config, self._rolling.jitter_ms, size, last, timestamp, wall_ms):
+            if leader_epoch != epochs.latest:
+                epochs.assign(leader_epoch, first)
+            segment = segments.active
+            if segment.should_roll(self._config, self._rolling.jitter_ms, size, last, timestamp, wall_ms):
                 segment = self._rolling.roll(wall_ms, first)
             segment.append(records, size, last, timestamp)
         except BaseException as error:
             self._undo(error)
             raise
-        self._segments.size += size
-        self._watermarks.log_end_offset = last + 1
-        if isinstance(admitted, ProducerEntry):
-            last_sequence = (sequence + delta) & 0x7FFFFFFF
-            admitted.add_batch(admitted.epoch, last_sequence, last, delta, timestamp)
-        elif isinstance(admitted, ProducerUpdate):
-            self._producers.publish(admitted)
+        segments.size += size
+        marks.log_end_offset = last + 1
+        if admitted is not None:
+            if isinstance(admitted, ProducerEntry):
+                admitted.add_batch(admitted.epoch, (header[BASE_SEQUENCE] + delta) & INT32_MAX, last, delta, timestamp)
+            else:
+                self._producers.publish(admitted)
         self._producers.advance(last + 1)
         if last - self._durability.recovery_point >= self._flush_messages:
             self._durability.flush()
-        return AppendInfo(first, last, timestamp, append_time, self._watermarks.log_start_offset, False, 1, leader_epoch)
+        return AppendInfo(first, last, timestamp, append_time, marks.log_start_offset, False, 1, leader_epoch)
 
     def is_heavy(self, records: memoryview) -> bool:
         """Whether a client's batch must go through `prepare` before it is appended, because that takes long."""
@@ -227,7 +236,7 @@ class LogAppender:
         )
 
     def _admit(
-        self, header: Header, first: int, last: int, requires_sequence_checks: bool, verification: Verification | None
+        self, header: Header, requires_sequence_checks: bool, verification: Verification | None
     ) -> ProducerEntry | ProducerUpdate | AppendInfo:
         """What a batch with a producer id means: the entry it simply continues, an update to publish after the write, or
         the answer of the time it was appended before. Raises ApiError."""
@@ -238,25 +247,19 @@ class LogAppender:
         if entry is not None:
             if not is_transactional and entry.is_next(epoch, sequence):
                 return entry
-            found = entry.duplicate_of(epoch, sequence, (sequence + delta) & 0x7FFFFFFF)
+            found = entry.duplicate_of(epoch, sequence, (sequence + delta) & INT32_MAX)
             if found is not None:
-                append_time = found[2] if self._config.is_log_append_time else -1
-                return AppendInfo(found[0], found[1], timestamp, append_time, self._watermarks.log_start_offset, True, 1, -1)
+                first_offset, last_offset, appended_ms = found
+                append_time = appended_ms if self._config.is_log_append_time else -1
+                return AppendInfo(first_offset, last_offset, timestamp, append_time, self._watermarks.log_start_offset, True, 1, -1)
         if is_transactional and verification is not UNCHECKED:
             producers.check_verified(producer_id, epoch, sequence, verification)
+        first = self._watermarks.log_end_offset
         update = ProducerUpdate()
         producers.prepare_batch(
-            update,
-            producer_id,
-            epoch,
-            sequence,
-            first,
-            last,
-            timestamp,
-            is_transactional,
-            check_epoch=True,
-            check_sequence=requires_sequence_checks,
-        )
+            update, producer_id, epoch, sequence, first, first + delta, timestamp, is_transactional,
+            check_epoch=True, check_sequence=requires_sequence_checks,
+        )  # fmt: skip
         return update
 
     def _append_internal(self, records: memoryview, leader_epoch: int, wall_ms: int) -> AppendInfo:
@@ -281,40 +284,43 @@ class LogAppender:
         `batches` is 0 if nothing was whole."""
         headers = self._whole_batches(records)
         if leader_epoch is not None:
-            headers = list(takewhile(lambda entry: entry[2][2] <= leader_epoch, headers))
+            headers = list(takewhile(lambda placed: _leader_epoch(placed) <= leader_epoch, headers))
+        end = self._watermarks.log_end_offset
         if not headers:
-            end = self._watermarks.log_end_offset
             return AppendInfo(end, end - 1, -1, -1, self._watermarks.log_start_offset, False, 0, -1)
-        first = headers[0][2]
-        if first[0] < self._watermarks.log_end_offset:
-            last = first[0] + first[6]
-            if self._watermarks.log_end_offset == self._watermarks.log_start_offset <= last:
-                # The log starts inside of this batch (the leader's log start does): keep the batch whole.
-                self._truncation.truncate_fully_and_start_at(first[0], 0)
-            else:
-                raise UnexpectedAppendOffset(
-                    f"{self._disk.name} ends at {self._watermarks.log_end_offset}, but the fetched batch begins at {first[0]}",
-                    first[0],
-                    last,
-                )
-        previous = self._watermarks.log_end_offset - 1
-        for position, _, header in headers:
-            if header[BASE_OFFSET] <= previous or header[LAST_DELTA] < 0:
-                raise UnexpectedAppendOffset(
-                    f"{self._disk.name}: offset {header[BASE_OFFSET]} follows {previous} at byte {position} of the fetched batches",
-                    header[BASE_OFFSET],
-                    header[BASE_OFFSET] + header[LAST_DELTA],
-                )
-            previous = header[BASE_OFFSET] + header[LAST_DELTA]
+        _, _, first = headers[0]
+        if first[BASE_OFFSET] < end:
+            self._begin_within(first)
+        self._check_ascending(headers)
         return self._append_batches(records, headers, -1, check_epoch=False)
 
-    def _whole_batches(self, records: memoryview) -> list[tuple[int, int, Header]]:
+    def _begin_within(self, header: Header) -> None:
+        """The first fetched batch begins before the log's end."""
+        marks, first, last = self._watermarks, header[BASE_OFFSET], header[BASE_OFFSET] + header[LAST_DELTA]
+        if not marks.log_end_offset == marks.log_start_offset <= last:
+            raise UnexpectedAppendOffset(
+                f"{self._disk.name} ends at {marks.log_end_offset}, but the fetched batch begins at {first}", first, last
+            )
+        # The log starts inside of this batch (the leader's log start does): keep the batch whole.
+        self._truncation.truncate_fully_and_start_at(first, 0)
+
+    def _check_ascending(self, headers: list[PlacedBatch]) -> None:
+        previous = self._watermarks.log_end_offset - 1
+        for position, _, header in headers:
+            first, delta = header[BASE_OFFSET], header[LAST_DELTA]
+            if first <= previous or delta < 0:
+                raise UnexpectedAppendOffset(
+                    f"{self._disk.name}: offset {first} follows {previous} at byte {position} of the fetched batches", first, first + delta
+                )
+            previous = first + delta
+
+    def _whole_batches(self, records: memoryview) -> list[PlacedBatch]:
         """Checked batches from the start of `records`. Raises ApiError(CORRUPT_MESSAGE)."""
         if self._disk.failure is not None:
             raise self._disk.failure
         if self._durability.is_cut:
             self._durability.sync_cut()
-        found: list[tuple[int, int, Header]] = []
+        found: list[PlacedBatch] = []
         position, end, unpack = 0, len(records), HEADER.unpack_from
         while position + OVERHEAD <= end:
             header: Header = unpack(records, position)
@@ -333,7 +339,7 @@ class LogAppender:
         return found
 
     def _append_batches(
-        self, records: memoryview, headers: list[tuple[int, int, Header]], wall_ms: int, *, check_epoch: bool
+        self, records: memoryview, headers: list[PlacedBatch], wall_ms: int, *, check_epoch: bool
     ) -> AppendInfo:
         update = ProducerUpdate()
         entries: list[tuple[int, int, int, int]] = []
@@ -344,34 +350,43 @@ class LogAppender:
             entries.append((position, size, last, header[MAX_TIMESTAMP]))
             if header[PRODUCER_ID] >= 0:
                 prepare_producer(self._producers, update, records, position, header, check_epoch=check_epoch)
-        first_offset, epoch = headers[0][2][0], headers[-1][2][2]
-        end = entries[-1][0] + entries[-1][1]
+        end = position + size
+        (_, _, first), marks = headers[0], self._watermarks
+        first_offset = first[BASE_OFFSET]
         try:
-            if any(completed.is_aborted for completed in update.completed):
-                # Its entry in the transaction index is written behind the batches.
-                self._disk.require_descriptors()
-            for _, _, header in headers:
-                if header[LEADER_EPOCH] != self._epochs.latest and header[LEADER_EPOCH] >= 0:
-                    self._epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
+            self._prepare_epochs(headers, update)
             segment = self._segments.active
-            if segment.should_roll(self._config, self._rolling.jitter_ms, end, last, largest, max(wall_ms, segment.created_ms)):
-                segment = self._rolling.roll(max(wall_ms, segment.created_ms), first_offset)
+            now_ms = max(wall_ms, segment.created_ms)
+            if segment.should_roll(self._config, self._rolling.jitter_ms, end, last, largest, now_ms):
+                segment = self._rolling.roll(now_ms, first_offset)
             segment.append_all(records[:end], entries)
             self._segments.size += end
-            self._watermarks.log_end_offset = last + 1
-            self._producers.publish(update)
-            for completed in update.completed:
-                if completed.is_aborted:
-                    stable = self._producers.last_stable_offset_after(completed)
-                    segment.append_aborted(completed, stable)
-                self._producers.complete(completed)
+            marks.log_end_offset = last + 1
+            self._publish(update, segment)
         except BaseException as error:
             self._undo(error)
             raise
         self._producers.advance(last + 1)
         if last - self._durability.recovery_point >= self._flush_messages:
             self._durability.flush()
-        return AppendInfo(first_offset, last, largest, -1, self._watermarks.log_start_offset, False, len(headers), epoch)
+        return AppendInfo(first_offset, last, largest, -1, marks.log_start_offset, False, len(headers), header[LEADER_EPOCH])
+
+    def _prepare_epochs(self, headers: list[PlacedBatch], update: ProducerUpdate) -> None:
+        """Note the epochs that begin. Raises OSError, before anything is written, if there are too few descriptors for the rest."""
+        if any(completed.is_aborted for completed in update.completed):
+            # Its entry in the transaction index is written behind the batches.
+            self._disk.require_descriptors()
+        for _, _, header in headers:
+            if header[LEADER_EPOCH] != self._epochs.latest and header[LEADER_EPOCH] >= 0:
+                self._epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
+
+    def _publish(self, update: ProducerUpdate, segment: Segment) -> None:
+        producers = self._producers
+        producers.publish(update)
+        for completed in update.completed:
+            if completed.is_aborted:
+                segment.append_aborted(completed, producers.last_stable_offset_after(completed))
+            producers.complete(completed)
 
     def _undo(self, error: BaseException) -> None:
         """A failed append: what it wrote must never be read, now or after a restart (KAFKA-19407)."""

@@ -201,7 +201,8 @@ class LogDirectory:
                 self._doomed.append((wall_ms, f"{self.path}/{name}"))
                 continue
             if name.endswith(_FUTURE):
-                begun = parse_directory_name(name.removesuffix(_FUTURE).rpartition(".")[0])
+                stem, _, _ = name.removesuffix(_FUTURE).rpartition(".")
+                begun = parse_directory_name(stem)
                 if begun is not None:
                     self.futures.add(begun)
                 self._doomed.append((wall_ms, f"{self.path}/{name}"))
@@ -296,7 +297,7 @@ class LogDirectory:
             raise self.failure
         tail = f".{topic_id.hex()}{_FUTURE}"
         path = f"{self.path}/{f'{topic}-{partition}'[: _NAME_MAX - len(tail)]}{tail}"
-        self._doomed = [entry for entry in self._doomed if entry[1] != path]
+        self._doomed = [(due_ms, doomed) for due_ms, doomed in self._doomed if doomed != path]
         with self._disk("begin a copy in"):
             if self.filesystem.is_dir(path):
                 self._unlink_all(path)
@@ -390,10 +391,9 @@ class LogDirectory:
         for log in self.logs.values():
             if log.segments.doomed and log.failure is None:
                 paths += log.segments.take_doomed(wall_ms)
-        due = [entry for entry in self._doomed if entry[0] <= wall_ms]
-        for entry in due:
-            self._doomed.remove(entry)
-        return paths + [path for _, path in due]
+        due = [path for due_ms, path in self._doomed if due_ms <= wall_ms]
+        self._doomed = [(due_ms, path) for due_ms, path in self._doomed if due_ms > wall_ms]
+        return paths + due
 
     def unlink(self, paths: list[str]) -> None:
         """Remove what `take_doomed` gave. Blocks for as long as the file system takes to free large files; may run

@@ -60,7 +60,8 @@ class LogSegments(Sequence[Segment]):
         for segment in self.from_offset(offset):
             found = segment.translate(offset)
             if found is not None:
-                self.cached_position = OffsetPosition(offset, segment.base_offset, found[0])
+                position, _ = found
+                self.cached_position = OffsetPosition(offset, segment.base_offset, position)
                 return self.cached_position
         return None
 
@@ -121,7 +122,7 @@ class LogSegments(Sequence[Segment]):
         # A clock that was set back must not keep files: nothing is due later than the delay from now.
         latest = wall_ms + self.config.file_delete_delay_ms
         due = [path for due_ms, path in self.doomed if due_ms <= wall_ms or due_ms > latest]
-        self.doomed = [entry for entry in self.doomed if entry[1] not in due]
+        self.doomed = [(due_ms, path) for due_ms, path in self.doomed if path not in due]
         return due
 
     def close_files(self) -> None:

@@ -16,7 +16,7 @@ from minikafka.storage.batch_scan import (
     prepare_producer,
 )
 from minikafka.storage.filesystem import read_all
-from minikafka.storage.producer_state import BATCHES_KEPT, ProducerStateManager, ProducerUpdate, add_to_sequence
+from minikafka.storage.producer_state import BATCHES_KEPT, LAST_OFFSET, LAST_SEQUENCE, ProducerStateManager, ProducerUpdate, add_to_sequence
 from minikafka.storage.segment import Segment
 from minikafka.wire.batch import CONTROL_BIT
 
@@ -72,7 +72,8 @@ def remember_recent_batches(producers: ProducerStateManager, segments: Sequence[
                 found.setdefault(header[PRODUCER_ID], []).append(batch)
     for producer_id, recent in found.items():
         entry = wanted[producer_id]
-        if recent[-1][:2] == entry.batches[0][:2]:
+        newest, known = recent[-1], entry.batches[0]
+        if (newest[LAST_SEQUENCE], newest[LAST_OFFSET]) == (known[LAST_SEQUENCE], known[LAST_OFFSET]):
             entry.batches = recent[-BATCHES_KEPT:]
 
 
@@ -90,7 +91,8 @@ def replay_producers(producers: ProducerStateManager, segment: Segment, start: i
     found = segment.translate(start)
     if found is None:
         return
-    for position, size, header in batches(segment.file, found[0], segment.size):
+    begin, _ = found
+    for position, size, header in batches(segment.file, begin, segment.size):
         last_offset = header[BASE_OFFSET] + header[LAST_DELTA]
         if last_offset >= end_offset:
             break

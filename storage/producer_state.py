@@ -18,6 +18,10 @@ BATCHES_KEPT = 5
 INT32_MAX = 2**31 - 1
 NO_EPOCH = -1
 NO_SEQUENCE = -1
+#: Fields of what is kept of a batch (Kafka's BatchMetadata): last sequence, last offset, offset delta, timestamp.
+KeptBatch = tuple[int, int, int, int]
+LAST_SEQUENCE = 0
+LAST_OFFSET = 1
 
 
 def add_to_sequence(sequence: int, increment: int) -> int:
@@ -26,32 +30,31 @@ def add_to_sequence(sequence: int, increment: int) -> int:
 
 
 class ProducerEntry:
-    """State of one producer id: its last batches as (last sequence, last offset, offset delta, timestamp), oldest
-    first, and its open transaction."""
+    """State of one producer id: its last batches (KeptBatch), oldest first, and its open transaction."""
 
     __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "txn_first_offset")
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = NO_EPOCH
-        self.batches: list[tuple[int, int, int, int]] = []
+        self.batches: list[KeptBatch] = []
         self.last_timestamp = -1
         self.coordinator_epoch = -1
         self.txn_first_offset = -1
 
     @property
     def last_sequence(self) -> int:
-        return self.batches[-1][0] if self.batches else NO_SEQUENCE
+        return self.batches[-1][LAST_SEQUENCE] if self.batches else NO_SEQUENCE
 
     @property
     def last_offset(self) -> int:
-        return self.batches[-1][1] if self.batches else -1
+        return self.batches[-1][LAST_OFFSET] if self.batches else -1
 
     def is_next(self, epoch: int, sequence: int) -> bool:
         """Whether a plain batch follows the last one, with no transaction open: it cannot be refused or a duplicate."""
         batches = self.batches
         return (
-            epoch == self.epoch and self.txn_first_offset < 0 and len(batches) > 0 and sequence == batches[-1][0] + 1
+            epoch == self.epoch and self.txn_first_offset < 0 and len(batches) > 0 and sequence == batches[-1][LAST_SEQUENCE] + 1
         )
 
     def copy(self) -> ProducerEntry:

@@ -75,13 +75,7 @@ def _load(
     ]
     log.watermarks.log_start_offset = max(log_start_offset, bases[0] if bases else 0)
     log.producer_state.load_snapshot_names()
-    try:
-        log.epochs.load()
-    except CorruptFile as error:
-        _log.warning("%s: leader-epoch-checkpoint is not valid (%s), rebuilding it from the log", log.name, error)
-        _rebuild_epochs(log, segments)
-    if not log.epochs.epochs and any(segment.size for segment in segments):
-        _rebuild_epochs(log, segments)
+    _load_epochs(log, segments)
     epochs_before = log.epochs.entries
     log.segments.may_have_holes = log.segments.may_have_holes or may_have_holes
     segments = _recover(log, segments, unflushed_from, wall_ms)
@@ -206,6 +200,16 @@ def _load_producers(log: Log, segments: list[Segment], log_end: int, is_clean: b
             producers.save_snapshot()
         return
     rebuild_producers(producers, segments, log.log_start_offset, log_end, wall_ms)
+
+
+def _load_epochs(log: Log, segments: list[Segment]) -> None:
+    try:
+        log.epochs.load()
+    except CorruptFile as error:
+        _log.warning("%s: leader-epoch-checkpoint is not valid (%s), rebuilding it from the log", log.name, error)
+        _rebuild_epochs(log, segments)
+    if not log.epochs.epochs and any(segment.size for segment in segments):
+        _rebuild_epochs(log, segments)
 
 
 def _rebuild_epochs(log: Log, segments: list[Segment]) -> None:

@@ -260,7 +260,9 @@ class Segment:
         )
 
     def _waited_ms(self, timestamp: int, now: int) -> int:
-        first = self.load_first_timestamp()
+        first = self.first_timestamp
+        if first is None:
+            first = self.load_first_timestamp()
         if first >= 0:
             return timestamp - first
         return now - self.created_ms if self.created_ms > 0 else 0
@@ -379,7 +381,8 @@ class Segment:
         found = self.translate(self.max_timestamp_offset)
         if found is None:
             return None
-        batch = read_all(self.file, found[1], found[0])
+        position, size = found
+        batch = read_all(self.file, size, position)
         return TimestampCandidate(batch, RecordBatch(batch).max_timestamp, self.base_offset)
 
     def next_offset(self) -> int:
@@ -387,7 +390,7 @@ class Segment:
         next_offset = self.base_offset
         start = 0
         if self.offset_index.entries:
-            start = self.offset_index.entry(self.offset_index.entries - 1)[1]
+            _, start = self.offset_index.entry(self.offset_index.entries - 1)
         file, end, position = self.file, self.size, start
         while position + STEP.size <= end:
             base, length, delta = STEP.unpack(read_all(file, STEP.size, position))
@@ -458,9 +461,10 @@ class Segment:
         self.activate()
         cut = 0
         if found is not None:
-            cut = self.size - found[0]
-            self._cut_file(found[0])
-            self.size = found[0]
+            position, _ = found
+            cut = self.size - position
+            self._cut_file(position)
+            self.size = position
         if self.size == 0:
             self.created_ms = wall_ms
             self.first_timestamp = None
@@ -558,11 +562,13 @@ class Segment:
         times = self.time_index
         if times.entries:
             timestamp, relative = times.entry(times.entries - 1)
-            ascends = times.entries == 1 or timestamp > times.entry(0)[0]
+            first_timestamp, _ = times.entry(0)
+            ascends = times.entries == 1 or timestamp > first_timestamp
             if not ascends or relative < 0 or self.size == 0:
                 raise CorruptFile(f"{times.path}: the entries do not ascend")
             found = self.translate(times.last_offset)
-            if found is None or self._max_timestamp_at(found[0]) != timestamp:
+            position, _ = (-1, 0) if found is None else found
+            if position < 0 or self._max_timestamp_at(position) != timestamp:
                 raise CorruptFile(f"{times.path}: the last entry does not fit its batch")
         elif self.size > 0 and self._max_timestamp_at(0) >= 0:
             # A cleanly closed segment has an entry unless no record has a timestamp.

@@ -297,7 +297,7 @@ class OffsetIndex(SparseIndex):
     def position_for(self, offset: int) -> int:
         """A file position at or before the batch that holds `offset`."""
         position = self.floor(offset - self.base_offset) if self.entries else -1
-        return 0 if position < 0 else self.entry(position)[1]
+        return 0 if position < 0 else self.entry(position)[_VALUE]
 
     def offset_at_or_after(self, file_position: int) -> int | None:
         """Offset of the first entry at or beyond a file position (OffsetIndex.fetchUpperBoundOffset)."""
@@ -323,11 +323,11 @@ class TimeIndex(SparseIndex):
 
     @property
     def last_timestamp(self) -> int:
-        return self.entry(self.entries - 1)[0] if self.entries else -1
+        return self.entry(self.entries - 1)[_KEY] if self.entries else -1
 
     @property
     def last_offset(self) -> int:
-        return self.base_offset + (self.entry(self.entries - 1)[1] if self.entries else 0)
+        return self.base_offset + (self.entry(self.entries - 1)[_VALUE] if self.entries else 0)
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
         """Only if `timestamp` is larger than the last one."""
@@ -337,7 +337,7 @@ class TimeIndex(SparseIndex):
     def offset_for(self, timestamp: int) -> int:
         """An offset at or before which no later record than `timestamp` is indexed; the base offset if none."""
         position = self.floor(timestamp) if self.entries else -1
-        return self.base_offset if position < 0 else self.base_offset + self.entry(position)[1]
+        return self.base_offset if position < 0 else self.base_offset + self.entry(position)[_VALUE]
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries for offsets >= `offset`."""

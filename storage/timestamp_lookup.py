@@ -32,7 +32,10 @@ class TimestampCandidate:
     def find(self, size_max: int) -> TimestampOffset | None:
         """The record, None if the batch does not hold it. Raises CorruptRecord, and TooLarge when it stands behind `size_max` bytes."""
         found = self._batch.find_record(self._timestamp, self._from_offset, size_max)
-        return None if found is None else TimestampOffset(found[1], found[0], self._batch.partition_leader_epoch)
+        if found is None:
+            return None
+        offset, timestamp = found
+        return TimestampOffset(timestamp, offset, self._batch.partition_leader_epoch)
 
     def largest(self, size_max: int) -> TimestampOffset:
         """The record with the batch's largest timestamp; the last one if its header does not tell the truth. Raises as `find`."""

@@ -60,7 +60,10 @@ _CRC = Struct(">I")
 _DELETE_HORIZON_BIT = 0x40
 _KNOWN_BITS = CODEC_MASK | TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | _DELETE_HORIZON_BIT
 _LEGACY_OVERHEAD = 14
-_UP_TO_MAGIC = 17
+#: Bytes of a batch: its magic, and the low byte of its attributes, which names the codec.
+_MAGIC_AT = 16
+_UP_TO_MAGIC = _MAGIC_AT + 1
+_CODEC_AT = 22
 
 
 def one_batch(records: memoryview) -> memoryview:
@@ -69,8 +72,8 @@ def one_batch(records: memoryview) -> memoryview:
     size = _whole_batch_size(records, 0)
     if size is None:
         raise ApiError(ErrorCode.INVALID_RECORD, "exactly one whole record batch is expected per partition")
-    if records[16] != 2:
-        raise ApiError(ErrorCode.INVALID_RECORD, f"record batches must have magic version 2, not {records[16]}")
+    if records[_MAGIC_AT] != 2:
+        raise ApiError(ErrorCode.INVALID_RECORD, f"record batches must have magic version 2, not {records[_MAGIC_AT]}")
     if size < OVERHEAD:
         raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"a record batch of {size} bytes is shorter than its header")
     if _whole_batch_size(records, size) is not None:
@@ -83,7 +86,7 @@ def _whole_batch_size(records: memoryview, position: int) -> int | None:
     remaining = len(records) - position
     if remaining < LOG_OVERHEAD:
         return None
-    length: int = _LENGTH.unpack_from(records, position + 8)[0]
+    (length,) = _LENGTH.unpack_from(records, position + 8)
     if length < _LEGACY_OVERHEAD:
         raise ApiError(
             ErrorCode.CORRUPT_MESSAGE,
@@ -229,7 +232,7 @@ def is_heavy(records: memoryview, header: Header, config: LogConfig) -> bool:
 def is_simple_record(records: memoryview, size: int) -> bool:
     """Whether an uncompressed batch of `size` bytes holds exactly one record in the usual shape - deltas 0, a key or none,
     a value, no headers - and nothing else. False says nothing: look again with check_records."""
-    if records[22] & CODEC_MASK or records[size - 1]:
+    if records[_CODEC_AT] & CODEC_MASK or records[size - 1]:
         return False
     try:
         position, byte = OVERHEAD + 1, records[OVERHEAD]

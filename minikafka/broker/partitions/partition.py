@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from minikafka.core.partition.leader import Eligible, PartitionLeader
 from minikafka.storage.errors import StorageError
-from minikafka.storage.producer_state import add_to_sequence
+from minikafka.storage.producer_state import LAST_OFFSET, add_to_sequence
 from minikafka.storage.validation import Fitting
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -211,7 +211,7 @@ class Partition:
         if log.log_end_offset <= log.high_watermark:
             return
         for producer_id, entry in log.producer_state.entries.items():
-            lost = next((batch for batch in entry.batches if batch[1] >= log.high_watermark), None)
+            lost = next((batch for batch in entry.batches if batch[LAST_OFFSET] >= log.high_watermark), None)
             if lost is not None:
                 last_sequence, _, offset_delta, _ = lost
                 sequence = add_to_sequence(last_sequence, -offset_delta)

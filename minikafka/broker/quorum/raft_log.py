@@ -82,6 +82,26 @@ class MetadataLog:
         start. A power cut whose disk kept later unsynced batches and not earlier ones looks like rot: nothing on the disk says how far it
         was synced."""
         wall_ms = self._wall_ms()
+        rot = self._look_for_rot(static_voters, is_observer=is_observer)
+        self.log = load_log(
+            self._filesystem,
+            self.directory,
+            METADATA_TOPIC,
+            0,
+            self._log_config(),
+            wall_ms=wall_ms,
+            is_clean=self._root.is_clean and rot is None,
+            on_failure=self._root.fail,
+        )
+        self.log.assign_topic_id(METADATA_TOPIC_ID)
+        snapshots, content = self._load_snapshots(wall_ms)
+        if self.log.recovery_point < self.log.log_end_offset:
+            # After a crash of the process alone the last batches may be in the page cache only.
+            self.log.flush()
+        self._load_state(static_voters, snapshots, content)
+
+    def _look_for_rot(self, static_voters: VoterSet, *, is_observer: bool) -> Rot | None:
+        """Read the election, and what was lost of the log: it is cut off."""
         with self._disk("check"):
             self.election = quorum_state.read(self._filesystem, self.directory)
             rot = find_rot(self._filesystem, self.directory, self.election.epoch or None)
@@ -100,18 +120,11 @@ class MetadataLog:
                 "%s: this voter may have promised to keep what is lost, and does not vote until a leader has given it everything; if the"
                 " others can elect none, see the file %s there", self.directory, raft_promises.PROMISES_LOST,
             )  # fmt: skip
-        self.log = load_log(
-            self._filesystem,
-            self.directory,
-            METADATA_TOPIC,
-            0,
-            self._log_config(),
-            wall_ms=wall_ms,
-            is_clean=self._root.is_clean and rot is None,
-            on_failure=self._root.fail,
-        )
+        return rot
+
+    def _load_snapshots(self, wall_ms: int) -> tuple[list[OffsetAndEpoch], SnapshotContent | None]:
+        """Snapshots, oldest first, and what the newest says of voters. The log begins where they say."""
         log = self.log
-        log.assign_topic_id(METADATA_TOPIC_ID)
         with self._disk("load"):
             snapshots = self._find_snapshots()
             content = self._latest_content(snapshots)
@@ -131,9 +144,11 @@ class MetadataLog:
             # The log directory remembers no start within a segment; the oldest snapshot does.
             log.update_high_watermark(snapshots[0].offset)
             log.increment_log_start_offset(snapshots[0].offset)
-        if log.recovery_point < log.log_end_offset:
-            # After a crash of the process alone the last batches may be in the page cache only.
-            log.flush()
+        return snapshots, content
+
+    def _load_state(self, static_voters: VoterSet, snapshots: list[OffsetAndEpoch], content: SnapshotContent | None) -> None:
+        """What the quorum starts from: voters as snapshot and log tell of them."""
+        log, latest = self.log, snapshots[-1] if snapshots else None
         self.history = VoterHistory(static_voters, 0)
         if latest is not None and content is not None and content.kraft_version > 0:
             self.history.install(latest.offset, content.voters, content.kraft_version)
