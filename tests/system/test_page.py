@@ -74,6 +74,32 @@ def test_a_healthy_cluster(cluster: EmbeddedCluster, tmp_path: Path) -> None:
         assert len(window.screenshot()) > 20_000
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_records_and_configurations_open_on_a_click(cluster: EmbeddedCluster, width: int) -> None:
+    producer = confluent_kafka.Producer(cluster.client_config())
+    headers: list[tuple[str, bytes]] = [("trace", b"<i>7</i>"), ("raw", b"\xff\xfe")]
+    producer.produce("clicks", key=b"k", value=b'{"page": "<script>alert(1)</script>", "id": 12345678901234567890}', headers=headers)
+    producer.produce("clicks", value=b'{"a":[1]}')
+    assert producer.flush(10) == 0
+    with browser(width=width, height=844, mobile=width < 500) as window:
+        window.open(url(cluster, 1))
+        window.wait("view && document.querySelector('#partitions tbody button')")
+        window.run("for (const event of view.events) event.wall_ms -= 240000; showEvents()")
+        assert window.run("return [...document.querySelectorAll('#events time')].every(e => e.getClientRects().length === 1)")
+        window.run("[...document.querySelectorAll('#partitions tbody button')].find(e => e.textContent === 'clicks-0').click()")
+        window.wait("document.querySelectorAll('.record').length > 1")
+        text = window.run("return document.getElementById('shown').innerText")
+        assert text.index('"a": [\n    1\n  ]') < text.index("<script>alert(1)</script>"), "the newest first, JSON over lines"
+        assert "12345678901234567890" in text and "<i>7</i>" in text and "ff fe" in text
+        assert window.run("return document.getElementById('details').getBoundingClientRect().right <= innerWidth")
+        window.run("document.querySelectorAll('.tab')[1].click()")
+        window.wait("document.getElementById('shown').innerText.includes('cleanup.policy')")
+        window.run("document.getElementById('close').click(); document.querySelector('#brokers button').click()")
+        window.wait("document.getElementById('shown').innerText.includes('broker.session.timeout.ms')")
+        assert window.run("return document.getElementById('subject').textContent") == "Broker 1"
+        assert window.run("return document.documentElement.scrollWidth") == width
+
+
 def test_a_replica_that_falls_behind_shows_for_how_long(cluster: EmbeddedCluster) -> None:
     leader = cluster.leader("orders", 1)
     follower = next(one for one in cluster.isr("orders", 1) if one not in (leader, cluster.controller))

@@ -117,6 +117,7 @@ class BrokerProperties:
     minikafka_http_host: str
     minikafka_http_names: list[str]
     minikafka_http_port: int
+    minikafka_http_records: str
     minikafka_log_format: str
     minikafka_metrics_dialects: list[str]
     minikafka_tcp_congestion: str

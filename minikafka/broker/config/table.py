@@ -161,6 +161,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("minikafka.http.port", "int", "-1", "Port of /metrics, /healthz, /readyz and of the page /ui; 0 = any free port, -1 = none.", low=-1, high=65535),
         _p("minikafka.http.host", "string", "127.0.0.1", "Address of that port, which is plain HTTP without a login; 0.0.0.0 or empty = every address."),
         _p("minikafka.http.names", "list", "", "Names under which browsers and scrapers may ask it, besides addresses, names without a dot, this machine's and those of advertised.listeners; * = any."),
+        _p("minikafka.http.records", "string", "auto", "Whether the page shows the last records of a partition: true, false; auto = where that port listens on a loopback address and no authorizer is set.", choices=("auto", "true", "false")),
         _p("minikafka.audit.report.dir", "string", None, "Directory of audit reports (minikafka audit --report); the page /ui and /metrics show the newest verdict."),
         _p("minikafka.audit.interval.ms", "long", "0", "How often the broker with the smallest id of those in service audits the cluster, into that directory; 0 = never.", low=0),
         _p("minikafka.audit.command.config", "string", None, "Properties file with the security settings of that audit's client, when the listener between brokers needs some."),

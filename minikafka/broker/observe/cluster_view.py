@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.observe.last_audit import LastAudit
+from minikafka.broker.observe.shows_records import shows_records
 from minikafka.client.errors import ClientError
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.list_offsets import ListOffsetsRequest
@@ -62,7 +63,7 @@ class ClusterView:
         offsets: dict[int, dict[Key, int]] = {LATEST: {}, EARLIEST: {}}
         disks: Disks = {}
         groups: list[dict[str, Any]] | None = None
-        admin = await self._connected()
+        admin = await self.connected()
         if admin is not None:
             leaders = self._leaders(fenced)
             alive = [broker_id for broker_id in image.brokers if broker_id not in fenced]
@@ -87,9 +88,11 @@ class ClusterView:
                 for e in reversed(node.timeline.events)
             ],
             "audit": self._last_audit.get(),
+            "shows_records": shows_records(node),
         }
 
-    async def _connected(self) -> Maintenance | None:
+    async def connected(self) -> Maintenance | None:
+        """What asks the brokers for the page; None when this node is none or cannot reach them."""
         node = self._node
         if node.broker is None or not node.ready.is_set():
             return None

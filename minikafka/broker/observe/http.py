@@ -12,6 +12,7 @@ import logging
 import socket
 from importlib import resources
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
@@ -37,10 +38,12 @@ class HttpServer:
     def __init__(self, node: ObservedNode) -> None:
         from minikafka.broker.observe.cluster_view import ClusterView
         from minikafka.broker.observe.metrics.node import NodeMetrics
+        from minikafka.broker.observe.topic_view import TopicView
 
         self._node = node
         self._metrics = NodeMetrics(node)
         self._view = ClusterView(node)
+        self._topics = TopicView(node, self._view)
         self._server: asyncio.Server | None = None
         self._names = _names_of(node.config)
         self._open = 0
@@ -68,7 +71,7 @@ class HttpServer:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), READ_TIMEOUT_S)
             method, _, rest = head.decode("latin-1").partition(" ")
             if self._is_known(_host_of(head)):
-                status, kind, body = await self._answer(method, rest.split(" ", 1)[0].split("?", 1)[0])
+                status, kind, body = await self._answer(method, rest.split(" ", 1)[0])
             else:
                 status, kind, body = "421 Misdirected Request", "text/plain", b"not under this name (minikafka.http.names)\n"
             lines = [f"HTTP/1.1 {status}", f"Content-Type: {kind}", f"Content-Length: {len(body)}", "Connection: close"]
@@ -90,7 +93,8 @@ class HttpServer:
         that."""
         return not host or "." not in host or host in self._names or ANY_NAME in self._names or _is_address(host)
 
-    async def _answer(self, method: str, path: str) -> tuple[str, str, bytes]:
+    async def _answer(self, method: str, target: str) -> tuple[str, str, bytes]:
+        path, _, query = target.partition("?")
         if method not in ("GET", "HEAD"):
             return "405 Method Not Allowed", "text/plain", b"only GET and HEAD\n"
         if path == "/metrics":
@@ -105,7 +109,18 @@ class HttpServer:
             return "200 OK", "text/html; charset=utf-8", resources.files("minikafka.broker.observe").joinpath("ui.html").read_bytes()
         if path == "/v1/cluster":
             return "200 OK", "application/json", _json(await self._view.get())
-        return "404 Not Found", "text/plain", b"try /ui, /v1/cluster, /metrics, /healthz or /readyz\n"
+        if path in ("/v1/configs", "/v1/records"):
+            return await self._asked(path, dict(parse_qsl(query, keep_blank_values=True)))
+        return "404 Not Found", "text/plain", b"try /ui, /v1/cluster, /v1/configs, /v1/records, /metrics, /healthz or /readyz\n"
+
+    async def _asked(self, path: str, question: dict[str, str]) -> tuple[str, str, bytes]:
+        from minikafka.broker.observe.topic_view import Refused
+
+        try:
+            answer = await (self._topics.configs(question) if path == "/v1/configs" else self._topics.records(question))
+        except Refused as refused:
+            return refused.status, "application/json", _json({"error": str(refused)})
+        return "200 OK", "application/json", _json(answer)
 
     async def _scraped(self) -> bytes:
         """The metrics, made in steps between which the broker works on."""
