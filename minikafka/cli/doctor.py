@@ -6,35 +6,24 @@ import asyncio
 import ipaddress
 import socket
 import sys
-import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from minikafka.cli.common import EXIT_REFUSED, EXIT_UNREACHABLE, emit, run
+from minikafka.cli.doctor_findings import Finding, mismatch, refusal_advice
 from minikafka.cli.session import operator_command
 
 if TYPE_CHECKING:
     from minikafka.client.cluster import BrokerInfo
-    from minikafka.client.maintenance import Maintenance
 
 DIAL_TIMEOUT_S = 3.0
-CLOCK_SKEW_MS_MAX = 5000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One check: `state` is ok, warning or error; `advice` is what to do."""
-
-    check: str
-    state: str
-    text: str
-    advice: str = ""
 
 
 @operator_command("doctor")
 def doctor(bootstrap: str, output: str, traceback: bool) -> None:
-    """Resolve and dial every advertised listener, compare what the brokers say, and explain. Exit status 1 when something is wrong, 3
-    when nothing answers."""
+    """Look for the usual mistakes: listeners, TLS and SASL, replication, groups, disks, clocks. Says what is wrong and what to do.
+
+    Exit status 1 when something is wrong, 3 when nothing answers."""
     findings: list[Finding] = run(lambda: _examine(bootstrap), traceback=traceback)
     if output != "table":
         rows = [{"check": f.check, "state": f.state, "text": f.text, "advice": f.advice} for f in findings]
@@ -59,6 +48,7 @@ def _show(findings: list[Finding]) -> None:
 
 
 async def _examine(bootstrap: str) -> list[Finding]:
+    from minikafka.cli import doctor_facts
     from minikafka.client.cluster import parse_bootstrap
     from minikafka.client.maintenance import Maintenance
 
@@ -74,10 +64,11 @@ async def _examine(bootstrap: str) -> list[Finding]:
     if not reached:
         return findings
     findings = [Finding(f.check, "warning", f.text, f.advice) if f.state == "error" else f for f in findings]
-    async with Maintenance(",".join(f"{host}:{port}" for host, port in reached), client_id="minikafka-doctor", timeout_ms=5000) as admin:
+    servers = [f"{host}:{port}" for host, port in reached]
+    async with Maintenance(",".join(servers), client_id="minikafka-doctor", timeout_ms=5000) as admin:
         for broker in sorted(admin.cluster.brokers.values(), key=lambda b: b.node_id):
             findings += await _broker(broker, reached)
-        findings += await _cluster(admin)
+        findings += await doctor_facts.examine(admin, servers)
     return findings
 
 
@@ -94,10 +85,8 @@ async def _dial(host: str, port: int) -> tuple[str, str] | None:
     try:
         await asyncio.wait_for(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM), DIAL_TIMEOUT_S)
     except (OSError, TimeoutError):
-        return (
-            "the name cannot be resolved",
-            "Use a name that this machine knows: advertised.listeners must hold what clients can resolve, not a container's own name.",
-        )
+        return "the name cannot be resolved", _unresolved(host)
+    properties = properties_in_use()
     try:
         channel = await Channel.open(
             SocketNetwork(loop),
@@ -105,24 +94,41 @@ async def _dial(host: str, port: int) -> tuple[str, str] | None:
             port,
             client_id="minikafka-doctor",
             timeout_ms=int(DIAL_TIMEOUT_S * 1000),
-            security=client_security(properties_in_use()),
+            security=client_security(properties),
         )
     except ConnectionRefusedError:
         return "the connection is refused", "Nobody listens there: is the broker running, and is this port published by its container?"
-    except TimeoutError:
-        return (
-            "no answer",
-            "The connection opens into nothing, or what listens does not speak Kafka: a firewall, a TLS listener, another program?",
-        )
     except AuthenticationFailed as error:
-        return str(error), "Compare security.protocol, ssl.* and sasl.* of --command-config (or -X) with what the listener wants."
+        return await _mismatch(host, port, properties) or (str(error), refusal_advice(str(error)))
+    except TimeoutError:
+        return await _mismatch(host, port, properties) or (
+            "no answer", "The connection opens into nothing, or what listens does not speak Kafka: a firewall, another program?"
+        )  # fmt: skip
     except (OSError, WireError) as error:
-        return (
-            f"the connection breaks ({error})",
-            "What listens closed the connection: a TLS or SASL listener takes no plain text (-X), a controller's no clients.",
-        )
+        return await _mismatch(host, port, properties) or (
+            f"the connection breaks ({error})", "What listens closes the connection: is it a Kafka broker at all?"
+        )  # fmt: skip
     channel.close()
-    return None
+    # A SASL listener tells its versions to everybody.
+    return None if properties.get("sasl.mechanism") else await _mismatch(host, port, properties)
+
+
+async def _mismatch(host: str, port: int, properties: Mapping[str, str]) -> tuple[str, str] | None:
+    from minikafka.cli.doctor_listener import listen_at
+
+    try:
+        return mismatch(await listen_at(host, port), properties)
+    except (OSError, TimeoutError):
+        return None
+
+
+def _unresolved(host: str) -> str:
+    if "." not in host:
+        return (
+            f"{host} looks like the name of a container, which only its network knows: add a listener for clients outside, "
+            "and advertise it as localhost or as this machine's name."
+        )
+    return "Use a name that this machine knows: advertised.listeners must hold what clients can resolve."
 
 
 def _is_loopback(host: str) -> bool:
@@ -150,68 +156,3 @@ async def _broker(broker: BrokerInfo, bootstrap: list[tuple[str, int]]) -> list[
     if _is_loopback(broker.host):
         return [Finding(check, "ok", "answers; only programs on this machine can use this address")]
     return [Finding(check, "ok", "answers")]
-
-
-async def _cluster(admin: Maintenance) -> list[Finding]:
-    from minikafka.cli.health import examine
-    from minikafka.client.errors import ClientError
-
-    report = await examine(admin)
-    findings = []
-    if report["controller_id"] < 0:
-        findings.append(
-            Finding("controller", "error", "none is known", "A majority of the controllers must run: see controller.quorum.voters.")
-        )
-    else:
-        findings.append(Finding("controller", "ok", f"broker {report['controller_id']} speaks for it"))
-    views: dict[int, Any] = {}
-    for node_id in report["brokers"]:
-        try:
-            response = await admin.api_versions(node_id)
-            views[node_id] = tuple((e.api_key, e.min_version, e.max_version) for e in response.api_keys)
-        except (ClientError, OSError, TimeoutError):
-            continue
-    if len(set(views.values())) > 1:
-        findings.append(
-            Finding(
-                "versions",
-                "warning",
-                "brokers serve different versions of APIs",
-                "Fine during an upgrade; finish it before raising features.",
-            )
-        )
-    elif views:
-        findings.append(Finding("versions", "ok", f"all {len(views)} brokers serve the same APIs"))
-    for title, key, advice in (
-        ("leaderless partitions", "leaderless_partitions", "Their in-sync replicas are down: start those brokers."),
-        ("under-replicated partitions", "under_replicated_partitions", "Replicas lag or brokers are down: minikafka top shows which."),
-    ):  # fmt: skip
-        rows = report[key]
-        if rows:
-            findings.append(Finding(title, "error" if key.startswith("leaderless") else "warning", ", ".join(rows[:10]), advice))
-        else:
-            findings.append(Finding(title, "ok", "none"))
-    findings.append(await _clock(admin))
-    return findings
-
-
-async def _clock(admin: Maintenance) -> Finding:
-    """The quorum's leader tells its time when it describes itself."""
-    from minikafka.client.errors import ClientError
-
-    try:
-        partition = (await admin.describe_quorum()).topics[0].partitions[0]
-    except (ClientError, OSError, TimeoutError) as error:
-        return Finding("clocks", "warning", f"cannot be compared: {error}")
-    leader = next((r for r in partition.current_voters if r.replica_id == partition.leader_id), None)
-    if leader is None or leader.last_fetch_timestamp <= 0:
-        return Finding("clocks", "ok", "the quorum does not tell its time")
-    skew_ms = time.time_ns() // 1_000_000 - leader.last_fetch_timestamp
-    if abs(skew_ms) > CLOCK_SKEW_MS_MAX:
-        return Finding(
-            "clocks",
-            "warning",
-            f"the controller's clock is {skew_ms} ms from this machine's",
-            "Timestamps and retention will surprise: run NTP.",
-        )
-    return Finding("clocks", "ok", f"the controller's clock is within {max(abs(skew_ms), 1)} ms of this machine's")

@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "consumer-perf-test": ("minikafka.cli.perf", "consumer_perf_test", "Measure reading."),
     "delete-records": ("minikafka.cli.offsets", "delete_records", "Delete records before an offset."),
     "demo": ("minikafka.cli.demo", "demo", "Three brokers, a killed leader, and a proof that nothing was lost."),
-    "doctor": ("minikafka.cli.doctor", "doctor", "Dial every advertised listener and explain."),
+    "doctor": ("minikafka.cli.doctor", "doctor", "Look for the usual mistakes and say what to do."),
     "dump-log": ("minikafka.cli.dump_log", "dump_log", "Show what is in log, index and snapshot files."),
     "features": ("minikafka.cli.features", "features", "Features of the cluster and their levels."),
     "get-offsets": ("minikafka.cli.offsets", "get_offsets", "Offsets of partitions at a time."),
