@@ -13,13 +13,19 @@ from typing import Any
 from construct import Construct
 
 from minikafka.wire.declaration import UNSET, Field, Struct, VersionedStruct
-from minikafka.wire.errors import WireError
+from minikafka.wire.errors import NotEncodable, WireError
 from minikafka.wire.grammar import ArrayNode, FixedLeaf, NullableNode, StructNode, TaggedNode, UuidLeaf, VariableLeaf, grammar
-from minikafka.wire.types import Variable
+from minikafka.wire.types import STRING_BYTES_MAX, TAGGED_FIELDS_MAX, Variable
 from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint, unsigned_varint
 
 #: Arrays up to this many numbers are read and written with a `struct` made beforehand.
 ARRAY_TABLE_MAX = 16
+#: A codec that works in steps makes one of so many elements; so many plain numbers count as one.
+STEP_ELEMENTS = 512
+NUMBERS_AT_ONCE = 4096
+NUMBERS_AN_ELEMENT = 8
+#: A text of so many bytes may become longer than STRING_BYTES_MAX when what is no UTF-8 in it is replaced.
+_DOUBTFUL_BYTES = STRING_BYTES_MAX // 3
 _LENGTHS = {2: struct.Struct(">h"), 4: struct.Struct(">i")}
 
 _VARINTS = [unsigned_varint(value) for value in range(1024)]
@@ -53,6 +59,7 @@ class _Source:
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {
             "WireError": WireError,
+            "NotEncodable": NotEncodable,
             "StructError": struct.error,
             "read_varint": read_unsigned_varint,
             "put_varint": append_unsigned_varint,
@@ -82,6 +89,14 @@ class _Source:
         return compiled
 
 
+def _count(source: _Source, depth: int, amount: str = "1") -> None:
+    """Count elements, and let others have a turn now and then."""
+    source.add(depth, f"k += {amount}")
+    source.add(depth, "if k >= due:")
+    source.add(depth + 1, f"due = k + {STEP_ELEMENTS}")
+    source.add(depth + 1, "yield k")
+
+
 Leaf = FixedLeaf | UuidLeaf
 Named = tuple[Field, Construct]
 
@@ -100,13 +115,18 @@ def _runs(fields: list[Named]) -> list[list[Named]]:
 class _Decoder:
     """Writes the decoder of one message version."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, *, in_steps: bool = False) -> None:
+        """`in_steps`: a generator that yields the number of elements read so far, and returns what the plain decoder returns."""
         self.source = _Source()
         self.label = label
+        self.in_steps = in_steps
 
     def build(self, tree: StructNode) -> Callable[..., Any]:
         source = self.source
         source.add(0, "def decode(b, p):")
+        if self.in_steps:
+            source.add(1, f"k, due = 0, {STEP_ELEMENTS}")
+            source.add(1, "yield 0")
         source.add(1, "limit = len(b)")
         source.add(1, "try:")
         target = self.struct(tree, 2)
@@ -175,7 +195,7 @@ class _Decoder:
         depth += 1
         source.add(depth, f"if {count} > 127:")
         source.add(depth + 1, f"{count}, p = read_varint(b, p - 1)")
-        source.add(depth, f"if {count} * 2 > limit - p:")
+        source.add(depth, f"if {count} > {TAGGED_FIELDS_MAX} or {count} * 2 > limit - p:")
         source.add(depth + 1, f"raise WireError('{self.label}: more tagged fields than bytes')")
         tag, size, end = source.name("t"), source.name("z"), source.name("e")
         source.add(depth, f"for _ in range({count}):")
@@ -191,6 +211,8 @@ class _Decoder:
             source.add(depth + 1, f"if p > {end}:")
             source.add(depth + 2, f"raise WireError('{self.label}: {declared.name} is longer than its tagged field')")
         source.add(depth, f"p = {end}")
+        if self.in_steps:
+            _count(source, depth)
 
     def value(self, node: Construct, target: str, depth: int, name: str, length: str | None = None) -> None:
         if isinstance(node, VariableLeaf):
@@ -246,6 +268,12 @@ class _Decoder:
         source.add(depth + 2, f"raise WireError('{self.label}: {name} is longer than the message')")
         values = {"string": "str(b[p:{}], 'utf-8', 'replace')", "bytes": "bytes(b[p:{}])", "records": "b[p:{}]"}
         source.add(depth + 1, f"{target} = {values[node.kind].format(end)}")
+        if node.kind == "string":
+            text = source.name("v")
+            source.add(depth + 1, f"if {count} > {_DOUBTFUL_BYTES}:")
+            source.add(depth + 2, f"{text} = {target}")
+            source.add(depth + 2, f"if {count} > {STRING_BYTES_MAX} or len({text}.encode('utf-8', 'surrogatepass')) > {STRING_BYTES_MAX}:")
+            source.add(depth + 3, f"raise WireError('{self.label}: {name} has more than {STRING_BYTES_MAX} bytes')")
         source.add(depth + 1, f"p = {end}")
 
     def array(self, node: ArrayNode, target: str, depth: int, name: str, length: str | None = None) -> None:
@@ -257,6 +285,9 @@ class _Decoder:
         source.add(depth, "else:")
         depth += 1
         element = node.subcon
+        if self.in_steps and isinstance(element, FixedLeaf | UuidLeaf):
+            self.numbers_in_steps(element, target, count, depth)
+            return
         if isinstance(element, UuidLeaf):
             source.add(depth, f"{target} = [bytes(b[i:i + 16]) for i in range(p, p + 16 * {count}, 16)]")
             source.add(depth, f"p += 16 * {count}")
@@ -275,25 +306,46 @@ class _Decoder:
         source.add(depth, f"for {loop} in range({count}):")
         self.value(element, value, depth + 1, name)
         source.add(depth + 1, f"{items}.append({value})")
+        if self.in_steps:
+            _count(source, depth + 1)
+
+    def numbers_in_steps(self, element: FixedLeaf | UuidLeaf, target: str, count: str, depth: int) -> None:
+        """Numbers or ids, so many at once."""
+        source = self.source
+        many = source.bind("unpack_many", struct.unpack_from)
+        items, some = source.name("a"), source.name("c")
+        code = f"'16s' * {some}" if isinstance(element, UuidLeaf) else f"f'{{{some}}}{element.code}'"
+        source.add(depth, f"{target} = {items} = []")
+        source.add(depth, f"while {count}:")
+        source.add(depth + 1, f"{some} = {count} if {count} < {NUMBERS_AT_ONCE} else {NUMBERS_AT_ONCE}")
+        source.add(depth + 1, f"{items} += {many}('>' + {code}, b, p)")
+        source.add(depth + 1, f"p += {element.size} * {some}")
+        source.add(depth + 1, f"{count} -= {some}")
+        _count(source, depth + 1, f"{some} // {NUMBERS_AN_ELEMENT}")
 
 
 class _Encoder:
     """Writes the encoder of one message version."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, *, in_steps: bool = False) -> None:
+        """`in_steps`: a generator that yields the number of elements written so far."""
         self.source = _Source()
         self.label = label
         self.out = "w"
+        self.in_steps = in_steps
 
     def build(self, tree: StructNode) -> Callable[..., Any]:
         source = self.source
         source.add(0, "def encode(o, pieces):")
+        if self.in_steps:
+            source.add(1, f"k, due = 0, {STEP_ELEMENTS}")
+            source.add(1, "yield 0")
         source.add(1, "w = pieces.append")
         source.add(1, "try:")
         self.struct(tree, "o", 2)
         source.add(2, "pass")
         source.add(1, "except (StructError, AttributeError, TypeError) as error:")
-        source.add(2, f"raise WireError(f'{self.label}: {{error}} in {{o!r}}') from error")
+        source.add(2, f"raise NotEncodable(f'{self.label}: {{error}}') from error")
         return source.compile("encode", f"encode {self.label}")
 
     def struct(self, node: StructNode, target: str, depth: int) -> None:
@@ -301,7 +353,7 @@ class _Encoder:
         for declared in node.absent:
             if not declared.ignorable:
                 source.add(depth, f"if {self.differs(declared, f'{target}.{declared.name}')}:")
-                source.add(depth + 1, f"raise WireError('{self.label} has no field {declared.name}')")
+                source.add(depth + 1, f"raise NotEncodable('{self.label} has no field {declared.name}')")
         runs = _runs(node.fields)
         tags_in_last = node.tagged is not None and not node.tagged.fields and bool(runs) and _takes_empty_tags(runs[-1][0][1])
         for number, run in enumerate(runs):
@@ -388,7 +440,7 @@ class _Encoder:
 
     def null(self, node: VariableLeaf | ArrayNode, target: str, depth: int) -> int:
         """Write null if that is what the value is; the depth at which any other value goes on. A null that is not allowed ends in the
-        TypeError of its first use, which becomes a WireError."""
+        TypeError of its first use, which becomes a NotEncodable."""
         if not node.nullable:
             return depth
         empty = b"\0" if node.length.flexible else b"\xff" * node.length.size
@@ -414,6 +466,11 @@ class _Encoder:
         depth = self.null(node, local, depth)
         if node.kind == "string":
             source.add(depth, f"{local} = {local}.encode('utf-8', 'surrogatepass')")
+            source.add(depth, f"if len({local}) > {STRING_BYTES_MAX}:")
+            if name == "error_message":
+                source.add(depth + 1, f"{local} = {local}[:{STRING_BYTES_MAX - 3}].decode('utf-8', 'ignore').encode('utf-8')")
+            else:
+                source.add(depth + 1, f"raise NotEncodable('{self.label}: {name} has more than {STRING_BYTES_MAX} bytes')")
         size = f"len({local})"
         if node.kind == "records":
             size = f"(len({local}) if type({local}) is bytes or isinstance({local}, (memoryview, bytearray)) else {local}.size)"
@@ -437,6 +494,8 @@ class _Encoder:
         source.add(depth, f"for {item} in {local}:")
         self.value(element, item, depth + 1, name)
         source.add(depth + 1, "pass")
+        if self.in_steps:
+            _count(source, depth + 1)
 
     def numbers(self, node: ArrayNode, element: FixedLeaf, local: str, depth: int, *, with_empty_tags: bool) -> None:
         """Count and numbers: in one packing while they are few."""
@@ -450,7 +509,14 @@ class _Encoder:
         source.add(depth, "else:")
         self.length(node, count, depth + 1)
         pack = source.bind("pack_many", struct.pack)
-        source.add(depth + 1, f"{self.out}({pack}(f'>{{{count}}}{element.code}', *{local}))")
+        if self.in_steps:
+            start, some = source.name("i"), source.name("c")
+            source.add(depth + 1, f"for {start} in range(0, {count}, {NUMBERS_AT_ONCE}):")
+            source.add(depth + 2, f"{some} = {local}[{start}:{start} + {NUMBERS_AT_ONCE}]")
+            source.add(depth + 2, f"{self.out}({pack}(f'>{{len({some})}}{element.code}', *{some}))")
+            _count(source, depth + 2, f"len({some}) // {NUMBERS_AN_ELEMENT}")
+        else:
+            source.add(depth + 1, f"{self.out}({pack}(f'>{{{count}}}{element.code}', *{local}))")
         if with_empty_tags:
             source.add(depth + 1, f"{self.out}(b'\\0')")
 
@@ -464,20 +530,25 @@ def _takes_empty_tags(node: Construct) -> bool:
 
 def _check_version(message: type[VersionedStruct], version: int) -> None:
     if not message.MIN_VERSION <= version <= message.MAX_VERSION:
-        raise WireError(f"{message.__name__} has versions {message.MIN_VERSION}-{message.MAX_VERSION}, not {version}")
+        raise WireError(_no_such(message, version))
 
 
-def decoder_for(message: type[VersionedStruct], version: int) -> Callable[..., Any]:
+def _no_such(message: type[VersionedStruct], version: int) -> str:
+    return f"{message.__name__} has versions {message.MIN_VERSION}-{message.MAX_VERSION}, not {version}"
+
+
+def decoder_for(message: type[VersionedStruct], version: int, *, in_steps: bool = False) -> Callable[..., Any]:
     """Compile and remember the decoder of one version. Raises WireError for a version that does not exist."""
     _check_version(message, version)
-    decoder = _Decoder(f"{message.__name__} v{version}").build(grammar(message, version))
-    message._decoders[version] = decoder
+    decoder = _Decoder(f"{message.__name__} v{version}", in_steps=in_steps).build(grammar(message, version))
+    (message._step_decoders if in_steps else message._decoders)[version] = decoder
     return decoder
 
 
-def encoder_for(message: type[VersionedStruct], version: int) -> Callable[..., Any]:
-    """Compile and remember the encoder of one version. Raises WireError for a version that does not exist."""
-    _check_version(message, version)
-    encoder = _Encoder(f"{message.__name__} v{version}").build(grammar(message, version))
-    message._encoders[version] = encoder
+def encoder_for(message: type[VersionedStruct], version: int, *, in_steps: bool = False) -> Callable[..., Any]:
+    """Compile and remember the encoder of one version. Raises NotEncodable for a version that does not exist."""
+    if not message.MIN_VERSION <= version <= message.MAX_VERSION:
+        raise NotEncodable(_no_such(message, version))
+    encoder = _Encoder(f"{message.__name__} v{version}", in_steps=in_steps).build(grammar(message, version))
+    (message._step_encoders if in_steps else message._encoders)[version] = encoder
     return encoder

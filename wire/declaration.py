@@ -219,6 +219,8 @@ class VersionedStruct(Struct):
     FLEXIBLE_FROM: ClassVar[int | None] = None
     _decoders: ClassVar[dict[int, Callable[..., Any]]]
     _encoders: ClassVar[dict[int, Callable[..., Any]]]
+    _step_decoders: ClassVar[dict[int, Callable[..., Any]]]
+    _step_encoders: ClassVar[dict[int, Callable[..., Any]]]
 
     def __init_subclass__(cls, *, versions: str | None = None, flexible: str | None = None) -> None:
         super().__init_subclass__()
@@ -230,6 +232,7 @@ class VersionedStruct(Struct):
         cls.MIN_VERSION, cls.MAX_VERSION = span.low, span.high
         cls.FLEXIBLE_FROM = flexible_span.low if flexible_span.low <= flexible_span.high else None
         cls._decoders, cls._encoders = {}, {}
+        cls._step_decoders, cls._step_encoders = {}, {}
 
     @classmethod
     def is_flexible(cls, version: int) -> bool:

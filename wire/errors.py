@@ -250,7 +250,11 @@ _TEXTS = {
 
 
 class WireError(Exception):
-    """A peer sent what the protocol forbids, or a message cannot be put into the version asked for."""
+    """A peer sent what the protocol forbids."""
+
+
+class NotEncodable(Exception):
+    """A message of this side cannot be put into the version asked for: a mistake of whoever made it, never of the peer."""
 
 
 class CorruptRecord(WireError):

@@ -63,6 +63,13 @@ def encode_response(response: Response, version: int, correlation_id: int) -> li
     return [_SIZE_AND_CORRELATION.pack(len(body) + 4, correlation_id) + body]
 
 
+def response_head(response: Response, version: int, correlation_id: int, body_bytes: int) -> bytes:
+    """What stands before a response's body of so many bytes: size and header."""
+    if response_header_version(response.API_KEY, version) == 1:
+        return _SIZE_CORRELATION_TAGS.pack(body_bytes + 5, correlation_id, 0)
+    return _SIZE_AND_CORRELATION.pack(body_bytes + 4, correlation_id)
+
+
 def _with_regions(pieces: list[Any], regions: list[int], correlation_id: int, flexible: bool) -> list[Piece]:
     """The frame with what is no `bytes` left as it is, and what stands between joined."""
     size, out, start = 0, [], 0

@@ -15,7 +15,7 @@ from construct import Struct as ConstructStruct
 from construct.core import Container, ListContainer
 
 from minikafka.wire.declaration import Field, Struct, VersionedStruct
-from minikafka.wire.types import Array, Fixed, Variable
+from minikafka.wire.types import STRING_BYTES_MAX, TAGGED_FIELDS_MAX, Array, Fixed, Variable
 
 #: construct knows 32-bit numbers by the names of `struct`'s long.
 FORMATS = {"b": "b", "h": "h", "H": "H", "i": "l", "I": "L", "q": "q", "d": "d", "?": "?"}
@@ -109,7 +109,12 @@ class VariableLeaf(Construct):  # type: ignore[misc]
                 raise StreamError("must not be null", path=path)
             return None
         data = _take(stream, count, path)
-        return data.decode("utf-8", "replace") if self.kind == "string" else data
+        if self.kind != "string":
+            return data
+        text = data.decode("utf-8", "replace")
+        if max(count, len(text.encode())) > STRING_BYTES_MAX:
+            raise StreamError(f"text of more than {STRING_BYTES_MAX} bytes", path=path)
+        return text
 
     def _build(self, obj: str | bytes | None, stream: io.BytesIO, context: Any, path: str) -> Any:
         if obj is None:
@@ -118,6 +123,8 @@ class VariableLeaf(Construct):  # type: ignore[misc]
             self.length.build(-1, stream, path)
             return obj
         data = obj.encode("utf-8", "surrogatepass") if isinstance(obj, str) else bytes(obj)
+        if self.kind == "string" and len(data) > STRING_BYTES_MAX:
+            raise StreamError(f"text of more than {STRING_BYTES_MAX} bytes", path=path)
         self.length.build(len(data), stream, path)
         stream.write(data)
         return obj
@@ -186,7 +193,7 @@ class TaggedNode(Construct):  # type: ignore[misc]
         found = Container()
         known = {declared.tag: (declared, node) for declared, node in self.fields}
         count = VARINT._parse(stream, context, path)
-        if count * 2 > _left(stream):
+        if count > TAGGED_FIELDS_MAX or count * 2 > _left(stream):
             raise StreamError(f"{count} tagged fields do not fit into {_left(stream)} bytes", path=path)
         for _ in range(count):
             tag = VARINT._parse(stream, context, path)

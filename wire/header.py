@@ -10,6 +10,7 @@ import struct
 
 from minikafka.wire.api_table import FLEXIBLE_FROM
 from minikafka.wire.errors import WireError
+from minikafka.wire.types import TAGGED_FIELDS_MAX
 from minikafka.wire.varint import read_unsigned_varint
 
 API_VERSIONS_KEY = 18
@@ -78,8 +79,8 @@ def decode_request_header(view: memoryview | bytes, position: int = 0) -> tuple[
 def skip_tagged_fields(view: memoryview | bytes, position: int) -> int:
     """The position after a section of tagged fields. Raises WireError or IndexError."""
     count, position = read_unsigned_varint(view, position)
-    if count * 2 > len(view) - position:
-        raise WireError(f"{count} tagged fields do not fit into {len(view) - position} bytes")
+    if count > TAGGED_FIELDS_MAX or count * 2 > len(view) - position:
+        raise WireError(f"{count} tagged fields are more than {TAGGED_FIELDS_MAX}, or do not fit into {len(view) - position} bytes")
     for _ in range(count):
         _, position = read_unsigned_varint(view, position)
         size, position = read_unsigned_varint(view, position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any, ClassVar, Protocol, Self
 
 from minikafka.wire.declaration import Struct, VersionedStruct, field
@@ -48,8 +49,28 @@ class Message(VersionedStruct):
         decoded: tuple[Self, int] = decoder(buffer, position)
         return decoded
 
+    @classmethod
+    def decode_in_steps(cls, version: int, buffer: bytes | bytearray | memoryview, position: int = 0) -> Generator[int, None, Self]:
+        """The same as `decode`, a bounded piece of work between two yields of the number of elements read so far. Raises WireError."""
+        decoder = cls._step_decoders.get(version)
+        if decoder is None:
+            from minikafka.wire.compiler import decoder_for
+
+            decoder = decoder_for(cls, version, in_steps=True)
+        decoded: tuple[Self, int] = yield from decoder(buffer, position)
+        return decoded[0]
+
+    def encode_in_steps(self, version: int, pieces: list[Any]) -> Generator[int, None, None]:
+        """The same as `encode_into`, a bounded piece of work between two yields; whoever drives it may take the pieces out meanwhile."""
+        encoder = self._step_encoders.get(version)
+        if encoder is None:
+            from minikafka.wire.compiler import encoder_for
+
+            encoder = encoder_for(type(self), version, in_steps=True)
+        yield from encoder(self, pieces)
+
     def encode_into(self, version: int, pieces: list[Any]) -> None:
-        """Append the message's bytes to `pieces`; file regions stay as they are. Raises WireError."""
+        """Append the message's bytes to `pieces`; file regions stay as they are. Raises NotEncodable."""
         encoder = self._encoders.get(version)
         if encoder is None:
             from minikafka.wire.compiler import encoder_for

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Kafka reads and writes no longer text, in compact fields neither.
+STRING_BYTES_MAX = 32_767
+#: Of one section. Kafka has no bound; nothing that it defines has more than a few, and each costs whoever skips it.
+TAGGED_FIELDS_MAX = 1_024
+
 
 @dataclass(frozen=True, slots=True)
 class Fixed:

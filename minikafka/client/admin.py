@@ -16,7 +16,7 @@ from minikafka.client.group import find_coordinator
 from minikafka.core.scram import SCRAM_MECHANISMS
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.net.network import Network
-from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.errors import ErrorCode, NotEncodable, WireError
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
@@ -149,7 +149,7 @@ class Admin:
             return await channel.request(request, channel.version_for(request, version_max), self._timeout_ms)
         except UnsupportedVersion as error:
             raise ClientError(str(error)) from error
-        except WireError as error:
+        except NotEncodable as error:
             raise ClientError(f"{channel.host}:{channel.port} cannot take the request: {error}") from error
 
     # -- cluster and topics ----------------------------------------------------------------------------------------

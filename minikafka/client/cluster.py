@@ -13,7 +13,7 @@ from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers,
 from minikafka.net.channel import Channel, UnsupportedVersion
 from minikafka.net.network import AuthenticationFailed, Network
 from minikafka.net.server import SocketNetwork
-from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.errors import ErrorCode, NotEncodable
 from minikafka.wire.message import Request, Response
 from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -198,7 +198,7 @@ class Cluster:
             return await channel.request(request, None, timeout_ms or self.request_timeout_ms)
         except UnsupportedVersion as error:
             raise ClientError(str(error)) from error
-        except WireError as error:
+        except NotEncodable as error:
             raise ClientError(f"{channel.host}:{channel.port} cannot take the request: {error}") from error
 
     async def retry(self, work: Callable[[], Any], timeout_ms: int | None = None) -> Any:

@@ -224,7 +224,7 @@ class Channel:
     ) -> None:
         """Send without waiting. Records in the response are views that are valid until the callback returns, unless `safe`.
 
-        Raises ConnectionLost when the channel is closed, UnsupportedVersion, WireError for a request that cannot be encoded.
+        Raises ConnectionLost when the channel is closed, UnsupportedVersion, NotEncodable.
         """
         connection = self._connection
         if self.closed or connection is None:
@@ -258,7 +258,7 @@ class Channel:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
 
     async def request(self, request: Request, version: int | None = None, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
-        """Send and wait. Raises ConnectionLost, RequestTimeout, UnsupportedVersion, WireError for a request that cannot be encoded."""
+        """Send and wait. Raises ConnectionLost, RequestTimeout, UnsupportedVersion, NotEncodable."""
         future: asyncio.Future[Response] = self._loop.create_future()
 
         def answered(response: Response | None, error: Exception | None) -> None:

@@ -29,7 +29,7 @@ SMALL_RECEIVES = 64
 #: Requests that are being served still count with their bytes from this size on. Produce leaves its records in the log.
 PENDING_BYTES_MIN = 512
 PRODUCE_KEY = 0
-#: One connection is served for so long in a turn; the clock is looked at after so many frames.
+#: One connection is served for so long in a turn; the clock is looked at after so many frames of 256 bytes.
 TURN_S_MAX = 0.01
 FRAMES_BETWEEN_LOOKS = 32
 #: Bytes a second below which a peer does not get on with a request or with its answers.
@@ -56,7 +56,6 @@ class SocketConnection:
         "_held_bytes",
         "_holds",
         "_limits",
-        "_looked_s",
         "_loop",
         "_muted",
         "_next_ticket",
@@ -70,6 +69,7 @@ class SocketConnection:
         "_small_receives",
         "_socket",
         "_start",
+        "_turn_s",
         "_view",
         "_writing",
         "_writing_since",
@@ -127,7 +127,7 @@ class SocketConnection:
         self._writing_since: tuple[float, int] | None = None
         self._muted: asyncio.TimerHandle | None = None
         self._holds = 0
-        self._looked_s = 0.0
+        self._turn_s = 0.0
         self.paused = False
         self.closed = False
         self.last_active_s = loop.time()
@@ -178,7 +178,7 @@ class SocketConnection:
             return
         self.received_bytes += count
         # Not the loop's time, which may stand still within a turn: how long a request has waited here is measured from it.
-        self.last_active_s = monotonic()
+        self._turn_s = self.last_active_s = monotonic()
         self._end += count
         queue = self._flush_queue
         queue.depth += 1
@@ -211,9 +211,12 @@ class SocketConnection:
             start = after
             if self.paused or self._is_full():
                 break
-            frames += 1
-            if frames % FRAMES_BETWEEN_LOOKS == 0 and self._is_turn_over(frames):
-                break
+            # A large frame may take as long as many small ones.
+            frames += 1 + (size >> 8)
+            if frames >= FRAMES_BETWEEN_LOOKS:
+                frames = 0
+                if self._is_turn_over():
+                    break
         self._start = start
         self._make_room()
         self._note_frame()
@@ -230,12 +233,9 @@ class SocketConnection:
             or self._out_bytes + self._held_bytes > limits.queued_bytes_max
         )
 
-    def _is_turn_over(self, frames: int) -> bool:
+    def _is_turn_over(self) -> bool:
         """Whether others have waited for long enough; then this connection goes on in another turn of the loop."""
-        now_s = monotonic()
-        if frames == FRAMES_BETWEEN_LOOKS:
-            self._looked_s = now_s
-        if now_s - self._looked_s < TURN_S_MAX:
+        if monotonic() - self._turn_s < TURN_S_MAX:
             return False
         self._pause()
         self._loop.call_soon(self._maybe_resume)
@@ -360,6 +360,7 @@ class SocketConnection:
 
     def _parse_rest(self) -> None:
         if not self.closed and not self.paused:
+            self._turn_s = monotonic()
             queue = self._flush_queue
             queue.depth += 1
             try:

@@ -11,6 +11,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 from minikafka.net.connection import SocketConnection
@@ -158,6 +159,7 @@ class TlsConnection(SocketConnection):
         sock = self._socket
         queue = self._flush_queue
         queue.depth += 1
+        self._turn_s = monotonic()
         try:
             for _ in range(RECORDS_PER_WAKE_UP):
                 try:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from minikafka.client.blocking import BlockingLoop
 from minikafka.client.cluster import TRANSPORT_ERRORS
 from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers
-from minikafka.wire.errors import WireError
+from minikafka.wire.errors import NotEncodable, WireError
 
 Result = TypeVar("Result")
 
@@ -43,5 +43,5 @@ def told(loop: BlockingLoop, work: Coroutine[Any, Any, Result]) -> Result:
         return loop.run(work)
     except (NoBrokers, AuthenticationError) as error:
         raise Unreachable(str(error)) from error
-    except (ClientError, WireError, *TRANSPORT_ERRORS) as error:
+    except (ClientError, WireError, NotEncodable, *TRANSPORT_ERRORS) as error:
         raise ProduceFailed(str(error)) from error

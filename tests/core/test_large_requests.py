@@ -8,12 +8,14 @@ from __future__ import annotations
 import pytest
 from helpers.controller_core import ControllerDriver
 
-from minikafka.core.controller.configs import APPEND, SUBTRACT, ConfigControl
+from minikafka.core.controller.configs import APPEND, SET, SUBTRACT, ConfigControl
 from minikafka.core.group.classic import ClassicGroup
 from minikafka.core.group.member import Member
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.types import STRING_BYTES_MAX
 
 MANY = 200_000
 
@@ -67,3 +69,16 @@ def test_members_with_many_protocols() -> None:
     assert not group.supports("consumer", [f"q{number}" for number in range(MANY)])
     group.members["n"] = Member("n", None, "c", "h", 1000, 1000, "consumer", [(name, b"") for name in reversed(names)])
     assert group.select_protocol() in ("p0", names[-1])
+
+
+def test_a_value_that_grows_beyond_what_a_record_takes_is_refused() -> None:
+    driver = ControllerDriver()
+    kind = IncrementalAlterConfigsRequest
+
+    def append(value: str) -> int:
+        config = kind.AlterableConfig(name="cleanup.policy", config_operation=SET, value=value)
+        resource = kind.AlterConfigsResource(resource_type=4, resource_name="", configs=[config])
+        return int(driver.do(kind(resources=[resource])).responses[0].error_code)
+
+    assert append("compact") == ErrorCode.NONE
+    assert append("x" * (STRING_BYTES_MAX + 1)) == ErrorCode.INVALID_CONFIG

@@ -124,6 +124,12 @@ class FakeConnection:
     def send(self, pieces: list[Any]) -> None:
         raise AssertionError("the asking side is not here")
 
+    def hold(self) -> None:
+        """A dispatched frame is the only one."""
+
+    def go_on(self) -> None:
+        """Nothing was kept back."""
+
     def close(self, reason: str = "") -> None:
         self.closed = True
         for answer in self.answers:

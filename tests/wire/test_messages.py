@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import random
 import re
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.wire_values import all_messages, message_versions, random_message
 
-from minikafka.wire.errors import WireError
+from minikafka.wire.compiler import NUMBERS_AT_ONCE, STEP_ELEMENTS
+from minikafka.wire.errors import NotEncodable, WireError
 from minikafka.wire.grammar import from_container, grammar, to_container
-from minikafka.wire.header import decode_request_header, decode_response_header, encode_request_header, encode_response_header
+from minikafka.wire.header import (
+    decode_request_header,
+    decode_response_header,
+    encode_request_header,
+    encode_response_header,
+    skip_tagged_fields,
+)
 from minikafka.wire.message import Message
+from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from minikafka.wire.registry import Api, api, apis
-from minikafka.wire.types import Array, Fixed, Versions
+from minikafka.wire.types import STRING_BYTES_MAX, TAGGED_FIELDS_MAX, Array, Fixed, Versions
+from minikafka.wire.varint import unsigned_varint
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 MESSAGES = all_messages()
@@ -46,6 +58,71 @@ def test_compiled_codecs_equal_the_grammar(message: type[Message]) -> None:
             assert (decoded, end) == (value, len(data)), f"v{version}: round trip"
             assert from_container(tree, tree.parse(data)) == value, f"v{version}: the grammar reads otherwise"
             assert message.decode_from(version, memoryview(b"\x55" * 7 + data), 7) == (value, len(data) + 7)
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.__name__)
+def test_codecs_in_steps_read_and_write_the_same(message: type[Message]) -> None:
+    for version in range(message.MIN_VERSION, message.MAX_VERSION + 1):
+        for seed in range(3):
+            value = random_message(message, version, seed)
+            data = value.encode(version)
+            assert through(message.decode_in_steps(version, b"\x55" * 7 + data, 7)) == value, f"v{version}"
+            pieces: list[bytes] = []
+            through(value.encode_in_steps(version, pieces))
+            assert b"".join(pieces) == data, f"v{version}"
+        for cut in range(min(len(data), 40)):
+            with pytest.raises(WireError):
+                through(message.decode_in_steps(version, data[:cut]))
+
+
+def through(steps: Generator[int, None, Any]) -> Any:
+    """Drive a codec in steps to its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            return over.value
+
+
+@pytest.mark.parametrize(("kind", "field", "element"), [
+    (FindCoordinatorRequest, "coordinator_keys", "k"), (DescribeLogDirsRequest, "topics", None), (DescribeLogDirsRequest, "partitions", 7),
+])  # fmt: skip
+def test_steps_are_of_bounded_length(kind: Any, field: str, element: Any) -> None:
+    many = 20 * NUMBERS_AT_ONCE
+    topic = DescribeLogDirsRequest.DescribableLogDirTopic
+    if field == "partitions":
+        value = kind(topics=[topic(topic="t", partitions=[element] * many)])
+    else:
+        value = kind(**{field: [topic(topic="t") if element is None else element] * many})
+    version = kind.MAX_VERSION
+    data, pieces = value.encode(version), []
+    decoding = list(kind.decode_in_steps(version, data))
+    encoding = list(value.encode_in_steps(version, pieces))
+    for steps in (decoding, encoding):
+        assert len(steps) >= 20 and max(later - before for before, later in itertools.pairwise(steps)) <= 2 * STEP_ELEMENTS
+    assert b"".join(pieces) == data
+
+
+def test_sections_of_tagged_fields_and_texts_have_bounds() -> None:
+    section = unsigned_varint(TAGGED_FIELDS_MAX) + b"\x09\0" * TAGGED_FIELDS_MAX
+    assert skip_tagged_fields(section, 0) == len(section)
+    assert FindCoordinatorRequest.decode(4, b"\0\1" + section) == FindCoordinatorRequest()
+    section = unsigned_varint(TAGGED_FIELDS_MAX + 1) + b"\x09\0" * (TAGGED_FIELDS_MAX + 1)
+    with pytest.raises(WireError, match="tagged fields"):
+        skip_tagged_fields(section, 0)
+    with pytest.raises(WireError, match="tagged fields"):
+        FindCoordinatorRequest.decode(4, b"\0\1" + section)
+
+    for text in (b"x" * STRING_BYTES_MAX, b"\xff" * (STRING_BYTES_MAX // 3)):
+        decoded = FindCoordinatorRequest.decode(3, unsigned_varint(len(text) + 1) + text + b"\0\0")
+        assert len(decoded.encode(3)) <= STRING_BYTES_MAX + 5
+    for text in (b"x" * (STRING_BYTES_MAX + 1), b"\xff" * (STRING_BYTES_MAX // 3 + 1)):
+        with pytest.raises(WireError, match="more than 32767 bytes"):
+            FindCoordinatorRequest.decode(3, unsigned_varint(len(text) + 1) + text + b"\0\0")
+    with pytest.raises(NotEncodable, match="more than 32767 bytes"):
+        FindCoordinatorRequest(key="x" * (STRING_BYTES_MAX + 1)).encode(3)
+    told = FindCoordinatorResponse(error_message="é" * STRING_BYTES_MAX).encode(3)
+    assert FindCoordinatorResponse.decode(3, told).error_message == "é" * ((STRING_BYTES_MAX - 3) // 2)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda m: m.__name__)
@@ -83,7 +160,7 @@ def test_lengths_are_checked_before_anything_is_allocated() -> None:
 def test_a_field_that_the_version_lacks_must_hold_its_default() -> None:
     heartbeat = api(12)
     assert heartbeat is not None
-    with pytest.raises(WireError, match="group_instance_id"):
+    with pytest.raises(NotEncodable, match="group_instance_id"):
         heartbeat.request(group_instance_id="x").encode(0)  # type: ignore[call-arg]
     fetch = api(1)
     assert fetch is not None

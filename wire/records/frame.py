@@ -38,7 +38,7 @@ def metadata_record_classes() -> dict[int, type[Record]]:
 
 
 def encode_metadata_record(record: Record, version: int | None = None) -> bytes:
-    """The value of a metadata record; `version` defaults to the newest. Raises WireError."""
+    """The value of a metadata record; `version` defaults to the newest. Raises NotEncodable."""
     if version is None:
         version = record.MAX_VERSION
     head = bytearray()

@@ -34,6 +34,8 @@ log = logging.getLogger("minikafka.metadata")
 TOPIC_OPERATIONS = 3576
 CLUSTER_OPERATIONS = 8096
 PARTITIONS_PER_RESPONSE_MAX = 2000
+#: The client goes on where the answer stops, as it does for partitions.
+UNKNOWN_TOPICS_PER_RESPONSE_MAX = 500
 #: How long a request that creates topics waits for them.
 CREATION_WAIT_MS = 2_000
 #: How long a request is held whose answer would name a leader that this broker has just lost its connection to: most often it has died, and
@@ -246,13 +248,17 @@ class MetadataHandlers:
         wanted = [topic.name for topic in request.topics] if request.topics else list(image.topics_by_name)
         names = sorted({name: None for name in wanted if cursor is None or name >= cursor.topic_name})
         left = max(1, min(request.response_partition_limit, PARTITIONS_PER_RESPONSE_MAX))
-        response = DescribeTopicPartitionsResponse()
+        response, unknown = DescribeTopicPartitionsResponse(), 0
         for name in names:
             topic = image.topics_by_name.get(name)
             if left == 0:
                 response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
                 break
             if topic is None:
+                if unknown == UNKNOWN_TOPICS_PER_RESPONSE_MAX:
+                    response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
+                    break
+                unknown += 1
                 response.topics.append(_described_error(name))
                 continue
             start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0

@@ -16,11 +16,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from minikafka.broker.front.large_requests import LONG_BYTES, LONG_BYTES_OF, LargeRequests, elements_max
 from minikafka.broker.measures.request_times import RequestTimes, Sample, TimedAnswers
 from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.net.network import Clock, Connection
 from minikafka.net.peer_lines import PeerLines
-from minikafka.wire.errors import ApiError, ErrorCode, WireError
+from minikafka.wire.errors import ApiError, ErrorCode, NotEncodable, WireError
 from minikafka.wire.frame import encode_response
 from minikafka.wire.header import skip_tagged_fields
 from minikafka.wire.message import Request, Response
@@ -90,7 +91,7 @@ class RequestContext:
     limits: Any = None
 
     def __init__(
-        self, entry: _Entry, connection: Connection, listener: str, version: int, correlation_id: int, client_id: str | None
+        self, entry: Entry, connection: Connection, listener: str, version: int, correlation_id: int, client_id: str | None
     ) -> None:
         self.entry = entry
         self.connection = connection
@@ -119,20 +120,35 @@ class RequestContext:
         return self.connection.peer_host
 
     def respond(self, response: Response) -> None:
-        """Answer the request; a second answer is dropped. An answer that cannot be encoded closes the connection."""
-        ticket = self._ticket
-        if ticket < 0:
+        """Answer the request; a second answer is dropped. One that cannot be encoded is a mistake of ours, and closes the connection."""
+        if self._ticket < 0:
             return
-        self._ticket = -1
+        self.complete(response)
         try:
             pieces = encode_response(response, self.api_version, self.correlation_id)
-        except WireError as error:
-            logger.error("cannot encode the answer to %s v%d: %s", self.entry.name, self.api_version, error)
-            self.connection.close("an answer could not be encoded")
+        except NotEncodable as error:
+            self._ticket = -1
+            name = f"the answer to {self.entry.name} v{self.api_version}"
+            self.entry.supervisor.caught(name, error, Ends("connection", self.connection.close))
             return
+        self.respond_encoded(response, pieces)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it has had its answer, or never will."""
+        return self._ticket < 0
+
+    def complete(self, response: Response) -> None:
+        """Say in the answer what is only known now; before it is encoded."""
+
+    def respond_encoded(self, response: Response, pieces: list[Any]) -> None:
+        """Answer with a completed response, whose frame is `pieces`."""
         if self.entry.has_error_code and response.error_code:  # type: ignore[attr-defined]
             self.entry.count_error(response.error_code)  # type: ignore[attr-defined]
-        self._finish(ticket, pieces)
+        ticket = self._ticket
+        if ticket >= 0:
+            self._ticket = -1
+            self._finish(ticket, pieces)
 
     def respond_pieces(self, pieces: list[Any]) -> None:
         """Answer with a frame that is encoded already."""
@@ -159,25 +175,29 @@ class RequestContext:
         self.connection.close(reason)
 
 
-class _Entry:
+class Entry:
     """One served API."""
 
     __slots__ = (
         "api_key",
         "counts",
         "decode",
+        "decode_in_steps",
+        "elements_max",
         "errors",
         "flexible_from",
         "handler",
         "has_error_code",
         "is_async",
+        "long_bytes",
         "max_version",
         "min_version",
         "name",
         "response_class",
+        "supervisor",
     )
 
-    def __init__(self, request: type[Request], handler: Handler) -> None:
+    def __init__(self, request: type[Request], handler: Handler, supervisor: Supervisor) -> None:
         known = api(request.API_KEY)
         assert known is not None
         self.api_key = known.key
@@ -187,7 +207,12 @@ class _Entry:
         self.flexible_from = EVERY_VERSION_MAX if known.flexible_from is None else known.flexible_from
         self.handler = handler
         self.is_async = inspect.iscoroutinefunction(handler)
+        self.supervisor = supervisor
         self.decode = request.decode_from
+        self.decode_in_steps = request.decode_in_steps
+        self.elements_max = elements_max(request)
+        #: A frame of more bytes is served in steps.
+        self.long_bytes = LONG_BYTES_OF.get(known.key, LONG_BYTES)
         self.response_class = known.response
         self.has_error_code = any(field.name == "error_code" for field in known.response.FIELDS)
         #: Requests by version.
@@ -200,12 +225,25 @@ class _Entry:
         """Requests of all versions."""
         return sum(self.counts)
 
+    def answer_to(self, context: Any, request: Request) -> Any:
+        """What the handler gives: a response, None if one follows, or a coroutine of either."""
+        try:
+            return self._expected(self.handler(context, request)) if self.is_async else self.handler(context, request)
+        except ApiError as error:
+            return _error_response(self, error)
+
+    async def _expected(self, answer: Any) -> Any:
+        try:
+            return await answer
+        except ApiError as error:
+            return _error_response(self, error)
+
     def count_error(self, code: int) -> None:
         """An answer carries an error."""
         self.errors[code] = self.errors.get(code, 0) + 1
 
 
-MakeContext = Callable[[_Entry, Connection, str, int, int, "str | None"], RequestContext]
+MakeContext = Callable[[Entry, Connection, str, int, int, "str | None"], RequestContext]
 
 
 class Dispatcher:
@@ -225,13 +263,14 @@ class Dispatcher:
         self._clock = clock
         self.supervisor = supervisor
         self._features = features
-        self._table: list[_Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
+        self._table: list[Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
         #: Lines of the log about connections.
         self.lines = PeerLines(logger)
         #: Version of ApiVersions -> its answer up to the features.
         self._served: dict[int, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self.large = LargeRequests(supervisor)
         self.times = None if now_s is None else RequestTimes(now_s)
         #: Connection -> (listener, name and version of the client's software), of clients that name theirs in ApiVersions.
         self.software: dict[Connection, tuple[str, str, str]] = {}
@@ -245,21 +284,21 @@ class Dispatcher:
         self.on_connection_closed: Callable[[Connection], None] | None = None
         self.register(ApiVersionsRequest, self._api_versions)
 
-    def register(self, request: type[Request], handler: Handler) -> _Entry:
+    def register(self, request: type[Request], handler: Handler) -> Entry:
         """Serve an API; the entry that counts its requests. It must be one of this kind of listener."""
         known = api(request.API_KEY)
         if known is None or self.listener_type not in known.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
         self._served.clear()
-        entry = self._table[request.API_KEY] = _Entry(request, handler)
+        entry = self._table[request.API_KEY] = Entry(request, handler, self.supervisor)
         return entry
 
-    def entry(self, api_key: int) -> _Entry | None:
+    def entry(self, api_key: int) -> Entry | None:
         """A served API by its key."""
         return self._table[api_key]
 
     @property
-    def entries(self) -> list[_Entry]:
+    def entries(self) -> list[Entry]:
         """The served APIs, with their counters, by key."""
         return [entry for entry in self._table if entry is not None]
 
@@ -330,6 +369,10 @@ class Dispatcher:
                     position = skip_tagged_fields(frame, position)
                 except IndexError:
                     raise WireError("the request header is cut short") from None
+        if len(frame) - position > entry.long_bytes:
+            entry.counts[version] += 1
+            self._remember(self.large.serve(context, entry, bytes(frame), position))
+            return
         request = entry.decode(version, frame, position)[0]
         entry.counts[version] += 1
         if entry.is_async:
@@ -342,6 +385,10 @@ class Dispatcher:
         if response is not None:
             context.respond(response)
 
+    def _remember(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     def _keep_client_id(self, raw: bytes) -> str:
         client_id = raw.decode("utf-8", "replace")
         if len(raw) <= CLIENT_ID_KEPT_MAX:
@@ -350,13 +397,11 @@ class Dispatcher:
             self._client_ids[raw] = client_id
         return client_id
 
-    def _run(self, context: RequestContext, entry: _Entry, request: Request) -> None:
+    def _run(self, context: RequestContext, entry: Entry, request: Request) -> None:
         name = f"{entry.name} v{context.api_version} from {context.connection}"
-        task = self.supervisor.start(self._answer(context, entry, request), name, ends=Ends("connection", context.close))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._remember(self.supervisor.start(self._answer(context, entry, request), name, ends=Ends("connection", context.close)))
 
-    async def _answer(self, context: RequestContext, entry: _Entry, request: Request) -> None:
+    async def _answer(self, context: RequestContext, entry: Entry, request: Request) -> None:
         try:
             response = await entry.handler(context, request)
         except ApiError as error:
@@ -372,7 +417,7 @@ class Dispatcher:
 
     # -- ApiVersions -----------------------------------------------------------------------------------------------
 
-    def _refuse_api_versions(self, context: RequestContext, entry: _Entry) -> None:
+    def _refuse_api_versions(self, context: RequestContext, entry: Entry) -> None:
         """An unknown version is answered in version 0 with what is known of ApiVersions itself; the connection stays (KIP-511)."""
         own = ApiVersionsResponse.ApiVersion(api_key=API_VERSIONS_KEY, min_version=entry.min_version, max_version=entry.max_version)
         context.api_version = 0
@@ -537,7 +582,7 @@ class Session:
             self._dispatcher.on_connection_closed(connection)
 
 
-def _error_response(entry: _Entry, error: ApiError) -> Response:
+def _error_response(entry: Entry, error: ApiError) -> Response:
     response: Any = entry.response_class()
     if not hasattr(response, "error_code"):
         raise AssertionError(f"{entry.name} has no place for {error.code.name} at its top") from error

@@ -71,7 +71,7 @@ class Gate:
 class LimitedContext(RequestContext):
     """A request of a client with quotas."""
 
-    __slots__ = ("_began_s", "_gate", "_is_charged", "_owed_ms", "_size", "_used_s", "limits")
+    __slots__ = ("_began_s", "_gate", "_is_charged", "_owed_ms", "_pause_ms", "_size", "_used_s", "limits")
 
     limits: Limits
 
@@ -84,6 +84,7 @@ class LimitedContext(RequestContext):
         self._began_s = gate.now_s()
         self._used_s: float | None = None
         self._owed_ms = 0
+        self._pause_ms = 0
         self._is_charged = self.api_key in EXEMPT_KEYS
 
     def handled(self) -> None:
@@ -136,16 +137,18 @@ class LimitedContext(RequestContext):
         _tell(meter, pause_ms, self.limits.request, request_ms, now_ms)
         return max(pause_ms, request_ms)
 
-    def respond(self, response: Any) -> None:
-        """Answer at once, with the time to pause; nothing more is read from the client until it is over."""
-        if self._ticket < 0:
-            return
+    def complete(self, response: Any) -> None:
+        """Count the request, and tell for how long to pause."""
         pause_ms = self._charge(is_answered=True)
         if hasattr(response, "throttle_time_ms"):
             # An active controller, or a fetch, may have said one already.
             pause_ms = response.throttle_time_ms = max(pause_ms, response.throttle_time_ms)
-        super().respond(response)
-        self._mute(pause_ms)
+        self._pause_ms = pause_ms
+
+    def respond_encoded(self, response: Any, pieces: list[Any]) -> None:
+        """Answer at once, with the time to pause; nothing more is read from the client until it is over."""
+        super().respond_encoded(response, pieces)
+        self._mute(self._pause_ms)
 
     def respond_pieces(self, pieces: list[Any]) -> None:
         """An answer that is encoded already cannot say for how long to pause."""

@@ -114,7 +114,18 @@ class EnvelopeContext:
 
     def respond(self, response: Any) -> None:
         """Answer in an envelope."""
-        pieces = encode_response(response, self.api_version, self.correlation_id)
+        self.respond_encoded(response, encode_response(response, self.api_version, self.correlation_id))
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the envelope has had its answer."""
+        return self._outer.is_answered
+
+    def complete(self, response: Any) -> None:
+        """Nothing is added."""
+
+    def respond_encoded(self, response: Any, pieces: list[Any]) -> None:
+        """Answer with a response whose frame is `pieces`."""
         self._outer.respond(EnvelopeResponse(response_data=_joined(pieces)[4:], error_code=ErrorCode.NONE))
 
     def not_controller(self) -> None:
@@ -163,7 +174,7 @@ class ControllerHandlers:
                 if budget is not None and budget.pause_ms > 0:
                     # Of a client in an envelope it is the broker that knows the connection.
                     response.throttle_time_ms = budget.told()
-                    if not isinstance(context, EnvelopeContext):
+                    if not context.is_forwarded:
                         context.connection.mute(budget.pause_ms)
                 context.respond(response)
             elif error.code is ErrorCode.NOT_CONTROLLER and context.is_forwarded:
@@ -193,7 +204,8 @@ class ControllerHandlers:
             if entry is None or header.api_key not in FORWARDABLE_KEYS or not entry.min_version <= header.api_version <= entry.max_version:
                 log.warning("an envelope holds API %d version %d, which cannot be forwarded", header.api_key, header.api_version)
                 return EnvelopeResponse(response_data=None, error_code=ErrorCode.INVALID_REQUEST)
-            inner = entry.decode(header.api_version, data, position)[0]
+            is_long = len(data) - position > entry.long_bytes
+            inner = None if is_long else entry.decode(header.api_version, data, position)[0]
         except WireError as error:
             log.warning("an envelope holds a request that cannot be read: %s", error)
             return EnvelopeResponse(response_data=None, error_code=ErrorCode.INVALID_REQUEST)
@@ -203,6 +215,9 @@ class ControllerHandlers:
             log.warning("an envelope does not say whose request it holds: %s", error)
             return EnvelopeResponse(response_data=None, error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
         inner_context = EnvelopeContext(context, header, entry, principal, host)
+        if inner is None:
+            self._dispatcher.large.serve(inner_context, entry, bytes(data), position)
+            return None
         if entry.is_async:
             task = self._dispatcher.supervisor.start(
                 self._run(entry, inner_context, inner), f"forwarded {entry.name}", ends=Ends("connection", context.close)

@@ -18,6 +18,7 @@ from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from minikafka.wire.records.metadata_records import ClearElrRecord, ConfigRecord, PartitionChangeRecord
+from minikafka.wire.types import STRING_BYTES_MAX
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
@@ -104,6 +105,9 @@ class ConfigControl:
         if kind == RESOURCE_BROKER and MIN_INSYNC_REPLICAS in seen and self._state.image.is_elr_enabled:
             self._check_min_isr(name, after)
         changed = {key: after[key] for key in seen if key in after and after[key] != before.get(key)}
+        if any(len(value.encode()) > STRING_BYTES_MAX for value in changed.values()):
+            text = f"The configuration value cannot be added because it exceeds the maximum value size of {STRING_BYTES_MAX} bytes."
+            raise ApiError(ErrorCode.INVALID_CONFIG, text)
         self._judge(kind, name, changed, after)
         # A broker's property that is set to what it was is written all the same: it makes the broker read the file behind it (KAFKA-14136).
         again = {key for key in seen if key in after} if kind == RESOURCE_BROKER else set()

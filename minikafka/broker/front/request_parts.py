@@ -1,0 +1,252 @@
+"""A long request as several short ones: which lists may be cut, and how the answers to the parts become one answer.
+
+What an API decides for each entry by itself is decided alike when the entries come in several requests one after the other. APIs without a
+rule here are served whole, and so may not have many entries.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from minikafka.wire.declaration import Struct
+from minikafka.wire.errors import WireError
+from minikafka.wire.message import Request
+from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
+from minikafka.wire.messages.alter_configs import AlterConfigsRequest
+from minikafka.wire.messages.alter_partition import AlterPartitionRequest
+from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_acls import DeleteAclsRequest
+from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
+from minikafka.wire.messages.delete_records import DeleteRecordsRequest
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
+from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
+from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
+from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from minikafka.wire.messages.describe_producers import DescribeProducersRequest
+from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
+from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
+from minikafka.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.messages.leave_group import LeaveGroupRequest
+from minikafka.wire.messages.list_offsets import ListOffsetsRequest
+from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from minikafka.wire.messages.metadata import MetadataRequest
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.offset_delete import OffsetDeleteRequest
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
+from minikafka.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
+from minikafka.wire.types import Array, Fixed, Variable
+
+#: Entries of a part, and the most of a request that cannot be cut.
+PART_ENTRIES = 512
+WHOLE_ENTRIES_MAX = 10_000
+#: Entries by which a controller is asked to change the cluster (Kafka: QuorumController.MAX_RECORDS_PER_USER_OP).
+USER_OPERATION_ENTRIES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """`entries`: the lists from the request down to what may be cut; `answers`: those that stand for them in the response."""
+
+    entries: tuple[str, ...]
+    answers: tuple[str, ...]
+    entries_max: int | None = None
+
+
+def _same(*lists: str) -> list[Cut]:
+    return [Cut(lists, lists)]
+
+
+def _operation(entries: str, answers: str) -> list[Cut]:
+    return [Cut((entries,), (answers,), USER_OPERATION_ENTRIES_MAX)]
+
+
+CUTS: dict[type[Request], list[Cut]] = {
+    ListOffsetsRequest: _same("topics", "partitions"),
+    OffsetForLeaderEpochRequest: _same("topics", "partitions"),
+    DeleteRecordsRequest: _same("topics", "partitions"),
+    MetadataRequest: _same("topics"),
+    OffsetCommitRequest: _same("topics", "partitions"),
+    OffsetDeleteRequest: _same("topics", "partitions"),
+    TxnOffsetCommitRequest: _same("topics", "partitions"),
+    AlterPartitionRequest: _same("topics", "partitions"),
+    AssignReplicasToDirsRequest: _same("directories", "topics", "partitions"),
+    DescribeGroupsRequest: _same("groups"),
+    LeaveGroupRequest: _same("members"),
+    ListPartitionReassignmentsRequest: [Cut(("topics", "partition_indexes"), ("topics", "partitions"))],
+    OffsetFetchRequest: [
+        Cut(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
+        Cut(("topics", "partition_indexes"), ("topics", "partitions")),
+    ],
+    FindCoordinatorRequest: [Cut(("coordinator_keys",), ("coordinators",))],
+    DeleteGroupsRequest: [Cut(("groups_names",), ("results",))],
+    DescribeProducersRequest: [Cut(("topics", "partition_indexes"), ("topics", "partitions"))],
+    DescribeTransactionsRequest: [Cut(("transactional_ids",), ("transaction_states",))],
+    DescribeUserScramCredentialsRequest: [Cut(("users",), ("results",))],
+    AlterUserScramCredentialsRequest: [
+        Cut(("deletions",), ("results",), USER_OPERATION_ENTRIES_MAX),
+        Cut(("upsertions",), ("results",), USER_OPERATION_ENTRIES_MAX),
+    ],
+    DescribeQuorumRequest: _same("topics", "partitions"),
+    DescribeConfigsRequest: [Cut(("resources",), ("results",))],
+    DescribeLogDirsRequest: [Cut(("topics", "partitions"), ("results", "topics", "partitions"))],
+    AlterReplicaLogDirsRequest: [Cut(("dirs", "topics", "partitions"), ("results", "partitions"))],
+    AddPartitionsToTxnRequest: [
+        Cut(("transactions", "topics", "partitions"), ("results_by_transaction", "topic_results", "results_by_partition")),
+        Cut(("v3_and_below_topics", "partitions"), ("results_by_topic_v3_and_below", "results_by_partition")),
+    ],
+    WriteTxnMarkersRequest: [Cut(("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions"))],
+    ElectLeadersRequest: [Cut(("topic_partitions", "partitions"), ("replica_election_results", "partition_result"))],
+    AlterPartitionReassignmentsRequest: [Cut(("topics", "partitions"), ("responses", "partitions"))],
+    IncrementalAlterConfigsRequest: _operation("resources", "responses"),
+    AlterConfigsRequest: _operation("resources", "responses"),
+    CreateTopicsRequest: _operation("topics", "topics"),
+    DeleteTopicsRequest: [
+        Cut(("topics",), ("responses",), USER_OPERATION_ENTRIES_MAX),
+        Cut(("topic_names",), ("responses",), USER_OPERATION_ENTRIES_MAX),
+    ],
+    CreatePartitionsRequest: _operation("topics", "results"),
+    AlterClientQuotasRequest: _operation("entries", "entries"),
+    CreateAclsRequest: _operation("creations", "results"),
+    DeleteAclsRequest: _operation("filters", "filter_results"),
+}
+
+
+def cuts_of(request: Request) -> list[Cut]:
+    """How a request may be cut, one for each of its lists; empty if it must be served whole."""
+    return [cut for cut in CUTS.get(type(request), ()) if getattr(request, cut.entries[0])]
+
+
+def entries_of(request: Request, cuts: list[Cut]) -> int:
+    """How many entries its lists have."""
+    return sum(len(getattr(request, cut.entries[0])) for cut in cuts)
+
+
+def all_parts(request: Request, cuts: list[Cut]) -> Iterator[Any]:
+    """The parts of each of its lists, one list after the other. See `parts`."""
+    alone = request
+    for cut in cuts:
+        alone = _with(alone, cut.entries[0], [])
+    for cut in cuts:
+        yield from parts(_with(alone, cut.entries[0], getattr(request, cut.entries[0])), cut.entries)
+
+
+def parts(request: Any, lists: tuple[str, ...], entries_max: int = PART_ENTRIES) -> Iterator[Any]:
+    """The request with so many entries each, in their order; they are taken out of it, so that it is not given back to memory in one go.
+
+    Raises WireError for an entry that holds too much and cannot be cut.
+    """
+    taken: list[Any] = []
+    left = entries_max
+    entries = getattr(request, lists[0])
+    entries.reverse()
+    while entries:
+        entry = entries.pop()
+        inner = getattr(entry, lists[1], None) if len(lists) > 1 else None
+        for piece in parts(entry, lists[1:], entries_max) if inner else (entry,):
+            weight = weight_of(piece, WHOLE_ENTRIES_MAX)
+            if weight > WHOLE_ENTRIES_MAX:
+                raise WireError(f"an entry of {lists[0]} holds more than {WHOLE_ENTRIES_MAX} others")
+            if weight > left and taken:
+                yield _with(request, lists[0], taken)
+                taken, left = [], entries_max
+            taken.append(piece)
+            left -= weight
+    if taken:
+        yield _with(request, lists[0], taken)
+
+
+def _with(owner: Any, name: str, values: list[Any]) -> Any:
+    other = copy.copy(owner)
+    setattr(other, name, values)
+    return other
+
+
+def weight_of(entry: Any, most: int) -> int:
+    """How many entries there are in one, itself included; beyond `most` they are not counted any more."""
+    lists = _lists_of(type(entry))
+    weight = 1
+    for name, holds_structs in lists:
+        held = getattr(entry, name)
+        if not held:
+            continue
+        if not holds_structs or len(held) > most:
+            weight += len(held)
+            continue
+        for inner in held:
+            weight += weight_of(inner, most - weight)
+            if weight > most:
+                return weight
+    return weight
+
+
+_LISTS: dict[Any, tuple[tuple[str, bool], ...]] = {}
+
+
+def _lists_of(kind: Any) -> tuple[tuple[str, bool], ...]:
+    """The lists of a struct, and whether each holds structs."""
+    found = _LISTS.get(kind)
+    if found is None:
+        lists = [(field.name, field.type) for field in kind.FIELDS if isinstance(field.type, Array)] if issubclass(kind, Struct) else []
+        found = _LISTS[kind] = tuple((name, not isinstance(held.element, Fixed | Variable)) for name, held in lists)
+    return found
+
+
+class Answers:
+    """The answers to parts, put together."""
+
+    def __init__(self, lists: tuple[str, ...]) -> None:
+        self._lists = lists
+        self._places: dict[Any, Any] = {}
+        #: The answer so far.
+        self.merged: Any = None
+
+    def add(self, answer: Any) -> bool:
+        """Whether the next part is to be asked: not when this one says that the request fails as a whole."""
+        if getattr(answer, "error_code", 0):
+            self.merged = answer
+            return False
+        if self.merged is None:
+            self.merged = copy.copy(answer)
+            setattr(self.merged, self._lists[0], [])
+        elif hasattr(answer, "throttle_time_ms"):
+            self.merged.throttle_time_ms = max(self.merged.throttle_time_ms, answer.throttle_time_ms)
+        self._extend((), getattr(self.merged, self._lists[0]), getattr(answer, self._lists[0]), self._lists[1:])
+        return True
+
+    def _extend(self, place: tuple[Any, ...], into: list[Any], more: list[Any], lists: tuple[str, ...]) -> None:
+        if not lists:
+            into += more
+            return
+        for entry in more:
+            key = (*place, *_name_of(entry))
+            known = self._places.get(key)
+            if known is None:
+                known = self._places[key] = copy.copy(entry)
+                setattr(known, lists[0], [])
+                into.append(known)
+            self._extend(key, getattr(known, lists[0]), getattr(entry, lists[0]) or [], lists[1:])
+
+
+def _name_of(entry: Any) -> tuple[Any, ...]:
+    """What tells an entry that holds others from its like: everything but what it holds, and what is measured anew each time."""
+    values = [getattr(entry, field.name) for field in entry.FIELDS]
+    return (*(value for value in values if not isinstance(value, list | int)), *_id_of(entry))
+
+
+def _id_of(entry: Any) -> tuple[Any, ...]:
+    return tuple(getattr(entry, name) for name in ("producer_id", "error_code") if hasattr(entry, name))

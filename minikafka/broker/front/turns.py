@@ -1,0 +1,42 @@
+"""Turns of the event loop for work in steps: one step in each turn, whoever wants one, in the order of asking."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from minikafka.broker.supervise import Supervisor
+
+
+class Turns:
+    """Invariant: between two steps of those who `await next()` the loop has looked at everybody else."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._pending: asyncio.Handle | None = None
+        #: Steps so far.
+        self.taken = 0
+
+    async def next(self) -> None:
+        """Wait for a turn of one's own."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._ask()
+        await waiter
+
+    def _ask(self) -> None:
+        if self._pending is None and self._waiting:
+            self._pending = self._supervisor.call_soon("work in steps", self._give)
+
+    def _give(self) -> None:
+        self._pending = None
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self.taken += 1
+                break
+        self._ask()

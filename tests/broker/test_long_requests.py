@@ -1,0 +1,352 @@
+"""Requests with very much in them: no turn of the event loop is long because of one of them, and they are answered as short ones are."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.live_node import broker_port, controller_port, live_node
+from helpers.long_frames import lists_of, long_frame
+
+from minikafka.broker.front import large_requests
+from minikafka.broker.front.large_requests import ELEMENTS_MAX
+from minikafka.broker.front.request_parts import (
+    CUTS,
+    PART_ENTRIES,
+    USER_OPERATION_ENTRIES_MAX,
+    WHOLE_ENTRIES_MAX,
+    Answers,
+    parts,
+    weight_of,
+)
+from minikafka.broker.node import Node
+from minikafka.client.admin import Admin
+from minikafka.wire.errors import ErrorCode, WireError
+from minikafka.wire.frame import encode_request
+from minikafka.wire.header import decode_response_header
+from minikafka.wire.message import Request
+from minikafka.wire.messages.api_versions import ApiVersionsRequest
+from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.join_group import JoinGroupRequest
+from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from minikafka.wire.messages.metadata import MetadataRequest
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
+from minikafka.wire.registry import api, apis
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
+}
+FRAME_BYTES = 48_000
+#: Processor time of a turn, in units of `unit_s`: some 20 ms on an idle machine of 2024. Served in one turn, most of these frames take ten
+#: times as long.
+TURN_UNITS = 30
+#: Long-polling and waiting for others is no work.
+PATIENCE_S = 0.5
+
+
+def unit_s() -> float:
+    """Processor time of a fixed piece of work, about a millisecond: the best of some."""
+    best = 1.0
+    for _ in range(20):
+        began_s = time.thread_time()
+        total = [str(number) for number in range(8_000)]
+        best = min(best, time.thread_time() - began_s)
+        del total
+    return best
+
+
+class Turns:
+    """The longest callback of the loop, in processor time."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self.what = ""
+
+
+@contextmanager
+def measured() -> Iterator[Turns]:
+    """Measure every callback. The collector of garbage runs when it wants: without it the figure is that of the work."""
+    turns, run = Turns(), asyncio.Handle._run
+
+    def timed(handle: asyncio.Handle) -> None:
+        began_s = time.thread_time()
+        run(handle)
+        took_s = time.thread_time() - began_s
+        if took_s > turns.longest_s:
+            turns.longest_s, turns.what = took_s, repr(handle)[:200]
+
+    gc.disable()
+    asyncio.Handle._run = timed  # type: ignore[method-assign]
+    try:
+        yield turns
+    finally:
+        asyncio.Handle._run = run  # type: ignore[method-assign]
+        gc.enable()
+
+
+class Peer:
+    """One connection."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __aenter__(self) -> Peer:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 26)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+
+    def send(self, request: Request, version: int, correlation_id: int = 1) -> None:
+        self._writer.write(b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, "c")))
+
+    def send_bytes(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def frame(self) -> bytes:
+        return await self._reader.readexactly(int.from_bytes(await self._reader.readexactly(4), "big"))
+
+    async def answer(self, request: type[Request], version: int) -> Any:
+        known, frame = api(request.API_KEY), await self.frame()
+        assert known is not None
+        return known.response.decode(version, frame, decode_response_header(frame, known.key, version)[1])
+
+    async def ask(self, request: Request, version: int) -> Any:
+        self.send(request, version)
+        return await self.answer(type(request), version)
+
+    async def is_closed(self) -> bool:
+        return await self._reader.read(1) == b""
+
+
+async def served(port: int, frame: bytes) -> None:
+    """Send a frame and wait for what comes of it: an answer, the end of the connection, or nothing for a while."""
+    async with Peer(port) as peer:
+        peer.send_bytes(frame)
+        try:
+            await asyncio.wait_for(peer.frame(), PATIENCE_S)
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+            return
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("listener", ["broker", "controller"])
+async def test_no_list_of_any_api_makes_a_turn_long(tmp_path: Path, listener: str) -> None:
+    frames = [
+        (f"{known.name} v{known.max_version} {path}", long_frame(known.request, known.max_version, path, FRAME_BYTES)[0])
+        for known in apis()
+        if listener in known.listeners and known.key != 0
+        for path in lists_of(known.request, known.max_version)
+    ]
+    bound_s = TURN_UNITS * unit_s()
+    long = []
+    async with live_node(tmp_path, {**AUTHORIZER, "auto.create.topics.enable": "false"}) as node:
+        port = broker_port(node) if listener == "broker" else controller_port(node)
+        # What each API compiles and imports at first is not what is measured.
+        for frame in {name.partition(" ")[0]: frame for name, frame in frames}.values():
+            await served(port, frame)
+        for name, frame in frames:
+            with measured() as turns:
+                await served(port, frame)
+            if turns.longest_s > bound_s:
+                long.append(f"{name}: {1000 * turns.longest_s:.1f} ms of {1000 * bound_s:.1f} in {turns.what}")
+    assert not long, "\n".join(long)
+
+
+# -- what is served in parts is answered as a whole -----------------------------------------------------------------------
+
+
+async def with_topic(node: Node, partitions: int) -> None:
+    async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+        await admin.create_topic("t", partitions=partitions, replication_factor=1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_answers_to_parts_make_one_answer(tmp_path: Path) -> None:
+    many = 3 * PART_ENTRIES
+    async with live_node(tmp_path, AUTHORIZER) as node, Peer(broker_port(node)) as peer:
+        await with_topic(node, 2)
+        keys = [f"group-{number}" for number in range(many)]
+        found = await peer.ask(FindCoordinatorRequest(coordinator_keys=keys), 4)
+        assert [one.key for one in found.coordinators] == keys
+
+        kind = ListOffsetsRequest
+        topics = [
+            kind.ListOffsetsTopic(name=name, partitions=[kind.ListOffsetsPartition(partition_index=n, timestamp=-1) for n in range(many)])
+            for name in ("t", "u")
+        ]
+        offsets = await peer.ask(kind(topics=topics), 7)
+        assert [topic.name for topic in offsets.topics] == ["t", "u"]
+        assert all([p.partition_index for p in topic.partitions] == list(range(many)) for topic in offsets.topics)
+        codes = {index: p.error_code for index, p in enumerate(offsets.topics[0].partitions)}
+        assert [codes.pop(0), codes.pop(1)] == [0, 0] and set(codes.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+        names = [MetadataRequest.MetadataRequestTopic(name="t" if n == many - 1 else f"none-{n}") for n in range(many)]
+        metadata = await peer.ask(MetadataRequest(topics=names, allow_auto_topic_creation=False), 9)
+        assert len(metadata.topics) == many and len(metadata.brokers) == 1
+        assert [topic.name for topic in metadata.topics if topic.error_code == 0] == ["t"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_many_offsets_are_committed_and_fetched(tmp_path: Path) -> None:
+    many = 2 * PART_ENTRIES + 100
+    async with live_node(tmp_path) as node, Peer(broker_port(node)) as peer:
+        await with_topic(node, 2)
+        while (await peer.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)).coordinators[0].error_code:
+            await asyncio.sleep(0.05)
+        commit = OffsetCommitRequest
+        # Only two partitions are there: each may be named as often as one likes.
+        row = commit.OffsetCommitRequestPartition
+        rows = [row(partition_index=n % 2, committed_offset=n, committed_metadata="x" * 20) for n in range(many)]
+        request = commit(group_id="g", topics=[commit.OffsetCommitRequestTopic(name="t", partitions=rows)])
+        while (answer := await peer.ask(request, 8)).topics[0].partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            await asyncio.sleep(0.05)
+        assert [p.error_code for p in answer.topics[0].partitions] == [0] * many
+
+        fetch = OffsetFetchRequest
+        wanted = [fetch.OffsetFetchRequestTopics(name="t", partition_indexes=[n % 2 for n in range(5 * many)])]
+        fetched = await peer.ask(fetch(groups=[fetch.OffsetFetchRequestGroup(group_id="g", topics=wanted)]), 8)
+        assert [p.committed_offset for p in fetched.groups[0].topics[0].partitions] == [many - 2, many - 1] * (5 * many // 2)
+
+
+@pytest.mark.asyncio
+async def test_requests_of_a_connection_keep_their_order_behind_a_long_one(tmp_path: Path) -> None:
+    keys = [f"group-{number}" for number in range(2 * PART_ENTRIES)]
+    async with live_node(tmp_path) as node, Peer(broker_port(node)) as peer:
+        for number in range(6):
+            is_long = number % 3 == 0
+            peer.send(FindCoordinatorRequest(coordinator_keys=keys) if is_long else ApiVersionsRequest(), 4 if is_long else 0, number)
+        assert [int.from_bytes((await peer.frame())[:4], "big") for _ in range(6)] == list(range(6))
+
+
+# -- bounds ----------------------------------------------------------------------------------------------------------------
+
+
+def acls(count: int) -> CreateAclsRequest:
+    kind = CreateAclsRequest.AclCreation
+    entries = [
+        kind(resource_type=2, resource_name=f"t{n}", resource_pattern_type=3, principal="User:a", host="*", operation=3, permission_type=3)
+        for n in range(count)
+    ]
+    return CreateAclsRequest(creations=entries)
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_a_controller_is_not_asked_for_more_changes_than_kafkas_is(tmp_path: Path) -> None:
+    async with live_node(tmp_path, AUTHORIZER) as node, Peer(broker_port(node)) as peer:
+        answer = await peer.ask(acls(USER_OPERATION_ENTRIES_MAX + 1), 3)
+        assert {one.error_code for one in answer.results} == {ErrorCode.POLICY_VIOLATION}
+        assert len(answer.results) == USER_OPERATION_ENTRIES_MAX + 1
+        answer = await peer.ask(acls(PART_ENTRIES + 1), 3)
+        assert [one.error_code for one in answer.results] == [0] * (PART_ENTRIES + 1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_what_cannot_be_cut_has_few_entries(tmp_path: Path) -> None:
+    kind = JoinGroupRequest.JoinGroupRequestProtocol
+
+    def join(count: int) -> JoinGroupRequest:
+        protocols = [kind(name=f"p{number}", metadata=b"") for number in range(count)]
+        return JoinGroupRequest(group_id="g", protocol_type="consumer", protocols=protocols, session_timeout_ms=6000)
+
+    async with live_node(tmp_path) as node:
+        async with Peer(broker_port(node)) as peer:
+            assert (await peer.ask(join(WHOLE_ENTRIES_MAX), 5)).error_code
+            peer.send(join(WHOLE_ENTRIES_MAX + 2 * PART_ENTRIES), 5)
+            assert await peer.is_closed()
+        async with Peer(broker_port(node)) as peer:
+            assert len((await peer.ask(FindCoordinatorRequest(coordinator_keys=["k"] * ELEMENTS_MAX), 4)).coordinators) == ELEMENTS_MAX
+            peer.send(FindCoordinatorRequest(coordinator_keys=["k"] * (ELEMENTS_MAX + 2 * PART_ENTRIES)), 4)
+            assert await peer.is_closed()
+
+
+@pytest.mark.asyncio
+async def test_long_requests_are_read_one_after_the_other_when_they_are_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = FindCoordinatorRequest(coordinator_keys=["k" * 20] * 2000)
+    size = len(request.encode(4))
+    monkeypatch.setattr(large_requests, "BYTES_AT_ONCE", 2 * size + 1000)
+    async with live_node(tmp_path) as node:
+        assert node.broker is not None
+        large, seen = node.broker.dispatcher.large, []
+        decoded = large._decoded
+
+        async def counted(*arguments: Any) -> Any:
+            seen.append(large._bytes // size)
+            return await decoded(*arguments)
+
+        monkeypatch.setattr(large, "_decoded", counted)
+
+        async def one() -> int:
+            async with Peer(broker_port(node)) as peer:
+                return len((await peer.ask(request, 4)).coordinators)
+
+        assert await asyncio.gather(*(one() for _ in range(7))) == [2000] * 7
+        assert len(seen) == 7 and max(seen) == 2 and large._bytes == 0 and not large._waiting
+
+
+def test_parts_hold_everything_once_and_not_much_each() -> None:
+    kind = ListOffsetsRequest
+
+    def request() -> ListOffsetsRequest:
+        sizes = [0, 1, PART_ENTRIES - 1, 3 * PART_ENTRIES + 7, 2]
+        topics = [
+            kind.ListOffsetsTopic(name=f"t{n}", partitions=[kind.ListOffsetsPartition(partition_index=i) for i in range(size)])
+            for n, size in enumerate(sizes)
+        ]
+        return kind(topics=topics, isolation_level=1)
+
+    def rows(parted: Any) -> list[tuple[str, int]]:
+        nothing = [kind.ListOffsetsPartition(partition_index=-1)]
+        return [(topic.name, p.partition_index) for topic in parted.topics for p in topic.partitions or nothing]
+
+    cut = list(parts(request(), ("topics", "partitions")))
+    assert [row for part in cut for row in rows(part)] == rows(request())
+    assert len(cut) == 6 and all(part.isolation_level == 1 and weight_of(part, 10**6) <= PART_ENTRIES + 8 for part in cut)
+
+    answers = Answers(("topics", "partitions"))
+    answer = ListOffsetsResponse
+    for part in cut:
+        topics = [
+            answer.ListOffsetsTopicResponse(
+                name=t.name, partitions=[answer.ListOffsetsPartitionResponse(partition_index=p.partition_index) for p in t.partitions]
+            )
+            for t in part.topics
+        ]
+        assert answers.add(answer(topics=topics, throttle_time_ms=len(topics)))
+    assert rows(answers.merged) == rows(request()) and answers.merged.throttle_time_ms == max(len(part.topics) for part in cut)
+
+
+def test_an_entry_that_holds_too_much_is_refused() -> None:
+    kind = CreateTopicsRequest
+    config = kind.CreatableTopicConfig(name="a", value="b")
+    few = kind(topics=[kind.CreatableTopic(name="t", configs=[config] * (WHOLE_ENTRIES_MAX - 1))])
+    assert len(list(parts(few, ("topics",)))) == 1
+    with pytest.raises(WireError, match="holds more than"):
+        list(parts(kind(topics=[kind.CreatableTopic(name="t", configs=[config] * WHOLE_ENTRIES_MAX)]), ("topics",)))
+
+
+def test_every_rule_names_lists_that_are_there() -> None:
+    for request, cuts in CUTS.items():
+        known = api(request.API_KEY)
+        assert known is not None
+        for cut in cuts:
+            version = known.max_version if any(path == cut.entries for path in lists_of(request, known.max_version)) else None
+            versions = range(known.min_version, known.max_version + 1) if version is None else [version]
+            assert any(cut.entries in lists_of(request, one) for one in versions), (known.name, cut)
+            assert any(cut.answers in lists_of(known.response, one) for one in versions), (known.name, cut)  # type: ignore[arg-type]
