@@ -18,6 +18,7 @@ from minikafka.spark.metadata_log import (
     read_image,
 )
 
+COMPACTED_TOPICS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 
@@ -77,6 +78,14 @@ def policy_of(image: ClusterImage, topic: str) -> str:
 def policies_of(image: ClusterImage, topic: str) -> set[str]:
     """Every value that `cleanup.policy` had for a topic, or the brokers' default."""
     return image.policies.get(topic, set()) | image.default_policies
+
+
+def is_only_compacted(image: ClusterImage, topic: str) -> bool | None:
+    """Whether a topic's cleanup.policy always was "compact", so that only DeleteRecords moves the start of its logs; None when it is so as
+    far as the record goes back. Apache Kafka's internal topics are made so."""
+    if image.policies.get(topic) != {"compact"}:
+        return False
+    return True if topic in image.policy_from_creation or topic in COMPACTED_TOPICS else None
 
 
 Missing = tuple[tuple[str, int], Finding]

@@ -23,7 +23,7 @@ MATCH, LAGGING, TRUNCATION_PENDING, DIVERGENT = "MATCH", "LAGGING", "TRUNCATION_
 CORRUPT, UNREADABLE, SKIPPED, SINGLE, EMPTY = "CORRUPT", "UNREADABLE", "SKIPPED", "SINGLE", "EMPTY"
 MISSING, LOST, INCOMPLETE = "MISSING", "LOST", "INCOMPLETE"
 VERDICTS = (LOST, CORRUPT, DIVERGENT, MISSING, UNREADABLE, INCOMPLETE, SKIPPED, TRUNCATION_PENDING, LAGGING, SINGLE, EMPTY, MATCH)
-DIVERGENCE_CHECKS = {"replica-differs", "epoch-fork", "topic-id", "committed-missing", "isr-claim", "epoch-unknown"}
+DIVERGENCE_CHECKS = {"replica-differs", "prefix-missing", "epoch-fork", "topic-id", "committed-missing", "isr-claim", "epoch-unknown"}
 LOSS_CHECKS = {"acked-missing", "acked-differs", "acked-conflict", "unclean-loss"}
 INCOMPLETE_CHECKS = {"not-compared", "replica-missing"}
 DAMAGE_CHECKS = {"batch-crc", "batch-length", "batch-magic", "batch-header", "batch-records", "batch-timestamps", "segment-tail"}
@@ -71,6 +71,7 @@ def judge(views: list[ReplicaView], readers: Readers) -> PartitionResult:
     lost = _bounds(views, findings)
     compared = above = None
     accounts: list[Account] = []
+    _lost_prefixes(views, findings)
     if len(views) > 1:
         _topic_ids(views, findings)
         _epoch_forks(views, findings)
@@ -114,6 +115,31 @@ def _bounds(views: list[ReplicaView], findings: FindingList) -> dict[int, int]:
             one.claim_to = committed
         one.claim_to = min(one.claim_to, lost.get(number, UNBOUNDED))
     return lost
+
+
+def _lost_prefixes(views: list[ReplicaView], findings: FindingList) -> None:
+    """A cleaner never moves the start of a log: where a topic is only compacted DeleteRecords alone does, and replicas follow each other.
+
+    A broker writes its log's start down unless a segment begins there. So where no replica has it in writing, and another one that must be
+    complete still holds what lies before, records are lost; where none does, nobody can tell.
+    """
+    copies = [one.replica for one in views if one.replica.place is None]
+    if not any(one.is_only_compacted is not False for one in copies):
+        return
+    explained = max([0, *(one.start_point for one in copies)])
+    for one in copies:
+        start = one.segments[0].base_offset
+        if start <= explained:
+            continue
+        holders = [other for other in copies if other.segments[0].base_offset < start and other.size]
+        complete = [other for other in holders if other.clean and (other.claim is None or other.node in other.claim.complete)]
+        text = f"the log of broker {one.broker} begins at {start}; the topic is only compacted, and no log-start-offset-checkpoint says why"
+        if complete and one.is_only_compacted:
+            text += f", and {names_of(other.broker for other in complete)} holds what lies before"
+            findings.add(finding_of("prefix-missing", text, views, (one.broker,), start))
+        elif one.is_only_compacted or holders:
+            text += ": nobody knows whether records were deleted or lost"
+            findings.add(finding_of("not-compared", text, views, (one.broker,), start))
 
 
 def _settle(views: list[ReplicaView], accounts: list[Account], findings: FindingList) -> None:

@@ -29,7 +29,7 @@ _COPY_AGAIN = (
 _REMEDIES = {
     ("batch-crc", "batch-length", "batch-magic", "batch-header", "segment-tail", "offset-order"): _COPY_AGAIN,
     ("replica-differs", "epoch-fork"): _COPY_AGAIN,
-    ("offset-gap", "committed-missing", "isr-claim", "replica-missing", "segment-name"): _COPY_AGAIN,
+    ("offset-gap", "prefix-missing", "committed-missing", "isr-claim", "replica-missing", "segment-name"): _COPY_AGAIN,
     ("index-format", "index-order", "index-target", "time-index-target"): (
         "delete the segment's .index and .timeindex while the broker is stopped; both are rebuilt."
     ),
@@ -59,6 +59,11 @@ _CHECKS = (
         "A batch lacks records as a cleaner leaves them, in a topic that was never compacted: records are lost or the header is wrong.",
     ),
     Check("offset-gap", ERROR, "Offsets are missing inside the log although nothing was compacted: records are lost."),
+    Check(
+        "prefix-missing",
+        ERROR,
+        "A log of a compacted topic begins later than anything explains, and another replica has what lies before: records are lost.",
+    ),
     Check("offset-order", ERROR, "Offsets go back or repeat: a consumer would see records twice or skip some."),
     Check("epoch-order", ERROR, "Leader epochs go back inside a log: followers that truncate by epoch would keep the wrong records."),
     Check(

@@ -82,6 +82,10 @@ class ClusterImage:
     partitions: dict[tuple[str, int], PartitionClaim] = field(default_factory=dict)
     brokers: dict[str, tuple[str, ...]] = field(default_factory=dict)
     policies: dict[str, set[str]] = field(default_factory=dict)
+    #: Topics that had a cleanup.policy of their own from their creation on.
+    policy_from_creation: set[str] = field(default_factory=set)
+    #: The topic whose partitions come next: records of its configuration stand between its own and theirs.
+    creating: str = ""
     default_policies: set[str] = field(default_factory=set)
     from_snapshot: set[str] = field(default_factory=set)
 
@@ -156,16 +160,18 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
         raise FormatError(f"unknown frame version {frame} of a metadata record")
     kind, version = fields.varint(), fields.varint()
     if kind == TOPIC:
-        name = fields.string()
+        name = image.creating = fields.string()
         image.topics[fields.uuid()] = name
     elif kind == REMOVE_TOPIC:
         topic_id = fields.uuid()
         name = image.topics.pop(topic_id, "")
         image.policies.pop(name, None)
+        image.policy_from_creation.discard(name)
         image.from_snapshot.discard(name)
         for key in [key for key in image.partitions if key[0] == topic_id]:
             del image.partitions[key]
     elif kind == PARTITION:
+        image.creating = ""
         _partition(image, fields, version)
     elif kind == PARTITION_CHANGE:
         _partition_change(image, fields, offset, timestamp_ms)
@@ -173,6 +179,8 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
         resource, name, option, setting = fields.integer(1), fields.string(), fields.string(), fields.nullable_string()
         if resource == TOPIC_RESOURCE and option == "cleanup.policy":
             image.policies.setdefault(name, set()).add(setting or "")
+            if name == image.creating:
+                image.policy_from_creation.add(name)
         elif resource == BROKER_RESOURCE and option == "log.cleanup.policy":
             image.default_policies.add(setting or "")
     elif kind == REGISTER_BROKER:
@@ -349,6 +357,7 @@ def from_snapshot(path: str, name: str) -> ClusterImage:
         apply_record(image, value)
     image.end_offset, image.epoch = int(name[:20]), int(name[21:31])
     image.from_snapshot = set(image.topics.values())
+    image.policy_from_creation = set()
     return image
 
 

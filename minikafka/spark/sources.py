@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from minikafka.spark import logformat
-from minikafka.spark.claims import missing_replicas, newest_image, policies_of, policy_of
+from minikafka.spark.claims import is_only_compacted, missing_replicas, newest_image, policies_of, policy_of
 from minikafka.spark.directories import (
     LogDirectory,
     SourceError,
@@ -68,6 +68,9 @@ class Replica:
     cleaner_point: int = 0
     #: Below it holes may be: what any cleaner of the partition removed, followers copied without.
     cleaned_to: int = 0
+    #: The log start that its broker wrote down; -1 where it did not. `is_only_compacted`: see claims.is_only_compacted.
+    start_point: int = -1
+    is_only_compacted: bool | None = False
     topic_id: str = ""
     epochs: list[tuple[int, int]] | None = None
     transaction_timeout_ms: int = 0
@@ -250,6 +253,7 @@ def _policies(plan: Plan, compacted: set[str]) -> None:
         for replica in copies:
             replica.policy = policy
             replica.cleaned = _cleaned(replica) if policy == COMPACT else 0
+            replica.is_only_compacted = plan.image is not None and is_only_compacted(plan.image, key[0])
         for replica in copies:
             replica.cleaned_to = max(one.cleaned for one in copies)
 
@@ -330,6 +334,7 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
         0, (directory.cleaned or {}).get(key, 0), findings=FindingList(each_max), node=directory.broker,
         directory_id=directory.directory_id,
     )  # fmt: skip
+    replica.start_point = (directory.log_start or {}).get(key, -1)
     replica.has_mark_line = topic == METADATA_TOPIC or directory.high_watermark is None or key in directory.high_watermark
     replica.mark_unread = any(one.file.endswith("replication-offset-checkpoint") for one in directory.unread)
     for one in directory.unread:

@@ -155,6 +155,19 @@ def _without_starts(original: Any) -> Any:
     return lambda *arguments: (dataclasses.replace(task, starts=()) for task in original(*arguments))
 
 
+def _all_cleaned(original: Any) -> Any:
+    return lambda replica, log_start, cleaned_to: original(replica, log_start, 1 << 62 if cleaned_to else 0)
+
+
+def _records_only(original: Any) -> Any:
+    def keep(found: Any, *rest: Any) -> None:
+        original(found, *rest)
+        for key in [key for key in found if key[0] == "batch"]:
+            del found[key]
+
+    return keep
+
+
 def _mutant(name: str, breaks: str, target: str, make: Callable[[Any], Any], *tests: str, also: tuple[Patch, ...] = ()) -> Mutant:
     return Mutant(name, breaks, ((f"{SPARK}.{target}", make), *also), tests=tests or (GENERATED,))
 
@@ -206,6 +219,12 @@ _ALL = (
     _mutant("policy", "every topic may have been compacted", "sources:policy_of", _constant("compact"), POLICIES),
     _mutant("sparse", "sparse batches are taken for granted", "checks:sparse", _nothing, POLICIES,
             also=((f"{SPARK}.checks:offsets", _nothing),)),
+    _mutant("policy by checkpoint", "a cleaner's checkpoint tells the policy", "sources:policies_of", _constant({"compact"}), POLICIES,
+            also=((f"{SPARK}.sources:policy_of", _constant("compact")),)),
+    _mutant("cleaner's point", "cleaners may have been anywhere", "sources:_cleaned", _constant(1 << 40), POLICIES),
+    _mutant("cleaned everywhere", "above the cleaner's point nothing is followed", "views:_replay_options", _all_cleaned, POLICIES),
+    _mutant("kept fields", "survivors are compared without their batches' fields", "logical:_keep", _records_only, POLICIES),
+    _mutant("prefixes", "a compacted log may begin anywhere", "compare:_lost_prefixes", _none, POLICIES),
     _mutant("losses", "what unclean elections lost is not told", "unclean:losses", _nothing, ELECTIONS),
     _mutant("elections", "unclean elections are not noted", "metadata_log:_note_election", _none, ELECTIONS),
     _mutant("conflicts", "records acknowledged twice are not told", "ledger:_conflicts", _nothing, ELECTIONS),

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from crc32c import crc32c
-from helpers.audited_clusters import BROKERS, audit, known_to_the_controller, told, verdicts
+from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_controller, told, verdicts
 from helpers.log_clusters import ABORT, COMMIT, TRANSACTIONAL, Batch, MetadataLog, Partition, marker, plain, write_broker
+
+from minikafka.spark.audit import AuditResult
 
 
 def sparse(batch: Batch) -> Batch:
@@ -178,3 +180,57 @@ def test_without_a_controller_the_auditor_says_what_was_compacted(tmp_path: Path
 def test_the_auditor_does_not_overrule_the_controller(tmp_path: Path) -> None:
     in_segments(tmp_path, ROBBED, known_to_the_controller(), cleaned=None)
     assert audit(tmp_path, compacted=("t",)).exit_code == 1
+
+
+# ---- where a log that is only compacted begins -----------------------------------------------------------------------------------
+
+
+def without_the_first_segment(
+    tmp_path: Path, brokers: tuple[int, ...], topic: str = "t", policies: tuple[str, ...] = ("compact",), at_creation: bool = True,
+    starts: dict[int, int] | None = None,
+) -> AuditResult:  # fmt: skip
+    log = MetadataLog()
+    for broker in BROKERS:
+        log.broker(broker)
+    log.topic(topic, TOPIC)
+    for number, policy in enumerate(policies):
+        if number or not at_creation:
+            log.partition(TOPIC, BROKERS, BROKERS, 1)
+        log.config(topic, "cleanup.policy", policy)
+    if len(policies) == 1 and at_creation:
+        log.partition(TOPIC, BROKERS, BROKERS, 1)
+    for broker in BROKERS:
+        robbed = broker in brokers
+        epochs, start = ((0, 10 if robbed else 0),), (starts or {}).get(broker, 0)
+        one = Partition(f"{topic}-0", BATCHES[5:] if robbed else BATCHES, (10, 20) if robbed else (0, 10, 20), epochs, log_start=start)
+        write_broker(tmp_path / f"b{broker}", broker, [one], log.encode(), cleaned={f"{topic}-0": 20})
+    return audit(tmp_path)
+
+
+@pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
+@pytest.mark.parametrize("brokers", [(1,), (2, 3)])
+def test_a_compacted_log_does_not_lose_its_beginning_to_retention(tmp_path: Path, brokers: tuple[int, ...], topic: str) -> None:
+    result = without_the_first_segment(tmp_path, brokers, topic)
+    assert (result.exit_code, verdicts(result)[f"{topic}-0"]) == (1, "DIVERGENT")
+    assert {one.brokers for one in result.findings.kept if one.check == "prefix-missing"} == {(str(broker),) for broker in brokers}
+
+
+def test_a_beginning_that_is_lost_everywhere_is_told(tmp_path: Path) -> None:
+    result = without_the_first_segment(tmp_path, BROKERS)
+    assert result.exit_code == 3 and len(told(result, "not-compared")) == 3
+
+
+@pytest.mark.parametrize("starts", [{3: 10}, {1: 12, 2: 12, 3: 12}])
+def test_records_that_were_deleted_are_not_lost(tmp_path: Path, starts: dict[int, int]) -> None:
+    """DeleteRecords: a broker writes the start of its log down unless a segment begins there."""
+    assert without_the_first_segment(tmp_path, (1, 2), starts=starts).outcome == "PASS"
+
+
+@pytest.mark.parametrize(("policies", "at_creation", "brokers", "code"), [
+    (("compact,delete",), True, (1,), 0), (("delete", "compact"), True, (1,), 0), (("compact",), False, BROKERS, 0),
+    (("compact",), False, (1,), 3),
+])  # fmt: skip
+def test_retention_may_have_been_there_before(
+    tmp_path: Path, policies: tuple[str, ...], at_creation: bool, brokers: tuple[int, ...], code: int
+) -> None:
+    assert without_the_first_segment(tmp_path, brokers, policies=policies, at_creation=at_creation).exit_code == code
