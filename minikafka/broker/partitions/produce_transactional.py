@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
 from minikafka.broker.supervise import Ends, Supervisor
+from minikafka.core.partition.turns import Turn, Turns
 from minikafka.core.transaction.verification import Support
 from minikafka.storage.producer_state import Verification
 from minikafka.wire.batch import HEADER, TRANSACTIONAL_BIT
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 ABORTABLE_VERSION = 11
 #: By partition: what its append is to bring along, or why it must not be.
 Verdicts = dict["PartitionKey", "Verification | ApiError"]
+Asked = dict[tuple[int, int], dict["PartitionKey", Verification]]
+GoOn = Callable[["Verdicts | None"], None]
 
 
 class TransactionVerifier(Protocol):
@@ -48,52 +52,70 @@ class TransactionVerifier(Protocol):
 class TransactionalProduce:
     """Holds a request back until the coordinator has said what may begin.
 
-    Invariant: batches of one producer for one partition are appended in the order in which they came: what comes while one is held back
-    waits behind it.
+    Invariant: batches of one producer for one partition are appended in the order in which they came: a request that comes while one is
+    held back waits behind it if they share any of them, and is waited for in all its partitions.
     """
 
-    def __init__(
-        self, replicas: ReplicaManager, verifier: TransactionVerifier, wall_ms: Callable[[], int], supervisor: Supervisor
-    ) -> None:
+    def __init__(self, replicas: ReplicaManager, verifier: TransactionVerifier, wall_ms: Callable[[], int], supervisor: Supervisor) -> None:
         self._replicas = replicas
         self._verifier = verifier
         self._wall_ms = wall_ms
         self._supervisor = supervisor
-        #: (partition, producer id) of batches that are held back -> what comes after them.
-        self._held: dict[tuple[PartitionKey, int], list[Callable[[], None]]] = {}
+        #: By (partition, producer id).
+        self._turns = Turns()
 
-    def hold(self, context: RequestContext, request: ProduceRequest, go_on: Callable[[Verdicts | None], None]) -> bool:
+    def hold(self, context: RequestContext, request: ProduceRequest, go_on: GoOn) -> bool:
         """Whether the coordinator has to be asked, or is being asked for a batch before: then the request's records are copied, because
         their buffer will be read into again, and `go_on(verdicts)` follows, perhaps before this returns."""
-        transactional_id = request.transactional_id
-        assert transactional_id is not None
-        support = Support.of(context.api_version, ABORTABLE_VERSION)
         batches = list(self._batches(context, request))
-        for partition, header in batches:
-            waiting = self._held.get((partition.key, header[9]))
-            if waiting is not None:
-                _copy_records(request)
-                waiting.append(partial(self._serve, context, lambda: None if self.hold(context, request, go_on) else go_on(None)))
-                return True
-        asked: dict[tuple[int, int], dict[PartitionKey, Verification]] = {}
+        keys = [(partition.key, header[9]) for partition, header in batches]
+        if self._turns.are_taken(keys):
+            _copy_records(request)
+            self._turns.enter(keys, partial(self._begin, context, request, go_on))
+            return True
+        asked = self._asked(context, request, batches)
+        if not asked:
+            return False
+        if not self._verifier.is_wanted(_support(context)):
+            go_on(_verdicts(asked))
+            return True
+        _copy_records(request)
+        turn = self._turns.enter(keys)
+        if self._ask(turn, context, request, asked, go_on):
+            self._turns.leave(turn)
+        return True
+
+    def _begin(self, context: RequestContext, request: ProduceRequest, go_on: GoOn, turn: Turn) -> bool:
+        """A request that has waited has its turn. Whether it is done."""
+        asked: Asked | None = None
+        with self._watching(context):
+            asked = self._asked(context, request, self._batches(context, request))
+        if asked is None:
+            return True
+        if asked and self._verifier.is_wanted(_support(context)):
+            return self._ask(turn, context, request, asked, go_on)
+        with self._watching(context):
+            go_on(_verdicts(asked) if asked else None)
+        return True
+
+    def _asked(self, context: RequestContext, request: ProduceRequest, batches: Iterable[tuple[Partition, tuple[int, ...]]]) -> Asked:
+        """What the coordinator is to be asked for, by producer id and epoch."""
+        asked: Asked = {}
         for partition, header in batches:
             producer_id, epoch, sequence = header[9], header[10], header[11]
             verification = partition.log.producer_state.begin_verification(
-                producer_id, epoch, sequence, self._wall_ms(), must_begin_at_zero=support is Support.ADDS
+                producer_id, epoch, sequence, self._wall_ms(), must_begin_at_zero=_support(context) is Support.ADDS
             )
             if verification is not None:
                 asked.setdefault((producer_id, epoch), {})[partition.key] = verification
-        if not asked:
-            return False
-        verdicts: Verdicts = {key: verification for found in asked.values() for key, verification in found.items()}
-        if not self._verifier.is_wanted(support):
-            go_on(verdicts)
-            return True
-        _copy_records(request)
-        keys = [(partition.key, header[9]) for partition, header in batches]
-        for key in keys:
-            self._held[key] = []
-        left = len(asked)
+        return asked
+
+    def _ask(self, turn: Turn, context: RequestContext, request: ProduceRequest, asked: Asked, go_on: GoOn) -> bool:
+        """Whether the coordinators have answered before this returns; else the turn is left when they have."""
+        transactional_id = request.transactional_id
+        assert transactional_id is not None
+        verdicts = _verdicts(asked)
+        left, is_asking = len(asked), True
 
         def verified(results: dict[PartitionKey, ErrorCode]) -> None:
             nonlocal left
@@ -102,18 +124,19 @@ class TransactionalProduce:
                     verdicts[key] = ApiError(code)
             left -= 1
             if left == 0:
-                self._serve(context, partial(go_on, verdicts))
-                for after in [after for key in keys for after in self._held.pop(key, ())]:
-                    after()
+                with self._watching(context):
+                    go_on(verdicts)
+                if not is_asking:
+                    self._turns.leave(turn)
 
         for (producer_id, epoch), partitions in asked.items():
-            self._verifier.verify(transactional_id, producer_id, epoch, frozenset(partitions), support, verified)
-        return True
+            self._verifier.verify(transactional_id, producer_id, epoch, frozenset(partitions), _support(context), verified)
+        is_asking = False
+        return left == 0
 
-    def _serve(self, context: RequestContext, work: Callable[[], object]) -> None:
+    def _watching(self, context: RequestContext) -> AbstractContextManager[None]:
         """What comes behind a request has its turn, even if this one fails inside."""
-        with self._supervisor.watching("a transactional produce", ends=Ends("connection", context.close)):
-            work()
+        return self._supervisor.watching("a transactional produce", ends=Ends("connection", context.close))
 
     def _batches(self, context: RequestContext, request: ProduceRequest) -> Iterator[tuple[Partition, tuple[int, ...]]]:
         """The transactional batches for partitions that this broker leads, with their headers."""
@@ -132,6 +155,14 @@ class TransactionalProduce:
                 header = HEADER.unpack_from(records)
                 if header[9] >= 0 and header[5] & TRANSACTIONAL_BIT:
                     yield partition, header
+
+
+def _support(context: RequestContext) -> Support:
+    return Support.of(context.api_version, ABORTABLE_VERSION)
+
+
+def _verdicts(asked: Asked) -> Verdicts:
+    return {key: verification for found in asked.values() for key, verification in found.items()}
 
 
 def _copy_records(request: ProduceRequest) -> None:

@@ -1,0 +1,98 @@
+"""Requests of a transactional producer that are held back for the coordinator: each partition gets its batches in the order in which they
+came, though clients name the partitions of every request in another order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from helpers.batches import T0, batch
+from helpers.memory_filesystem import MemoryFileSystem
+
+from minikafka.broker.partitions.produce_transactional import TransactionalProduce, Verdicts
+from minikafka.broker.supervise import Supervisor
+from minikafka.storage.config import LogConfig
+from minikafka.storage.recovery import load_log
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.produce import ProduceRequest
+
+PRODUCER = 7
+CONTEXT = SimpleNamespace(api_version=12, close=lambda reason: None)
+
+
+class Coordinator:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[frozenset[Any], Callable[[dict[Any, ErrorCode]], None]]] = []
+
+    def is_wanted(self, support: object) -> bool:
+        return True
+
+    def verify(self, name: str, producer_id: int, epoch: int, partitions: frozenset[Any], support: object, done: Any) -> None:
+        self.asked.append((partitions, done))
+
+    def answer(self) -> None:
+        partitions, done = self.asked.pop(0)
+        done(dict.fromkeys(partitions, ErrorCode.NONE))
+
+
+class Requests:
+    """Sends requests whose batches have one record each; what is let in is appended."""
+
+    def __init__(self, partitions: int) -> None:
+        disk, settings = MemoryFileSystem(), LogConfig(segment_index_bytes=1200)
+        self.logs = [load_log(disk, f"/t-{index}", "t", index, settings, wall_ms=T0, is_clean=True) for index in range(partitions)]
+        self.coordinator = Coordinator()
+        replicas: Any = SimpleNamespace(require=lambda name, topic_id, index: self._partition(index))
+        self._held = TransactionalProduce(replicas, self.coordinator, lambda: T0, Supervisor(asyncio.get_running_loop()))
+        self._next = [0] * partitions
+
+    def _partition(self, index: int) -> Any:
+        return SimpleNamespace(key=("t", index), leader=True, log=self.logs[index])
+
+    def send(self, *partitions: int) -> None:
+        data = []
+        for index in partitions:
+            records = batch(b"v", producer=(PRODUCER, 0, self._next[index]), attributes=0x10)
+            self._next[index] += 1
+            data.append(ProduceRequest.PartitionProduceData(index=index, records=memoryview(records)))
+        request = ProduceRequest(
+            transactional_id="id", topic_data=[ProduceRequest.TopicProduceData(name="t", partition_data=data)], acks=-1, timeout_ms=1
+        )
+        context: Any = CONTEXT
+
+        def go_on(verdicts: Verdicts | None) -> None:
+            for part in data:
+                verification: Any = (verdicts or {}).get(("t", part.index))
+                self.logs[part.index].append_as_leader(part.records, 0, T0, verification=verification)  # type: ignore[arg-type]
+
+        if not self._held.hold(context, request, go_on):
+            go_on(None)
+
+    def ends(self) -> list[int]:
+        return [log.log_end_offset for log in self.logs]
+
+
+async def test_partitions_in_another_order_in_every_request() -> None:
+    requests = Requests(3)
+    for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0), (0, 1, 2)):
+        requests.send(*order)
+    assert requests.ends() == [0, 0, 0] and len(requests.coordinator.asked) == 1
+    requests.coordinator.answer()
+    assert requests.ends() == [4, 4, 4]
+
+
+async def test_nobody_passes_a_request_that_waits_for_another_partition() -> None:
+    requests = Requests(3)
+    requests.send(0)
+    requests.send(0, 1)
+    requests.send(1, 2)
+    requests.send(2)
+    assert len(requests.coordinator.asked) == 1
+    for ends in ([1, 0, 0], [2, 1, 0], [2, 2, 2]):
+        requests.coordinator.answer()
+        assert requests.ends() == ends
+    assert requests.coordinator.asked == []
