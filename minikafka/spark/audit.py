@@ -139,6 +139,8 @@ def run_audit(
 
 
 Views = dict[tuple[str, int], list[ReplicaView]]
+#: What a broker that does not answer over the wire is told by.
+WIRE_CHECKS = {"unreadable", "replica-offline"}
 
 
 def _round(
@@ -169,11 +171,19 @@ def _round(
 
 
 def _given_live(plan: Plan) -> None:
-    """A broker whose log directories were not given is not missed where it answered over the wire."""
+    """A broker whose log directories were not given is not missed where it was asked over the wire: it answered, or that it did not is
+    told. Whose directories were not given is said once."""
+    absent: set[str] = set()
     for key, findings in plan.missing.items():
-        live = {one.node for one in plan.replicas.get(key, []) if one.place is not None}
-        findings[:] = [one for one in findings if one.check != "not-compared" or not live.issuperset(one.brokers)]
+        asked = {one.node for one in plan.replicas.get(key, []) if one.place is not None}
+        asked |= {broker.partition("/")[0] for one in findings if one.check in WIRE_CHECKS for broker in one.brokers}
+        absent |= {broker for one in findings if one.check == "not-compared" for broker in one.brokers if broker in asked}
+        findings[:] = [one for one in findings if one.check != "not-compared" or not asked.issuperset(one.brokers)]
     plan.missing = {key: findings for key, findings in plan.missing.items() if findings}
+    if absent:
+        names = sorted(absent, key=lambda name: (len(name), name))
+        text = f"the log directories of {names_of(absent)} were not given: what their brokers serve was read over the wire"
+        plan.findings.add(Finding("not-compared", text, brokers=tuple(names), level=NOTE))
 
 
 def _plan(paths: Iterable[str], engine: Engine, options: AuditOptions, only: list[tuple[str, int]]) -> Plan:

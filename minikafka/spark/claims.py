@@ -57,7 +57,10 @@ def newest_image(directories: list[Directory], findings: FindingList) -> Cluster
     for finding in compare_snapshots(copies):
         _place(finding, finding.brokers)
         findings.add(finding)
-    return max(images, key=lambda image: (image.epoch, image.end_offset), default=None)
+    newest = max(images, key=lambda image: (image.epoch, image.end_offset), default=None)
+    if newest is not None:
+        newest.heard_ms = {image.node: image.last_ms for image in images}
+    return newest
 
 
 def _place(finding: Finding, brokers: tuple[str, ...]) -> None:

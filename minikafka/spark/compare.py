@@ -8,6 +8,7 @@ replicas that answer for a zone must hold the same bytes there. What lies above 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from minikafka.spark.claims import check_claim
 from minikafka.spark.coverage import Account
 from minikafka.spark.difference import Comparison, Readers, equal_cells
 from minikafka.spark.findings import ERROR, WARNING, FindingList
+from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.sources import UNBOUNDED
 from minikafka.spark.views import ReplicaView, cleaned_below, finding_of, names_of, replica_unreadable
 
@@ -150,10 +152,29 @@ def _settle(views: list[ReplicaView], accounts: list[Account], findings: Finding
             texts.append(f"no other replica answers for any offset of broker {one.broker} between {account.first} and {account.end}")
         for text in texts:
             findings.add(finding_of("not-compared", text, views, (one.broker,), account.bounds[0]))
-    unmarked = all(not one.replica.has_mark_line for one in views) and any(one.replica.clean for one in views)
-    if unmarked and any(check == "replica-tail" for check, _ in findings.counts):
-        text = "the replicas differ, and no high watermark says which of it is committed"
+    for text in _unfenced(views, {check for check, _ in findings.counts}):
         findings.add(finding_of("not-compared", text, views, tuple(one.broker for one in views)))
+
+
+def _unfenced(views: list[ReplicaView], found: set[str]) -> Iterator[str]:
+    """Behind the largest high watermark that is known, logs that differ prove nothing while one that may lead has no high watermark: a
+    record that only some hold may be committed, and one that may lead may have lost it. The metadata log keeps none on disk."""
+    if views[0].replica.topic == METADATA_TOPIC:
+        return
+    leading = [one for one in views if one.replica.claim is None or one.replica.node in one.replica.claim.complete]
+    known = max((one.replica.high_watermark for one in views if _has_mark(one)), default=-1)
+    shortest, longest = min((one.end_offset for one in leading), default=0), max(one.end_offset for one in views)
+    if all(map(_has_mark, leading)):
+        return
+    if "replica-tail" in found:
+        yield "the replicas differ, and no high watermark says which of it is committed"
+    elif shortest < longest and longest > known:
+        yield f"logs end between {shortest} and {longest}, and no high watermark says which of it is committed"
+
+
+def _has_mark(one: ReplicaView) -> bool:
+    replica = one.replica
+    return replica.high_watermark_known and replica.has_mark_line and not replica.mark_unread
 
 
 def _assigned(views: list[ReplicaView]) -> dict[str, Any] | None:

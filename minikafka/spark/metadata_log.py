@@ -87,6 +87,13 @@ class ClusterImage:
     #: The topic whose partitions come next: records of its configuration stand between its own and theirs.
     creating: str = ""
     default_policies: set[str] = field(default_factory=set)
+    #: Ids of topics that were deleted, with their names; when topics were made whose names had belonged to others.
+    removed: dict[str, str] = field(default_factory=dict)
+    removed_names: set[str] = field(default_factory=set)
+    made_again_ms: dict[str, int] = field(default_factory=dict)
+    #: When the last record was written; of each node whose copy was read.
+    last_ms: int = -1
+    heard_ms: dict[str, int] = field(default_factory=dict)
     from_snapshot: set[str] = field(default_factory=set)
 
     def claims(self) -> dict[tuple[str, int], PartitionClaim]:
@@ -162,9 +169,12 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     if kind == TOPIC:
         name = image.creating = fields.string()
         image.topics[fields.uuid()] = name
+        if name in image.removed_names:
+            image.made_again_ms[name] = timestamp_ms
     elif kind == REMOVE_TOPIC:
         topic_id = fields.uuid()
-        name = image.topics.pop(topic_id, "")
+        name = image.removed[topic_id] = image.topics.pop(topic_id, "")
+        image.removed_names.add(name)
         image.policies.pop(name, None)
         image.policy_from_creation.discard(name)
         image.from_snapshot.discard(name)
@@ -334,7 +344,7 @@ def replay_log(image: ClusterImage, path: str, begin: int, end: int = 1 << 62) -
     """Apply the log's records in [begin, end); a metadata transaction counts when it ends (KIP-868)."""
     pending: list[tuple[bytes, int, int]] | None = None
     for offset, epoch, timestamp_ms, value in log_values(path, begin, end):
-        image.end_offset, image.epoch = offset + 1, epoch
+        image.end_offset, image.epoch, image.last_ms = offset + 1, epoch, timestamp_ms
         kind = value[1] if len(value) > 1 else -1
         if kind == BEGIN_TRANSACTION:
             pending = []

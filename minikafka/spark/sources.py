@@ -24,6 +24,7 @@ from minikafka.spark.directories import (
     open_directories,
     read_small,
 )
+from minikafka.spark.earlier_topics import forget_earlier_topics
 from minikafka.spark.fetch_client import Place
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
@@ -168,6 +169,8 @@ def make_plan(
         for replica in copies:
             replica.transaction_timeout_ms = transaction_timeout_ms
     _name_twins(plan)
+    if plan.image is not None:
+        told |= forget_earlier_topics(plan.replicas, directories, findings, plan.image)
     _claims(plan, wanted, wanted_partitions, told)
     _policies(plan, set(compacted))
     return plan

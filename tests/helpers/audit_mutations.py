@@ -15,7 +15,7 @@ from minikafka.sim.mutants import Mutant
 
 SPARK = "minikafka.spark"
 CONTRACT, GENERATED = "tests/spark/test_audit_contract.py", "tests/spark/test_audit_generated.py"
-BESIDE = "tests/spark/test_audit_beside.py"
+BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fences.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 CLAIMS, POLICIES, ELECTIONS = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections"))
 Patch = tuple[str, Callable[[Any], Any]]
@@ -240,6 +240,10 @@ _ALL = (
     _mutant("offset index", "the offset index is not held against the log", "checks:OffsetIndexCheck.feed", _nothing),
     _mutant("time index", "the time index is not held against the log", "checks:TimeIndexCheck.feed", _nothing,
             "tests/spark/test_audit_faults.py"),
+    _mutant("no fence", "logs that differ where nobody knows what is committed pass", "compare:_unfenced", _nothing, FENCES),
+    _mutant("earlier topics", "checkpoints of an earlier topic are taken for the later's", "sources:forget_earlier_topics",
+            _constant(frozenset()), FENCES),
+    _mutant("not given", "directories that were not given are missed though their brokers answer", "audit:_given_live", _none, FENCES),
     _mutant("time index end", "a time index may end too early", "checks:TimeIndexCheck.finish", _nothing, BESIDE),
     _mutant("stop snapshot", "the snapshot of an orderly stop is not missed", "checks:stop_snapshot", _nothing, BESIDE),
     _mutant("identity", "a log may lack the file that says of which topic it is", "sources:_without_identity", _none, BESIDE),

@@ -6,7 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers.log_clusters import ABORT, COMMIT, TRANSACTIONAL, Batch, MetadataLog, Partition, directory_id, marker, plain, write_broker
+from helpers.log_clusters import (
+    ABORT,
+    COMMIT,
+    TRANSACTIONAL,
+    Batch,
+    MetadataLog,
+    Partition,
+    directory_id,
+    lines,
+    marker,
+    plain,
+    write_broker,
+)
 from helpers.log_oracle import Role
 
 TOPIC, OLD_TOPIC = bytes(range(16)), bytes(range(16, 32))
@@ -167,6 +179,16 @@ def _recreated(folder: Path) -> None:
     write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC), controller(log=log))
 
 
+def _made_again(folder: Path) -> None:
+    """Killed just after the topic was made again: checkpoints still tell of the longer log of the earlier one."""
+    log = MetadataLog().topic("t", OLD_TOPIC).remove(OLD_TOPIC)
+    batches = two_epochs(24)
+    write(folder, lambda broker: Partition("t-0", batches, bases_of(batches), epochs_of(batches), TOPIC), controller(log=log), clean=False)
+    for broker in BROKERS:
+        for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+            (folder / f"b{broker}" / name).write_text(lines([f"t 0 {1000 * broker}"]))
+
+
 def _retained(folder: Path) -> None:
     """Retention came further on broker 2; records were deleted into the midst of a batch."""
     batches = two_epochs()
@@ -231,6 +253,7 @@ BASES = {
         Base("transactions", _transactions, _USUAL),
         Base("compacted", _compacted, Role(BROKERS, BROKERS, BROKERS, compacted=True)),
         Base("recreated", _recreated, _USUAL),
+        Base("made again", _made_again, Role(BROKERS, BROKERS, BROKERS, clean=False, made_again=True)),
         Base("retained", _retained, _USUAL),
         Base("unclean election", _unclean, _USUAL),
         Base("crashed", _crashed, Role(BROKERS, BROKERS, BROKERS, clean=False)),

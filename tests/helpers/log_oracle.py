@@ -57,6 +57,8 @@ class Role:
     was_in_sync: tuple[int, ...]
     clean: bool = True
     compacted: bool = False
+    #: The topic was made again just before the brokers were killed: their checkpoints are of the earlier one.
+    made_again: bool = False
 
 
 @dataclass(slots=True)
@@ -140,6 +142,8 @@ def visible(directories: dict[int, list[Path]], name: str, role: Role) -> Iterat
             if broker in role.complete + role.was_in_sync or any(marks):
                 yield f"broker {broker} has lost it"
             continue
+        if role.made_again:
+            held[0].mark, held[0].log_start = None, 0
         logs.append(held[0])
     for log in logs:
         yield from alone(log, role)

@@ -1,0 +1,99 @@
+"""Topics that were deleted and made again under the same name: what logs and checkpoints tell of the earlier one is none of the later's.
+
+Checkpoints name partitions by topic and number, not by id, and are written every few seconds or minutes. A broker that is killed before
+that leaves lines of the earlier topic beside the log of the later one; one that was away all the while has the earlier log itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from minikafka.spark.directories import LogDirectory
+from minikafka.spark.findings import NOTE, Finding, FindingList
+from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage
+
+CHECKPOINTS_WRITTEN_WITHIN_MS = 120_000  # log.flush.start.offset.checkpoint.interval.ms is the longest, a minute
+UNBOUNDED = (1 << 63) - 1
+
+
+class Segment(Protocol):
+    """What is needed of a segment here."""
+
+    base_offset: int
+
+
+class Replica(Protocol):
+    """What is needed of a replica here."""
+
+    topic: str
+    partition: int
+    broker: str
+    node: str
+    path: str
+    clean: bool | None
+    topic_id: str
+    high_watermark: int
+    high_watermark_known: bool
+    recovery_point: int | None
+    log_start: int
+    findings: FindingList
+
+    @property
+    def segments(self) -> Sequence[Segment]: ...
+
+
+Held = TypeVar("Held", bound=Replica)
+
+
+def forget_earlier_topics(
+    replicas: dict[tuple[str, int], list[Held]], directories: list[LogDirectory], findings: FindingList, image: ClusterImage
+) -> set[tuple[str, int, str]]:
+    """Set logs of earlier topics aside, and take no checkpoint's word that may be of one.
+
+    Returns (topic, partition, broker) of those that were set aside where the later topic does not count on them.
+    """
+    ids, claims = image.topic_ids(), image.claims()
+    aside: set[tuple[str, int, str]] = set()
+    by_path = {os.path.normpath(directory.path): directory for directory in directories}
+    for key, copies in list(replicas.items()):
+        if key[0] == METADATA_TOPIC or key[0] not in ids:
+            continue
+        for replica in list(copies):
+            directory = by_path[os.path.normpath(os.path.dirname(replica.path))]
+            if replica.topic_id != ids[key[0]] and image.removed.get(replica.topic_id) == key[0]:
+                _forget_lines(directory, key)
+                copies.remove(replica)
+                if key in claims and replica.node not in claims[key].complete:
+                    aside.add((*key, replica.node))
+                text = f"{replica.path} is of an earlier topic {key[0]} (id {replica.topic_id}), which was deleted"
+                findings.add(Finding("stray-replica", text, *key, brokers=(replica.broker,), file=replica.path))
+            elif _may_be_old(image, replica):
+                _without_lines(replica, _forget_lines(directory, key))
+        if not copies:
+            del replicas[key]
+    return aside
+
+
+def _may_be_old(image: ClusterImage, replica: Replica) -> bool:
+    """Whether the lines of its checkpoints may be older than the topic: it was killed, and not long after the topic was made."""
+    made = image.made_again_ms.get(replica.topic)
+    heard = image.heard_ms.get(replica.node)
+    return made is not None and replica.clean is False and (heard is None or heard - made < CHECKPOINTS_WRITTEN_WITHIN_MS)
+
+
+def _forget_lines(directory: LogDirectory, key: tuple[str, int]) -> list[str]:
+    """Which lines of the partition were there."""
+    checkpoints = ("high_watermark", "recovery_point", "log_start")
+    return [name for name in checkpoints if (getattr(directory, name) or {}).pop(key, None) is not None]
+
+
+def _without_lines(replica: Replica, lines: list[str]) -> None:
+    if not lines:
+        return
+    replica.high_watermark_known, replica.high_watermark = False, UNBOUNDED
+    replica.recovery_point, replica.log_start = None, replica.segments[0].base_offset
+    text = f"its {', '.join(name.replace('_', ' ') for name in lines)} may be of the topic of that name that was deleted: not taken"
+    finding = Finding("checkpoint-bounds", text, replica.topic, replica.partition, (replica.broker,), file=replica.path, level=NOTE)
+    replica.findings.add(finding)

@@ -1,0 +1,156 @@
+"""Where nobody knows what is committed, whose checkpoints speak of an earlier topic, and what was not given."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_controller, told, verdicts
+from helpers.log_clusters import MetadataLog, Partition, lines, plain, write_broker
+
+from minikafka.spark import audit as auditing
+from minikafka.spark.fetch_client import Place
+from minikafka.spark.findings import NOTE, Finding, FindingList
+from minikafka.spark.metadata_log import PartitionClaim
+from minikafka.spark.security import Security
+from minikafka.spark.sources import Plan
+
+OLD_TOPIC = bytes(range(16, 32))
+MARKS = "replication-offset-checkpoint"
+
+
+def cluster(folder: Path, ends: dict[int, int], log: MetadataLog | None, clean: bool = True, **more: Any) -> Path:
+    """Three brokers whose copies of t-0 end where they are told to."""
+    for broker in BROKERS:
+        one = Partition("t-0", [plain(offset) for offset in range(ends.get(broker, 40))], **more)
+        write_broker(folder / f"b{broker}", broker, [one], log.encode() if log is not None else b"", clean)
+    return folder
+
+
+def without_marks(folder: Path, how: str, brokers: tuple[int, ...] = BROKERS) -> Path:
+    for broker in brokers:
+        path = folder / f"b{broker}" / MARKS
+        path.unlink() if how == "gone" else path.write_text(lines([]))
+    return folder
+
+
+@pytest.mark.parametrize("how", ["gone", "no line"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("log", [known_to_the_controller(), None], ids=["controller", "no controller"])
+def test_a_cut_log_without_any_high_watermark_is_no_proof(tmp_path: Path, how: str, clean: bool, log: MetadataLog | None) -> None:
+    """Broker 3 may lead and ends at 20: what lies behind may have been committed."""
+    result = audit(without_marks(cluster(tmp_path, {3: 20}, log, clean), how))
+    assert (result.exit_code, verdicts(result)["t-0"]) == (3, "INCOMPLETE")
+    assert "logs end between 20 and 40" in told(result, "not-compared")[0]
+
+
+@pytest.mark.parametrize("how", ["gone", "no line"])
+def test_equal_logs_without_any_high_watermark_are_a_match(tmp_path: Path, how: str) -> None:
+    result = audit(without_marks(cluster(tmp_path, {}, known_to_the_controller()), how))
+    assert verdicts(result)["t-0"] == "MATCH"
+
+
+@pytest.mark.parametrize("how", ["gone", "no line"])
+def test_the_mark_of_who_lags_is_no_fence(tmp_path: Path, how: str) -> None:
+    """Broker 3 alone knows a high watermark, that of its own shorter log."""
+    result = audit(without_marks(cluster(tmp_path, {3: 20}, known_to_the_controller()), how, (1, 2)))
+    assert (result.exit_code, verdicts(result)["t-0"]) == (3, "INCOMPLETE")
+
+
+def test_who_is_out_of_sync_may_be_shorter_without_a_mark(tmp_path: Path) -> None:
+    folder = cluster(tmp_path, {3: 20}, known_to_the_controller(isr=(1, 2)))
+    assert verdicts(audit(without_marks(folder, "no line", (3,))))["t-0"] == "LAGGING"
+
+
+def test_one_mark_that_covers_all_is_enough(tmp_path: Path) -> None:
+    result = audit(without_marks(cluster(tmp_path, {3: 20}, known_to_the_controller()), "gone", (1, 3)))
+    assert (result.exit_code, verdicts(result)["t-0"]) == (1, "DIVERGENT")
+
+
+def made_again(seconds: int) -> MetadataLog:
+    """The topic was deleted and made again so many records, one a second, before the newest."""
+    log = MetadataLog()
+    for broker in BROKERS:
+        log.broker(broker)
+    log.topic("t", OLD_TOPIC).partition(OLD_TOPIC, BROKERS, BROKERS, 1).remove(OLD_TOPIC)
+    log.topic("t", TOPIC).partition(TOPIC, BROKERS, BROKERS, 1)
+    for number in range(seconds):
+        log.config("other", "retention.ms", str(number))
+    return log
+
+
+def with_lines(folder: Path, value: int) -> Path:
+    for broker in BROKERS:
+        for name in (MARKS, "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+            (folder / f"b{broker}" / name).write_text(lines([f"t 0 {value}"]))
+    return folder
+
+
+def test_checkpoints_of_an_earlier_topic_are_not_the_later_ones(tmp_path: Path) -> None:
+    """Killed before the next checkpoint was due."""
+    result = audit(with_lines(cluster(tmp_path, {}, made_again(3), clean=False), 900))
+    assert (result.outcome, verdicts(result)["t-0"]) == ("PASS", "MATCH")
+    assert "may be of the topic of that name that was deleted" in told(result, "checkpoint-bounds")[0]
+
+
+@pytest.mark.parametrize(("seconds", "clean"), [(130, False), (3, True)])
+def test_checkpoints_written_since_are_the_later_topics(tmp_path: Path, seconds: int, clean: bool) -> None:
+    """By an orderly stop, or because the broker ran for longer than checkpoints wait."""
+    result = audit(with_lines(cluster(tmp_path, {}, made_again(seconds), clean=clean), 900))
+    assert result.exit_code == 1 and {"committed-missing", "checkpoint-bounds"} <= {one.check for one in result.findings.kept}
+
+
+def test_a_cut_log_of_a_topic_made_again_is_no_proof(tmp_path: Path) -> None:
+    result = audit(with_lines(cluster(tmp_path, {3: 20}, made_again(3), clean=False), 900))
+    assert (result.exit_code, verdicts(result)["t-0"]) == (3, "INCOMPLETE")
+
+
+@pytest.mark.parametrize(("isr", "expected"), [((1, 2), (0, "MATCH")), (BROKERS, (1, "MISSING"))])
+def test_a_log_of_the_earlier_topic_is_set_aside(tmp_path: Path, isr: tuple[int, ...], expected: tuple[int, str]) -> None:
+    """Broker 3 was away when the topic was made again; were it in sync with the later one, it would have lost that."""
+    log = made_again(0).change(TOPIC, isr=isr)
+    cluster(tmp_path, {}, log)
+    one = Partition("t-0", [plain(offset, text="old") for offset in range(90)], topic_id=OLD_TOPIC)
+    write_broker(tmp_path / "other", 3, [one], log.encode())
+    for path in (tmp_path / "b3").rglob("*"):
+        path.unlink() if path.is_file() else None
+    (tmp_path / "b3" / "t-0").rmdir()
+    (tmp_path / "b3" / "__cluster_metadata-0").rmdir()
+    (tmp_path / "b3").rmdir()
+    (tmp_path / "other").rename(tmp_path / "b3")
+    result = audit(tmp_path)
+    assert (result.exit_code, verdicts(result)["t-0"]) == expected
+    assert "is of an earlier topic t" in told(result, "stray-replica")[0]
+
+
+def test_a_log_of_a_topic_that_never_was_is_an_error(tmp_path: Path) -> None:
+    folder = cluster(tmp_path, {}, known_to_the_controller())
+    (folder / "b3" / "t-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAECAwQFBgcICQoLDA0OBB\n")
+    assert (audit(folder).exit_code, "topic-id" in {one.check for one in audit(folder).findings.kept}) == (1, True)
+
+
+def live(plan: Plan, *rest: Any) -> None:
+    """As if broker 2 had answered over the wire and broker 3 were down."""
+    replica = next(iter(plan.replicas["t", 0]))
+    claim = PartitionClaim("", ("1", "2", "3"), ("1", "2"), "1", 0, -1)
+    other = dataclasses.replace(
+        replica, broker="2", node="2", clean=False, place=Place("127.0.0.1", 1, Security()), claim=claim, findings=FindingList()
+    )
+    plan.replicas["t", 0].append(other)
+    absent = Finding("replica-offline", "broker 3 is not in the cluster", "t", 0, ("3",), level=NOTE)
+    plan.missing.setdefault(("t", 0), []).append(absent)
+
+
+def test_directories_that_were_not_given_are_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over the wire one broker answered, and one that is out of sync did not: neither is a fault."""
+    cluster(tmp_path, {}, known_to_the_controller(isr=(1, 2)))
+    plan = auditing.make_plan([str(tmp_path / "b1")])
+    assert [one.check for one in plan.missing["t", 0]] == ["not-compared"] * 2
+    live(plan)
+    auditing._given_live(plan)
+    assert [one.check for one in plan.missing["t", 0]] == ["replica-offline"]
+    assert [(one.level, one.message) for one in plan.findings.kept] == [
+        ("note", "the log directories of brokers 2 and 3 were not given: what their brokers serve was read over the wire")
+    ]
