@@ -63,6 +63,14 @@ def _drop_markers_at_once(original: Any) -> Any:
     return retained
 
 
+def _leave_out(original: Any) -> Any:
+    def wait_for_resources(self: Any, error: Any) -> None:
+        self._effects.popleft()
+        original(self, error)
+
+    return wait_for_resources
+
+
 STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "number-outlives-file", "breaks": "a file that was closed goes on with its descriptor, which is another file's now",
      "patches": (("minikafka.storage.filesystem:OsFile.close", _keep_number),), "tests": ("tests/storage/test_disks.py",)},
@@ -99,4 +107,7 @@ STORAGE_MUTATIONS: list[dict[str, Any]] = [
     {"name": "marker-before-horizon", "breaks": "compaction drops a marker before its delete horizon",
      "patches": (("minikafka.storage.compaction:BatchFilter.retained", _drop_markers_at_once),),
      "tests": ("tests/storage/test_cleaner.py",)},
+    {"name": "vote-not-written", "breaks": "a vote that could not be written for want of descriptors is given nevertheless",
+     "patches": (("minikafka.broker.quorum.raft_host:RaftHost._wait_for_resources", _leave_out),),
+     "tests": ("tests/broker/test_raft_shortage.py",)},
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -10,8 +11,11 @@ from minikafka.broker.quorum.raft_log import MetadataLog, metadata_records
 from minikafka.core.raft.events import LeaderChanged
 from minikafka.core.raft.log_state import LogState
 from minikafka.core.raft.types import NO_NODE
-from minikafka.storage.errors import CorruptFile, StorageError
+from minikafka.storage.errors import CorruptFile, ResourceShortage, StorageError
 
+logger = logging.getLogger("minikafka.raft")
+#: What lacked descriptors or memory is tried again after so long.
+SHORTAGE_RETRY_S = 0.1
 #: Bytes of log handed to a listener before the loop gets its turn again.
 DELIVERY_BYTES = 1 << 18
 
@@ -78,6 +82,8 @@ class Delivery:
         self._scheduled: asyncio.Handle | None = None
         self._is_running = False
         self._is_stopped = False
+        #: Reading lacked descriptors or memory in this round.
+        self._is_short = False
         #: What one listener was given in this round is what the next one gets: ((from, to), pieces).
         self._read: tuple[tuple[int, int], list[Piece]] | None = None
 
@@ -143,7 +149,7 @@ class Delivery:
             self._scheduled = None
         if self._is_running or self._is_stopped:
             return
-        self._is_running = True
+        self._is_running, self._is_short = True, False
         try:
             for entry in list(self.subscriptions):
                 self._deliver_to(entry)
@@ -157,7 +163,10 @@ class Delivery:
             self._read = None
         self._on_progress()
         if any(entry.next_offset < self._high_watermark or self._is_leader_due(entry) for entry in self.subscriptions):
-            self.soon()
+            if self._is_short:
+                self._scheduled = self._loop.call_later(SHORTAGE_RETRY_S, self.deliver)
+            else:
+                self.soon()
 
     @staticmethod
     def _is_leader_due(entry: Subscription) -> bool:
@@ -169,7 +178,14 @@ class Delivery:
         if entry.leader is not None and not entry.leader.is_self:
             self._tell_leader(entry)
         if before < high_watermark:
-            for piece in self._pieces(before, high_watermark):
+            try:
+                pieces = self._pieces(before, high_watermark)
+            except ResourceShortage as error:
+                # Nothing was read: `deliver` comes back.
+                logger.warning("committed metadata are delivered later: %s", error)
+                self._is_short = True
+                return
+            for piece in pieces:
                 if piece.records is not None:
                     listener.on_commit(piece.base_offset, piece.epoch, piece.records)
                 # Not before: a listener that has not taken a batch must never be given the next one.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.quorum import raft_wire
-from minikafka.broker.quorum.raft_delivery import Delivery, RaftListener, SnapshotId
+from minikafka.broker.quorum.raft_delivery import SHORTAGE_RETRY_S, Delivery, RaftListener, SnapshotId
 from minikafka.broker.quorum.raft_figures import RaftFigures
 from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog, SyncTask, frame_all
 from minikafka.broker.quorum.raft_peers import RaftPeers
@@ -20,7 +20,7 @@ from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.roles import Resigned
 from minikafka.core.raft.types import NO_NODE, Endpoint, InvariantViolated, OffsetAndEpoch, QuorumConfig, ReplicaKey
 from minikafka.core.raft.voters import Voter, VoterSet
-from minikafka.storage.errors import StorageError
+from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 
 if TYPE_CHECKING:
@@ -80,7 +80,11 @@ class RaftHost:
         self._peers = RaftPeers(environment, f"raft-client-{node_id}", config.controller_quorum_request_timeout_ms, security)
         self._delivery = Delivery(environment.loop, self._log, self._delivered, self._fail)
         self._events: deque[ev.Event] = deque()
+        #: What the core has decided and is not done yet, in its order. The core takes nothing more in until all of it is done.
+        self._effects: deque[ev.Effect] = deque()
         self._running = False
+        #: The next effect waits for descriptors or memory.
+        self._is_short = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at: int | None = None
         self._sync: asyncio.Task[None] | None = None
@@ -256,8 +260,8 @@ class RaftHost:
 
     def append(self, records: Sequence[Any], *, atomic: bool = True, epoch: int | None = None) -> int:
         """Append one batch of metadata records (messages of wire.records.metadata_records, or framed bytes); the last
-        offset. Raises NotLeader if not leading (or not in `epoch`). Committed when `on_commit` brings it. `atomic=False` may split
-        what is too large for one batch."""
+        offset. Raises ResourceShortage, NotLeader if not leading (or not in `epoch`). Committed when `on_commit` brings it.
+        `atomic=False` may split what is too large for one batch."""
         quorum = self.quorum
         if not quorum.is_leader or quorum.is_shut_down or (epoch is not None and epoch != quorum.epoch):
             raise NotLeader
@@ -270,6 +274,8 @@ class RaftHost:
             try:
                 appended = self._log.append_values(values, quorum.epoch)
             except StorageError as error:
+                if isinstance(error, ResourceShortage):
+                    raise
                 self._fail(error)
                 raise NotLeader("the metadata log has failed") from error
             self.figures.note_appended(len(values), appended.end_offset, self._now())
@@ -329,6 +335,9 @@ class RaftHost:
             self._log.write_snapshot(snapshot, records, last_timestamp_ms, quorum.history)
             # Whoever has not been handed the log up to the new snapshot yet still needs it.
             start = self._log.clean(quorum.high_watermark, self._delivery.offset, sorted([*quorum.log.snapshots, snapshot]))
+        except ResourceShortage as error:
+            logger.warning("a snapshot at offset %d is not taken, another one is later: %s", snapshot.offset, error)
+            return
         except StorageError as error:
             self._fail(error)
             raise
@@ -363,26 +372,26 @@ class RaftHost:
             self._drain()
 
     def _carry_out(self, effects: list[ev.Effect]) -> None:
-        self._running = True
-        try:
-            for effect in effects:
-                self._apply(effect)
-        except Exception as error:
-            self._fail(error)
-        finally:
-            self._running = False
-        self._drain()
+        self._effects.extend(effects)
+        if not self._running:
+            self._drain()
 
     def _drain(self) -> None:
         """Events that effects cause come right after the effects of their cause, before anything from outside."""
-        quorum = self._quorum
-        assert quorum is not None
+        quorum = self.quorum
+        if self._is_short or self._halted:
+            return
         self._running = True
         try:
-            while self._events and not self._halted:
-                event = self._events.popleft()
-                for effect in quorum.step(event, self._now()):
-                    self._apply(effect)
+            while (self._effects or self._events) and not self._halted:
+                if not self._effects:
+                    self._effects.extend(quorum.step(self._events.popleft(), self._now()))
+                while self._effects and not self._halted:
+                    self._apply(self._effects[0])
+                    self._effects.popleft()
+        except ResourceShortage as error:
+            self._wait_for_resources(error)
+            return
         except Exception as error:
             self._fail(error)
         finally:
@@ -393,6 +402,16 @@ class RaftHost:
             self._sync_soon()
             self._arm()
             self._state_changed.set()
+
+    def _wait_for_resources(self, error: ResourceShortage) -> None:
+        """The disk is well, and nothing was done: everything waits, for an effect must not overtake the one before it."""
+        logger.warning("the metadata quorum waits: %s", error)
+        self._is_short = True
+        self._environment.supervisor.call_later(SHORTAGE_RETRY_S, "the metadata quorum", self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_short = False
+        self._drain()
 
     def _apply(self, effect: ev.Effect) -> None:
         _APPLY[type(effect)](self, effect)
@@ -476,18 +495,28 @@ class RaftHost:
         quorum = self.quorum
         try:
             while not self._halted and quorum.log.flushed_offset < quorum.log.end_offset:
-                task: SyncTask = self._log.prepare_sync()
-                await self._environment.run_blocking(task.run)
-                flushed = task.finish()
+                try:
+                    flushed = await self._sync_once(self._log.prepare_sync())
+                except ResourceShortage as error:
+                    logger.warning("the metadata log is synced later: %s", error)
+                    await asyncio.sleep(SHORTAGE_RETRY_S)
+                    continue
                 if flushed <= quorum.log.flushed_offset and not self._stopping:
                     # Truncated meanwhile: what is there now has to be synced again.
                     continue
                 self._feed(ev.Flushed(flushed))
-        except (OSError, StorageError) as error:
+        except StorageError as error:
             # Never retried: after a failed sync the pages may be gone although the next one succeeds.
-            self._fail(self._log.fail(error) if isinstance(error, OSError) else error)
+            self._fail(error)
         finally:
             self._sync = None
+
+    async def _sync_once(self, task: SyncTask) -> int:
+        try:
+            await self._environment.run_blocking(task.run)
+        except OSError as error:
+            raise task.failed(error) from error
+        return task.finish()
 
     def _fail(self, error: BaseException) -> None:
         if self.failure is not None:
@@ -521,7 +550,7 @@ class RaftHost:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self.failure is None:
+        if self.failure is None and not self._is_short:
             self._carry_out(self.quorum.on_deadline(self._now()))
 
     # -- waiting

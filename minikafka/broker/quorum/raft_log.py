@@ -354,10 +354,8 @@ class MetadataLog:
 
     def prepare_sync(self) -> SyncTask:
         """What makes everything appended so far durable."""
-        return SyncTask(self.log)
-
-    def fail(self, error: OSError) -> StorageError:
-        return self.log.fail("sync the metadata log", error)
+        with self.log.disk("sync the metadata log"):
+            return SyncTask(self.log)
 
     # -- election
 
@@ -418,18 +416,23 @@ class MetadataLog:
 
     def install_fetched(self, snapshot: OffsetAndEpoch) -> SnapshotContent | None:
         """The fetched file becomes the start of the log; None if it is not a valid snapshot (it is dropped)."""
-        assert self._part is not None
-        part = f"{self.path(snapshot)}.part"
+        path = self.path(snapshot)
+        part = f"{path}.part"
         with self._disk("install a snapshot of"):
-            self._part[1].fsync()
-            self._drop_part()
+            if self._part is not None:
+                _, file = self._part
+                file.fsync()
+                self._drop_part()
+            # A shortage may have come after the renaming.
+            fetched = part if self._filesystem.exists(part) else path
             try:
-                content = read_snapshot(self._filesystem, part)
+                content = read_snapshot(self._filesystem, fetched)
             except CorruptFile as error:
                 _log.warning("the fetched snapshot %s is not valid: %s", file_name(snapshot), error)
-                self._filesystem.unlink(part)
+                self._filesystem.unlink(fetched)
                 return None
-            self._filesystem.rename(part, self.path(snapshot))
+            if fetched == part:
+                self._filesystem.rename(part, path)
             self._filesystem.fsync_dir(self.directory)
             self.log.truncate_fully_and_start_at(snapshot.offset, self._wall_ms())
             for old in [entry for entry in self._snapshot_times if entry < snapshot]:
@@ -512,6 +515,14 @@ class SyncTask:
             self._whole.run()
         elif self._piece is not None:
             self._piece.fsync()
+
+    def failed(self, error: OSError) -> StorageError:
+        """`run` raised: the error to raise. After a shortage another task syncs the same."""
+        if self._whole is not None:
+            return self._log.durability.flush_failed(self._whole, error)
+        if self._piece is not None:
+            self._piece.release()
+        return self._log.fail("sync the metadata log", error)
 
     def finish(self) -> int:
         if self._whole is not None:
