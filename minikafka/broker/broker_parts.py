@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from minikafka.broker.admin.acls import AclHandlers
@@ -24,7 +25,6 @@ from minikafka.broker.coordinators.transaction_requests import TransactionHandle
 from minikafka.broker.coordinators.transaction_verification import TransactionVerifier
 from minikafka.broker.environment import Environment
 from minikafka.broker.front.connection_limits import ConnectionLimiter
-from minikafka.broker.front.connection_rates import ConnectionRates
 from minikafka.broker.front.controller_channel import ControllerChannel
 from minikafka.broker.front.dispatch import Dispatcher, Features
 from minikafka.broker.front.forwarding import CONNECTION_TIMEOUT_MS, Forwarder
@@ -46,7 +46,7 @@ from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_host import RaftHost
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.broker.security.authorization.authority import Authority
-from minikafka.broker.security.authorization.data_plane import guard_data_plane
+from minikafka.broker.security.authorization.data_plane import guard_lanes, judge_fetch
 from minikafka.broker.security.authorization.table import ON_BROKERS, install
 from minikafka.broker.security.authorization.transactions import may_describe
 from minikafka.broker.security.node_security import NodeSecurity
@@ -61,6 +61,7 @@ class Foundation:
     """What a node has before it can be a broker. `authority` None: everybody may do everything."""
 
     config: BrokerConfig
+    settings: Settings
     environment: Environment
     cluster_id: str
     directories: list[LogDirectory]
@@ -87,7 +88,7 @@ class BrokerParts:
 
     def __init__(self, node: Foundation) -> None:
         config, environment, metadata = node.config, node.environment, node.metadata
-        self.settings = Settings(config, metadata)
+        self.settings = node.settings
         session_ms = config.broker_session_timeout_ms
         self.controller_channel = _channel(node, "to-controller", session_ms)
         self.heartbeat_channel = _channel(node, "heartbeats", heartbeat_timeout_ms(session_ms))
@@ -100,7 +101,7 @@ class BrokerParts:
         self.lifecycle = BrokerLifecycleHost(config, environment, metadata, self.heartbeat_channel, facts, self.replicas.registered)
         self.settings.watch(self.lifecycle.heartbeat_at_once)
         self.settings.watch(lambda: self.replicas.fetchers.resize(self.settings.num_replica_fetchers))
-        self._limit_connections(node)
+        ConnectionLimiter(config, self.settings, node.listeners, environment)
         steps = StepQueue(environment)
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel, steps)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel, environment.supervisor)
@@ -118,7 +119,8 @@ class BrokerParts:
         self.handover = HandoverHost(config, environment, self.replicas, metadata, node.security.inter_broker)
         transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms, environment.supervisor)
         self.produce = ProduceHandlers(self.replicas, metadata, environment, heavy_work, transactional, self.handover)
-        self.fetch = FetchHandlers(config, self.replicas, metadata, environment)
+        judge = None if node.authority is None else partial(judge_fetch, node.authority)
+        self.fetch = FetchHandlers(config, self.replicas, metadata, environment, judge)
         self._serve(node, markers, verifier, heavy_work)
 
     def _make_replicas(self, node: Foundation) -> ReplicaManager:
@@ -131,12 +133,6 @@ class BrokerParts:
             security=node.security.inter_broker,
         )
         return ReplicaManager(replication, node.directories, self.controller_channel, self.settings, self.cordons, self.cleaner.wake)
-
-    def _limit_connections(self, node: Foundation) -> None:
-        ConnectionLimiter(node.config, self.settings, node.listeners, node.environment)
-        rates = ConnectionRates(node.config, self.settings, node.environment.clock.now_ms)
-        for name, listener in node.listeners.items():
-            listener.pace = rates.of(name)
 
     def _serve(self, node: Foundation, markers: MarkerWriter, verifier: TransactionVerifier, heavy_work: HeavyWork) -> None:
         config, environment, metadata, authority = node.config, node.environment, node.metadata, node.authority
@@ -178,7 +174,7 @@ class BrokerParts:
         for handlers in all_handlers:
             handlers.register(self.dispatcher)
         if authority is not None:
-            guard_data_plane(authority, self.dispatcher, self.fetch)
+            guard_lanes(authority, self.dispatcher)
             install(authority, self.dispatcher, ON_BROKERS)
 
     async def close_channels(self) -> None:

@@ -15,9 +15,11 @@ from minikafka.broker.admin.cluster import ControllerClusterHandlers
 from minikafka.broker.admin.config_descriptions import ConfigDescriptions
 from minikafka.broker.broker_parts import BrokerParts, Foundation
 from minikafka.broker.config.broker_config import BrokerConfig, Endpoint
+from minikafka.broker.config.dynamic import Settings
 from minikafka.broker.config.listener_security import super_users
 from minikafka.broker.config.topic_config import log_config
 from minikafka.broker.environment import Environment
+from minikafka.broker.front.connection_rates import ConnectionRates
 from minikafka.broker.front.controller_channel import ControllerChannel
 from minikafka.broker.front.dispatch import Dispatcher
 from minikafka.broker.front.quotas import ClientQuotaHost
@@ -102,7 +104,7 @@ class Node:
             self._open_directories()
             self._build_control_plane()
             if config.is_controller:
-                await self._listen(config.controller_listeners, lambda: cast(Dispatcher, self._controller_dispatcher))
+                await self._listen(config.controller_listeners, lambda: cast(Dispatcher, self._controller_dispatcher), lambda _: None)
                 self.raft.set_listeners([(e.name, *self._advertised_address(e)) for e in config.controller_listeners])
             if config.is_broker:
                 await self._prepare_broker()
@@ -237,8 +239,11 @@ class Node:
         self._bootstrap_users = {(r.name, r.mechanism): r for r in records if isinstance(r, UserScramCredentialRecord)}
         return {r.name: r.feature_level for r in records if isinstance(r, FeatureLevelRecord)} or None
 
-    async def _listen(self, endpoints: list[Endpoint], dispatcher: Callable[[], Dispatcher]) -> None:
-        """Bind, because real ports are registered; connections wait until the node is in service and accepts them."""
+    async def _listen(
+        self, endpoints: list[Endpoint], dispatcher: Callable[[], Dispatcher], pace_of: Callable[[str], Callable[[], int] | None]
+    ) -> None:
+        """Bind, because real ports are registered; connections wait until the node is in service and accepts them. `pace_of` tells what a
+        listener asks about new connections."""
         config = self.config
         limits = ConnectionLimits(
             frame_bytes_max=config.socket_request_max_bytes,
@@ -262,7 +267,9 @@ class Node:
                 tls = security.tls
                 if security.sasl is not None:
                     held = replace(limits, frame_bytes_max=security.sasl.frame_bytes_max)
-            self.listeners[endpoint.name] = await self.environment.network.listen(endpoint.host, endpoint.port, session, held, tls)
+            self.listeners[endpoint.name] = await self.environment.network.listen(
+                endpoint.host, endpoint.port, session, held, tls, pace_of(endpoint.name)
+            )
 
     def _advertised_address(self, endpoint: Endpoint) -> tuple[str, int]:
         """What others connect to: the advertised address, the real port for 0, this machine's name for every address."""
@@ -280,11 +287,14 @@ class Node:
         return f"{host}:{port}"
 
     async def _prepare_broker(self) -> None:
-        await self._listen(self.config.broker_listeners, lambda: cast(BrokerParts, self.broker).dispatcher)
+        settings = Settings(self.config, self.metadata)
+        rates = ConnectionRates(self.config, settings, self.environment.clock.now_ms)
+        await self._listen(self.config.broker_listeners, lambda: cast(BrokerParts, self.broker).dispatcher, rates.of)
         await self._load_logs()
         self.broker = BrokerParts(
             Foundation(
                 config=self.config,
+                settings=settings,
                 environment=self.environment,
                 cluster_id=self.cluster_id,
                 directories=self.directories,

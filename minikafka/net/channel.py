@@ -83,7 +83,7 @@ class Channel:
     connection may find another. A callback that raises ends this connection and keeps nothing from the other callbacks.
     """
 
-    def __init__(self, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, client_id: str, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None] | None = None) -> None:
         """Use `Channel.open`."""
         self._client_id = client_id
         self._loop = loop
@@ -103,8 +103,7 @@ class Channel:
         #: Requests that wait while this channel authenticates anew; None = none has to wait.
         self._held: list[list[Piece]] | None = None
         self._renewing: asyncio.Task[None] | None = None
-        #: Called once, when the channel has ended.
-        self.on_end: Callable[[], None] | None = None
+        self._on_end = on_end
 
     def __repr__(self) -> str:
         return f"Channel({self.host}:{self.port})"
@@ -120,11 +119,13 @@ class Channel:
         timeout_ms: int = CONNECT_TIMEOUT_MS,
         negotiate: bool = True,
         security: ChannelSecurity | None = None,
+        on_end: Callable[[], None] | None = None,
     ) -> Channel:
-        """Connect, learn which versions the peer speaks, and authenticate. `security` None = plain text.
+        """Connect, learn which versions the peer speaks, and authenticate. `security` None = plain text; `on_end` is called once, when the
+        channel has ended.
 
         Raises OSError (ConnectionError among them, and AuthenticationFailed) or TimeoutError."""
-        channel = cls(client_id, asyncio.get_running_loop())
+        channel = cls(client_id, asyncio.get_running_loop(), on_end)
         channel.host, channel.port = host, port
         connecting = network.connect(host, port, channel) if security is None else network.connect(host, port, channel, security.tls)
         try:
@@ -322,8 +323,8 @@ class Channel:
         waiting, self._waiting = self._waiting, {}
         for entry in waiting.values():
             self._tell(entry, None, ConnectionLost(f"the connection to {self.host}:{self.port} ended: {reason}"))
-        if self.on_end is not None:
-            self.on_end()
+        if self._on_end is not None:
+            self._on_end()
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 

@@ -96,12 +96,6 @@ class Listener(Protocol):
 
     host: str
     port: int
-    #: Asked about each new connection's address: for how many ms to hold it before it is closed, 0 to serve it.
-    admit: Callable[[str], int] | None
-    #: Asked at each new connection: for how many ms it and those after it must wait, 0 to go on.
-    pace: Callable[[], int] | None
-    #: The bound on connections that it shares with others.
-    slots: Slots | None
 
     @property
     def connections(self) -> Sized:
@@ -116,6 +110,12 @@ class Listener(Protocol):
 
     def limit(self, connections_max: int, connections_per_ip_max: int, of_addresses: Mapping[str, int]) -> None:
         """Other bounds from the next connection on; who waits for a place may have it now. `of_addresses`: those of single addresses."""
+
+    def admit_by(self, admit: Callable[[str], int] | None) -> None:
+        """Ask about each new connection's address from now on: for how many ms to hold it before it is closed, 0 to serve it."""
+
+    def share(self, slots: Slots) -> None:
+        """Take connections within a bound that others share."""
 
     def connections_from(self, address: str) -> int:
         """How many connections an address has."""
@@ -156,8 +156,10 @@ class Network(Protocol):
         handler: Callable[[Connection], ConnectionHandler],
         limits: ConnectionLimits,
         tls: ServerTls | None = None,
+        pace: Callable[[], int] | None = None,
     ) -> Listener:
-        """Bind `host`:`port` (0 = any free port); connections wait until `accept`. Raises OSError."""
+        """Bind `host`:`port` (0 = any free port); connections wait until `accept`. `pace` is asked at each new connection: for how many ms
+        it and those after it must wait, 0 to go on. Raises OSError."""
 
     def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Awaitable[Connection]:
         """Open a connection. Raises OSError; AuthenticationFailed, which is one, when TLS is refused by either side."""

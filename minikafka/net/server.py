@@ -44,6 +44,7 @@ class SocketNetwork:
         handler: Callable[[Connection], ConnectionHandler],
         limits: ConnectionLimits,
         tls: ServerTls | None = None,
+        pace: Callable[[], int] | None = None,
     ) -> SocketListener:
         """Listen on `host` ("" = every address, IPv4 and IPv6). Raises OSError with the address in its text."""
         try:
@@ -55,7 +56,7 @@ class SocketNetwork:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.listen(BACKLOG)
         sock.setblocking(False)
-        return SocketListener(self._loop, sock, self._flush_queue, handler, limits, tls)
+        return SocketListener(self._loop, sock, self._flush_queue, handler, limits, tls, pace)
 
     async def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Connection:
         """Connect to the first address of `host` that answers. Raises OSError."""
@@ -129,9 +130,11 @@ class SocketListener:
         handler: Callable[[Connection], ConnectionHandler],
         limits: ConnectionLimits,
         tls: ServerTls | None = None,
+        pace: Callable[[], int] | None = None,
     ) -> None:
         self._loop = loop
         self._tls = tls
+        self._pace = pace
         self._socket = sock
         self._flush_queue = flush_queue
         self._handler = handler
@@ -145,10 +148,9 @@ class SocketListener:
         self.lines = PeerLines(logger)
         self.closed_total = 0
         self._per_ip: dict[str, int] = {}
-        self.admit: Callable[[str], int] | None = None
-        self.pace: Callable[[], int] | None = None
+        self._admit: Callable[[str], int] | None = None
         #: The bound that this listener shares with others.
-        self.slots: Slots | None = None
+        self._slots: Slots | None = None
         self._waits_for_slot = False
         self._told_s = -WORDS_BETWEEN_S
         self._blocked_total_s = 0.0
@@ -177,12 +179,20 @@ class SocketListener:
         )
         self.look_for_slot()
 
+    def admit_by(self, admit: Callable[[str], int] | None) -> None:
+        """Ask about each new connection's address from now on."""
+        self._admit = admit
+
+    def share(self, slots: Slots) -> None:
+        """Take connections within a bound that others share."""
+        self._slots = slots
+
     def connections_from(self, address: str) -> int:
         """How many connections an address has."""
         return self._per_ip.get(address, 0)
 
     def _has_slot(self) -> bool:
-        return len(self.connections) < self._limits.connections_max and (self.slots is None or self.slots.has_room(self))
+        return len(self.connections) < self._limits.connections_max and (self._slots is None or self._slots.has_room(self))
 
     def _wait_for_slot(self) -> None:
         """Those who connect wait in the kernel's queue, as Kafka's acceptor makes them."""
@@ -225,7 +235,7 @@ class SocketListener:
             except OSError as error:
                 self._could_not_accept(error)
                 return
-            if self.pace is not None and (pause_ms := self.pace()) > 0:
+            if self._pace is not None and (pause_ms := self._pace()) > 0:
                 self._delayed = sock
                 self._stop_accepting()
                 self._loop.call_later(pause_ms / 1000, self._go_on)
@@ -270,20 +280,20 @@ class SocketListener:
             else TlsConnection(self._loop, sock, self._flush_queue, limits, tls.context)
         )
         host = connection.peer_host
-        count = self.connections_from(host) if self.slots is None else self.slots.connections_from(host)
+        count = self.connections_from(host) if self._slots is None else self._slots.connections_from(host)
         if count >= limits.connections_of_addresses_max.get(host, limits.connections_per_ip_max):
             self.refused_total += 1
             self.lines.warning("refused", host, "refused a connection from %s: max.connections.per.ip is reached", connection)
             connection.close("too many connections")
             return
-        if self.admit is not None and (hold_ms := self.admit(host)) > 0:
+        if self._admit is not None and (hold_ms := self._admit(host)) > 0:
             self._hold(connection, hold_ms)
             return
         self.accepted_total += 1
         self.connections[connection.fd] = connection
         self._per_ip[host] = self._per_ip.get(host, 0) + 1
-        if self.slots is not None:
-            self.slots.settle()
+        if self._slots is not None:
+            self._slots.settle()
         if isinstance(connection, TlsConnection):
             connection.handshake(cast(ServerTls, tls).handshake_timeout_ms, partial(self._shaken, connection))
         else:
@@ -329,10 +339,10 @@ class SocketListener:
                 self._per_ip[host] = left
             else:
                 self._per_ip.pop(host, None)
-            if self.slots is None:
+            if self._slots is None:
                 self.look_for_slot()
             else:
-                self.slots.freed()
+                self._slots.freed()
 
     def _schedule_sweep(self) -> None:
         if self._limits.idle_ms > 0:

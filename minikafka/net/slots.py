@@ -24,7 +24,7 @@ class ConnectionSlots:
         self._descriptors_max = descriptors_max
         self._connections_max = min(connections_max, descriptors_max)
         for listener in self._listeners.values():
-            listener.slots = self
+            listener.share(self)
 
     def limit(self, connections_max: int) -> None:
         """Another bound; connections above it are closed now, those that may come are taken."""

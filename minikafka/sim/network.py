@@ -189,9 +189,6 @@ class SimListener:
         self.host = host
         self.port = port
         self._handler = handler
-        self.admit: Callable[[str], int] | None = None
-        self.pace: Callable[[], int] | None = None
-        self.slots: Slots | None = None
         self.lines = PeerLines(logging.getLogger("minikafka.net"), lambda: fabric.scheduler.now)
         self._accepting = False
         self._backlog: list[SimConnection] = []
@@ -207,6 +204,12 @@ class SimListener:
 
     def limit(self, connections_max: int, connections_per_ip_max: int, of_addresses: Mapping[str, int]) -> None:
         """Nobody opens so many connections here."""
+
+    def admit_by(self, admit: Callable[[str], int] | None) -> None:
+        """Every address is served."""
+
+    def share(self, slots: Slots) -> None:
+        """There is no bound to share."""
 
     def connections_from(self, address: str) -> int:
         """Nobody asks, for there is no limit."""
@@ -510,8 +513,9 @@ class SimNetwork:
         handler: Callable[[Connection], ConnectionHandler],
         limits: ConnectionLimits,
         tls: ServerTls | None = None,
+        pace: Callable[[], int] | None = None,
     ) -> SimListener:
-        """Bind; `host` is ignored, for a process listens on its own host, and so is `tls`, for nobody else reads here."""
+        """Bind; `host` is ignored, for a process listens on its own host, and so are `tls`, for nobody else reads here, and `pace`."""
         listener = SimListener(self._fabric, self._loop, self._host, port, handler)
         self._fabric.bind(listener)
         return listener

@@ -40,7 +40,7 @@ def test_a_rate_that_is_set_while_the_broker_runs_makes_connections_wait() -> No
         assert seconds_of_connections(broker, 14) > 0.3
         alter(broker, None)
         broker.wait_until(lambda: seconds_of_connections(broker, 1) < 0.2, "the pause to be over", 5)
-        assert broker.broker(1).process._runner.node.listeners["PLAINTEXT"].pace() == 0
+        assert broker.broker(1).process._runner.node.listeners["PLAINTEXT"]._pace() == 0
 
 
 def test_a_listener_has_a_rate_of_its_own() -> None:

@@ -185,7 +185,6 @@ class ControllerChannel:
             return None
         if endpoint == self._endpoint and self._channel is not channel:
             self._channel = channel
-            channel.on_end = self._ended
         return channel
 
     async def _connect(self, endpoint: tuple[str, int], timeout_ms: int) -> Channel | OSError | TimeoutError:
@@ -193,7 +192,13 @@ class ControllerChannel:
         host, port = endpoint
         try:
             return await Channel.open(
-                self._environment.network, host, port, client_id=self._client_id, timeout_ms=timeout_ms, security=self._security
+                self._environment.network,
+                host,
+                port,
+                client_id=self._client_id,
+                timeout_ms=timeout_ms,
+                security=self._security,
+                on_end=self._ended,
             )
         except (OSError, TimeoutError) as error:
             return error

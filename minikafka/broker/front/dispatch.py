@@ -277,12 +277,20 @@ class Dispatcher:
         #: When they did.
         self.named_ms: dict[Connection, int] = {}
         #: By API key, what makes the fast path of a new connection.
-        self.lanes: dict[int, Callable[[], Lane]] = {}
+        self.lanes: dict[int, Callable[..., Lane]] = {}
         self._sessions: set[Session] = set()
         self._gate: Gate | None = None
-        #: Called with every connection that has ended.
-        self.on_connection_closed: Callable[[Connection], None] | None = None
+        self._connection_ends: list[Callable[[Connection], None]] = []
         self.register(ApiVersionsRequest, self._api_versions)
+
+    def subscribe_connection_ends(self, callback: Callable[[Connection], None]) -> None:
+        """Call back with every connection that has ended."""
+        self._connection_ends.append(callback)
+
+    def tell_connection_end(self, connection: Connection) -> None:
+        """A connection has ended."""
+        for callback in self._connection_ends:
+            callback(connection)
 
     def register(self, request: type[Request], handler: Handler) -> Entry:
         """Serve an API; the entry that counts its requests. It must be one of this kind of listener."""
@@ -578,8 +586,7 @@ class Session:
             self._dispatcher.times.connections -= 1
         if reason and not reason.startswith(("closed", "[Errno", "the broker", "idle")):
             self._dispatcher.lines.warning("closed", connection.peer_host, "closed the connection from %s: %s", connection, reason)
-        if self._dispatcher.on_connection_closed is not None:
-            self._dispatcher.on_connection_closed(connection)
+        self._dispatcher.tell_connection_end(connection)
 
 
 def _error_response(entry: Entry, error: ApiError) -> Response:

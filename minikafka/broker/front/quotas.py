@@ -56,7 +56,7 @@ class ClientQuotaHost:
         if self._dispatcher is not None:
             self._dispatcher.limit(self._gate if self.quotas.is_active else None)
             for listener in self._listeners():
-                listener.admit = self._admit if self.quotas.limits_connections else None
+                listener.admit_by(self._admit if self.quotas.limits_connections else None)
 
     def _admit(self, address: str) -> int:
         pause_ms = self.quotas.connection_pause_ms(address, self.now_ms())

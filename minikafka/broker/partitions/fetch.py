@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.partitions.fetch_lane import FetchLane
@@ -13,7 +15,7 @@ from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Hashable
 
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.environment import Environment
@@ -206,17 +208,28 @@ class _Fetch:
         return data
 
 
+#: (context, whether a broker fetches) -> whether a topic must not be read; None: all may be.
+Judge = Callable[["RequestContext", bool], Callable[[str], bool] | None]
+
+
 class FetchHandlers:
     """Serves Fetch on a broker listener."""
 
-    def __init__(self, config: BrokerConfig, replicas: ReplicaManager, metadata: MetadataHost, environment: Environment) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        metadata: MetadataHost,
+        environment: Environment,
+        judge: Judge | None = None,
+    ) -> None:
+        """`judge`, with an authorizer: says which topics a request must not read."""
         self.replicas = replicas
         self.metadata = metadata
         self.now_ms = environment.clock.now_ms
         self.fetch_bytes_max: int = config.fetch_max_bytes
         self.reader = PartitionReader(replicas, config.is_rack_aware)
-        #: With an authorizer: says which topics a request must not read.
-        self.judge: Callable[[RequestContext, FetchParams], None] | None = None
+        self._judge = judge
         self.entry: Any = None
         #: How many of the requests were followers', by version.
         self.follower_counts: list[int] = []
@@ -227,8 +240,8 @@ class FetchHandlers:
         """Serve Fetch."""
         entry = self.entry = dispatcher.register(FetchRequest, self.fetch)
         self.follower_counts = [0] * len(entry.counts)
-        dispatcher.lanes[FetchRequest.API_KEY] = lambda: FetchLane(
-            self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware, entry
+        dispatcher.lanes[FetchRequest.API_KEY] = partial(
+            FetchLane, self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware, entry
         )
 
     def holds(self, partition: Partition | None) -> bool:
@@ -266,9 +279,8 @@ class FetchHandlers:
             by_id=version >= TOPIC_ID_VERSION_MIN,
             may_read_follower=version >= FOLLOWER_READ_VERSION_MIN,
             listener=context.listener,
+            is_denied=None if self._judge is None else self._judge(context, replica_id >= 0),
         )
-        if self.judge is not None:
-            self.judge(context, params)
         session = fetch_context.session
         if session is not None and session.parked is not None:
             # The client has news for its session: what it parked before is answered now, or its news would wait behind it.

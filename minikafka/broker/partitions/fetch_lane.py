@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.partitions.lane import MISSES_MAX, Counted, Lane, remember
+from minikafka.broker.partitions.lane import MISSES_MAX, Counted, Lane, Permits, remember
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError
 from minikafka.wire.frame import encode_request, encode_response
@@ -119,9 +119,11 @@ class FetchLane(Lane):
 
     __slots__ = ("_fetch_bytes_max", "_is_rack_aware", "_layouts", "_templates")
 
-    def __init__(self, replicas: ReplicaManager, fetch_bytes_max: int, is_rack_aware: bool, entry: Counted) -> None:
+    def __init__(
+        self, replicas: ReplicaManager, fetch_bytes_max: int, is_rack_aware: bool, entry: Counted, permits: Permits | None = None
+    ) -> None:
         """`entry` counts the requests that are served."""
-        super().__init__(replicas, entry)
+        super().__init__(replicas, entry, permits)
         self._fetch_bytes_max = fetch_bytes_max
         self._is_rack_aware = is_rack_aware
         self._layouts: dict[int, _Layout] = {}

@@ -38,8 +38,18 @@ class FetchParams:
     __slots__ = ("broker_epoch", "by_id", "client_host", "is_denied", "isolation", "listener", "may_read_follower", "rack", "replica_id")
 
     def __init__(
-        self, replica_id: int, broker_epoch: int, isolation: int, rack: str, *, by_id: bool, may_read_follower: bool, listener: str
+        self,
+        replica_id: int,
+        broker_epoch: int,
+        isolation: int,
+        rack: str,
+        *,
+        by_id: bool,
+        may_read_follower: bool,
+        listener: str,
+        is_denied: Callable[[str], bool] | None = None,
     ) -> None:
+        """`is_denied`, with an authorizer: whether a topic must not be read."""
         self.replica_id = replica_id
         self.broker_epoch = broker_epoch
         self.isolation = isolation
@@ -47,8 +57,7 @@ class FetchParams:
         self.by_id = by_id
         self.may_read_follower = may_read_follower
         self.listener = listener
-        #: With an authorizer: whether a topic must not be read.
-        self.is_denied: Callable[[str], bool] | None = None
+        self.is_denied = is_denied
 
     @property
     def is_follower(self) -> bool:
@@ -145,6 +154,8 @@ class PartitionReader:
         self, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
     ) -> PartitionRead:
         """Read one partition; never raises for what the peer asked."""
+        if params.is_denied is not None and params.is_denied(wanted.topic):
+            return PartitionRead(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         result = PartitionRead(wanted)
         try:
             self._read(result, wanted, params, bytes_max, at_least_one, now_ms, image)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -11,6 +12,7 @@ from minikafka.wire.header import RequestHeader, decode_request_header
 
 if TYPE_CHECKING:
     from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.net.network import Connection
 
 MISSES_MAX = 64
 #: Longer requests have no template, apart from their records.
@@ -27,22 +29,29 @@ class Counted(Protocol):
     counts: list[int]
 
 
-class Lane:
+#: Asked with version and request before a template is learned.
+Permits = Callable[[int, Any], bool]
+
+
+class Lane(ABC):
     """The short way of one API on one connection. `_misses` is to become 0 when a template has been learned."""
 
-    __slots__ = ("_counts", "_misses", "_replicas", "permits")
+    __slots__ = ("_counts", "_misses", "_permits", "_replicas")
 
-    def __init__(self, replicas: ReplicaManager, entry: Counted) -> None:
-        """`entry` counts the requests that are served."""
+    def __init__(self, replicas: ReplicaManager, entry: Counted, permits: Permits | None = None) -> None:
+        """`entry` counts the requests that are served; `permits` None: every template may be learned."""
         self._replicas = replicas
         self._counts = entry.counts
         self._misses = 0
-        #: Asked with version and request before a template is learned; None: everything may be.
-        self.permits: Callable[[int, Any], bool] | None = None
+        self._permits = permits
 
+    @abstractmethod
+    def serve(self, connection: Connection, frame: memoryview) -> bool:
+        """Serve a request of a known template; False leaves everything as it was."""
+
+    @abstractmethod
     def forget(self) -> None:
         """Forget what was learned; the lane may learn again."""
-        raise NotImplementedError
 
     def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, Any, int] | None:
         """Version, header, request and its end; None for a frame that has no template, and once so many of the connection had none that
@@ -58,7 +67,7 @@ class Lane:
             request, end = request_class.decode_from(version, frame, position)
         except WireError:
             return None
-        if self.permits is not None and not self.permits(version, request):
+        if self._permits is not None and not self._permits(version, request):
             return None
         return version, header, request, end
 

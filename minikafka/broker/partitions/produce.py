@@ -45,7 +45,7 @@ class ProduceHandlers:
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
         entry = self.entry = dispatcher.register(ProduceRequest, self.produce)
-        dispatcher.lanes[ProduceRequest.API_KEY] = lambda: ProduceLane(self._replicas, self._clock, entry)
+        dispatcher.lanes[ProduceRequest.API_KEY] = partial(ProduceLane, self._replicas, self._clock, entry)
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         """Append the records of every partition. What begins a transaction waits for the coordinator's word."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.partitions.lane import HEAD, TEMPLATE_BYTES_MAX, Counted, Lane, remember
+from minikafka.broker.partitions.lane import HEAD, TEMPLATE_BYTES_MAX, Counted, Lane, Permits, remember
 from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, PartitionAnswer, fail
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.storage.validation import Fitting
@@ -123,9 +123,9 @@ class ProduceLane(Lane):
 
     __slots__ = ("_lengths", "_now_ms", "_refused", "_templates", "_wall_ms")
 
-    def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted) -> None:
+    def __init__(self, replicas: ReplicaManager, clock: Clock, entry: Counted, permits: Permits | None = None) -> None:
         """`entry` counts the requests that are served."""
-        super().__init__(replicas, entry)
+        super().__init__(replicas, entry, permits)
         self._now_ms = clock.now_ms
         self._wall_ms = clock.wall_ms
         self._refused = replicas.refusals.entries
@@ -203,7 +203,7 @@ class ProduceLane(Lane):
         length = start - len(written_length)
         if length > TEMPLATE_BYTES_MAX or frame[length:start] != written_length or frame[start : start + len(records)] != records:
             return
-        is_watched = self.permits is not None and request.transactional_id is None
+        is_watched = self._permits is not None and request.transactional_id is None
         remember(self._templates, bytes(frame[8:length]), _Template(request, version, is_watched=is_watched), TEMPLATES_MAX)
         if length in self._lengths:
             self._lengths.remove(length)

@@ -156,7 +156,7 @@ class ControllerHandlers:
         for request in (*_OWN, *FORWARDABLE):
             dispatcher.register(request, self.handle)
         dispatcher.register(EnvelopeRequest, self.envelope)
-        dispatcher.on_connection_closed = self._host.connection_closed
+        dispatcher.subscribe_connection_ends(self._host.connection_closed)
 
     def handle(self, context: Any, request: Any) -> None:
         """Hand a request to the active controller; it answers when its decision is committed."""

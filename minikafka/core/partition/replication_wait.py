@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Protocol
 
 from minikafka.core.partition.leader import PartitionLeader
@@ -16,7 +17,7 @@ class LedReplica(Protocol):
         """Its leadership of the moment."""
 
 
-class ReplicationWait:
+class ReplicationWait(ABC):
     """A DelayedOperation of the purgatory for produces. Subclasses say what `settled` means; it is called once.
 
     Invariant: only the leadership that appended the records can say that they are replicated. A new epoch, even of the same broker, says
@@ -50,6 +51,6 @@ class ReplicationWait:
         self.is_done = True
         self.settled(ErrorCode.REQUEST_TIMED_OUT)
 
+    @abstractmethod
     def settled(self, code: ErrorCode) -> None:
         """NONE, or why the append is not known to be replicated."""
-        raise NotImplementedError

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from minikafka.broker.partitions.fetch_read import FetchParams, PartitionRead, PartitionReader
 from minikafka.broker.partitions.lane import Lane
 from minikafka.broker.security.authorization.topics import topic_name
 from minikafka.broker.security.authorization.transactions import split_produce
 from minikafka.core.authorizer.acl import Operation, ResourceType
-from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.errors import ApiError
 from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
     from minikafka.broker.front.dispatch import Dispatcher
-    from minikafka.broker.partitions.fetch import FetchHandlers
     from minikafka.broker.security.authorization.authority import Authority
-    from minikafka.core.fetch_session import FetchPartition
-    from minikafka.core.metadata.image import MetadataImage
     from minikafka.net.network import Connection
 
 Permits = Callable[["Authority", "Asker", Any], bool]
@@ -47,14 +43,13 @@ class GuardedLane:
 
     __slots__ = ("_asker", "_authority", "_generation", "_lane", "_permits", "_serve")
 
-    def __init__(self, authority: Authority, lane: Lane, permits: Permits) -> None:
+    def __init__(self, authority: Authority, make_lane: Callable[..., Lane], permits: Permits) -> None:
         self._authority = authority
-        self._lane = lane
-        self._serve: Callable[[Connection, memoryview], bool] = lane.serve  # type: ignore[attr-defined]
+        self._lane = make_lane(permits=self._may_learn)
+        self._serve = self._lane.serve
         self._permits = permits
         self._asker: Asker | None = None
         self._generation = -1
-        lane.permits = self._may_learn
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
         """As the lane's, for what is permitted."""
@@ -92,35 +87,16 @@ def may_fetch(authority: Authority, asker: Asker, request: FetchRequest) -> bool
     )
 
 
-class GuardedReader(PartitionReader):
-    """Reads only what the fetch's principal may read."""
-
-    def read(
-        self, wanted: FetchPartition, params: FetchParams, bytes_max: int, at_least_one: bool, now_ms: int, image: MetadataImage
-    ) -> PartitionRead:
-        """Read one partition; never raises for what the peer asked."""
-        if params.is_denied is not None and params.is_denied(wanted.topic):
-            return PartitionRead(wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return super().read(wanted, params, bytes_max, at_least_one, now_ms, image)
-
-
-def guard_data_plane(authority: Authority, dispatcher: Dispatcher, fetch: FetchHandlers) -> None:
-    """Guard Fetch, and the short ways that the dispatcher gives to new connections."""
+def guard_lanes(authority: Authority, dispatcher: Dispatcher) -> None:
+    """Guard the short ways that the dispatcher gives to new connections."""
     permits: dict[int, Permits] = {ProduceRequest.API_KEY: may_produce, FetchRequest.API_KEY: may_fetch}
     for api_key, lane in list(dispatcher.lanes.items()):
-        dispatcher.lanes[api_key] = partial(_guarded_lane, authority, lane, permits[api_key])
-    fetch.reader = GuardedReader(fetch.replicas, fetch.reader.is_rack_aware)
-    fetch.judge = partial(_judge, authority)
+        dispatcher.lanes[api_key] = partial(GuardedLane, authority, cast("Callable[..., Lane]", lane), permits[api_key])
 
 
-def _guarded_lane(authority: Authority, lane: Callable[[], Any], permits: Permits) -> GuardedLane:
-    return GuardedLane(authority, lane(), permits)
-
-
-def _judge(authority: Authority, context: Any, params: FetchParams) -> None:
+def judge_fetch(authority: Authority, context: Any, is_follower: bool) -> Callable[[str], bool] | None:
     """CLUSTER_ACTION for followers (CVE-2018-1288), READ of each topic for consumers: of every partition of the session, at each fetch."""
-    if not params.is_follower:
+    if not is_follower:
         # A topic without a name is one that does not exist.
-        params.is_denied = lambda topic: bool(topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
-    elif not authority.may_on_cluster(context, Operation.CLUSTER_ACTION):
-        params.is_denied = lambda topic: True
+        return lambda topic: bool(topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
+    return None if authority.may_on_cluster(context, Operation.CLUSTER_ACTION) else lambda topic: True
