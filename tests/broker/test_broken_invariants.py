@@ -9,14 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from helpers.control_plane import ControlPlane
 from helpers.live_node import broker_port, live_node
 
+from minikafka.broker.node import StartError
 from minikafka.broker.partitions.produce_transactional import TransactionalProduce
 from minikafka.broker.quorum.raft_delivery import Delivery, Piece
 from minikafka.broker.supervise import BrokenInvariant, Supervisor
 from minikafka.client.admin import Admin
 from minikafka.client.errors import ClientError
 from minikafka.core.controller.controller import Controller
+from minikafka.wire.errors import WireError
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 
 
@@ -129,3 +132,32 @@ async def test_a_transactional_produce_that_fails_inside_frees_those_behind_it()
         produce._serve(context, work)  # type: ignore[arg-type]
     assert first.closed == ["a transactional produce failed inside: KeyError: 'an error of ours'"] and served == ["second"]
     assert supervisor.unexpected == {"connection": 1} and not supervisor.failed.done()
+
+
+async def test_a_controller_whose_timer_fails_gives_up_its_term(caplog: pytest.LogCaptureFixture) -> None:
+    plane = ControlPlane()
+    core, resigned = plane.controller.core, asyncio.get_running_loop().create_future()
+    assert core is not None
+    plane.raft.resign = resigned.set_result  # type: ignore[method-assign]
+
+    def fails(now_ms: int) -> None:
+        raise WireError("a record that cannot be encoded")
+
+    core.on_deadline = fails  # type: ignore[method-assign, assignment]
+    plane.controller._on_timer()
+    assert await asyncio.wait_for(resigned, 5) == plane.raft.leader_epoch
+    assert not plane.controller.is_active and plane.environment.supervisor.unexpected == {"term": 1}
+    assert "the controller's timer failed inside, which ends the term" in caplog.text
+
+
+async def test_a_controller_that_cannot_take_office_ends_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*arguments: Any) -> Any:
+        raise KeyError("an error of ours")
+
+    monkeypatch.setattr(Controller, "bootstrap", fails)
+    with pytest.raises((StartError, KeyError), match="an error of ours"):
+        async with live_node(tmp_path):
+            pass
+    assert "the metadata quorum failed inside, which ends the node: KeyError" in caplog.text and "node 1 cannot go on" in caplog.text

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from minikafka.broker.partitions import directory_assignments
 from minikafka.broker.partitions.directory_assignments import DirectoryAssignments
-from minikafka.broker.supervise import Supervisor
-from minikafka.wire.errors import ErrorCode
+from minikafka.broker.supervise import BrokenInvariant, Supervisor
+from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 
 OLD, NEW, OTHER = b"o" * 16, b"n" * 16, b"x" * 16
@@ -98,3 +100,14 @@ async def test_metadata_that_agree_end_it(monkeypatch: Any) -> None:
     assignments.forget((TOPIC, 1))
     await settled(assignments)
     assert len(controller.requests) < 5
+
+
+@pytest.mark.parametrize("error", [WireError("a request that cannot be encoded"), KeyError("an error of ours")], ids=repr)
+async def test_an_error_of_ours_ends_the_node(error: Exception) -> None:
+    """Else the controller would never be told, and never elect these replicas."""
+    supervisor = Supervisor(asyncio.get_running_loop())
+    assignments = DirectoryAssignments(1, lambda: 9, FakeController(error), supervisor)  # type: ignore[arg-type]
+    assignments.observe((TOPIC, 0), OLD, NEW)
+    reason = await asyncio.wait_for(asyncio.shield(supervisor.failed), 5)
+    assert isinstance(reason, BrokenInvariant)
+    assert f"assignments of replicas to directories failed inside: {type(error).__name__}" in str(reason)

@@ -146,6 +146,8 @@ class BrokerLifecycleHost:
 
     async def controlled_shutdown(self, timeout_ms: int) -> bool:
         """Ask the controller to move leaderships away; True when it said that the broker may go now."""
+        if self._stopping:
+            return False
         self._released = self._environment.loop.create_future()
         self._carry_out(self._core.shut_down(timeout_ms, self._now_ms()))
         return await self._released
