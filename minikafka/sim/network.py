@@ -246,28 +246,9 @@ class SimConnection:
     """One end of a connection; see `minikafka.net.network.Connection`."""
 
     __slots__ = (
-        "_clear_at",
-        "_early",
-        "_fabric",
-        "_handler",
-        "_head_ticket",
-        "_holds",
-        "_late",
-        "_link",
-        "_next_ticket",
-        "_out",
-        "_ready",
-        "closed",
-        "host",
-        "is_forgotten",
-        "is_silent",
-        "loop",
-        "number",
-        "peer",
-        "peer_host",
-        "peer_port",
-        "principal",
-    )
+        "_clear_at", "_early", "_fabric", "_handler", "_head_ticket", "_holds", "_late", "_link", "_next_ticket", "_out", "_ready",
+        "closed", "host", "is_forgotten", "is_silent", "loop", "number", "peer", "peer_host", "peer_port", "principal",
+    )  # fmt: skip
 
     def __init__(self, fabric: Fabric, loop: ProcessLoop, host: str, peer_host: str, peer_port: int) -> None:
         self._fabric = fabric
