@@ -1,4 +1,4 @@
-"""Deadlines of a deterministic core: a heap with lazy deletion."""
+"""Deadlines of a deterministic core: heaps with lazy deletion."""
 
 from __future__ import annotations
 
@@ -71,3 +71,46 @@ class TimerQueue(Generic[Key]):
         """Forget every deadline."""
         self._heap.clear()
         self._deadlines.clear()
+
+
+class DeadlineQueue(Generic[Key]):
+    """Deadlines of very many keys that most often move back, looked at a bounded number at a time.
+
+    A key stands in the heap with the earliest deadline that was noted since it was last taken. Whoever takes it looks whether it is due
+    indeed, and notes it again when it is not: so what moves back a million times costs nothing meanwhile.
+    """
+
+    __slots__ = ("_deadlines", "_heap", "_order")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Key]] = []
+        self._deadlines: dict[Key, int] = {}
+        self._order = 0
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def note(self, key: Key, deadline_ms: int) -> None:
+        """Have `key` looked at no later than then."""
+        known = self._deadlines.get(key)
+        if known is not None and known <= deadline_ms:
+            return
+        self._order += 1
+        self._deadlines[key] = deadline_ms
+        heapq.heappush(self._heap, (deadline_ms, self._order, key))
+
+    def next_deadline(self) -> int | None:
+        """No key is due before then; None when there is none."""
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_ms: int, most: int) -> list[Key]:
+        """Take out keys whose deadline is at or before `now_ms`, earliest first; at most `most` entries are looked at."""
+        taken: list[Key] = []
+        heap = self._heap
+        while most > 0 and heap and heap[0][0] <= now_ms:
+            most -= 1
+            deadline_ms, _, key = heapq.heappop(heap)
+            if self._deadlines.get(key) == deadline_ms:
+                del self._deadlines[key]
+                taken.append(key)
+        return taken

@@ -251,7 +251,7 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
     {"name": "never-synced-stays", "breaks": "who joins a group and never asks for its assignment keeps its partitions for ever",
      "patches": ((f"{GROUPS}.rebalance:Rebalancer._sync_deadline", _constant(None)),), "tests": ("tests/core/group",)},
     {"name": "never-too-late", "breaks": "no transaction is aborted for taking too long",
-     "patches": ((f"{SHARD}.abort_timed_out", _constant([])),), "options": _WITH},
+     "patches": ((f"{SHARD}.has_timed_out", _constant(False)),), "options": _WITH},
     {"name": "fetch-behind-its-back", "breaks": "a fetch waits though what it let complete has written to what it had read",
      "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager.high_watermark_moved", _count_nothing),),
      "tests": ("tests/sim/test_transactions.py",)},

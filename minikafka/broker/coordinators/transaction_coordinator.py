@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,8 @@ from minikafka.broker.coordinators.runtime import CoordinatorKind, CoordinatorRu
 from minikafka.core.transaction.coordinator import FENCED_MARKER, TransactionShard
 from minikafka.core.transaction.effects import Markers, TransactionConfig, TransactionEffects
 from minikafka.core.transaction.state import PartitionKey
-from minikafka.wire.errors import ErrorCode
+from minikafka.core.transaction.verification import IMPLICIT_VERSION, Verification
+from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.records.frame import decode_transaction_key, decode_transaction_value
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 TRANSACTION_VERSION = "transaction.version"
 RETRY_MS = 50
 RETRY_MS_MAX = 500
-#: A topic that is not known for so many tries is gone: what was written there is gone with it.
-UNKNOWN_TOPIC_TRIES = 20
+#: Transactional ids that one line of the log names.
+NAMED_MAX = 10
+OnVerified = Callable[[dict[PartitionKey, ErrorCode]], None]
 logger = logging.getLogger("minikafka.transaction")
 
 
@@ -59,47 +61,35 @@ class TransactionHost:
         self._tasks: set[asyncio.Task[None]] = set()
         #: How many transactions were open for too long.
         self.timeouts = 0
-        self._shard_config = TransactionConfig(
-            timeout_ms_max=config.transaction_max_timeout_ms, expiration_ms=config.transactional_id_expiration_ms
-        )
         self.timeout_ms_max: int = config.transaction_max_timeout_ms
         #: The listener on which brokers talk to each other.
         self.listener: str = config.inter_broker_listener
-        self.topic = CoordinatorTopic(
-            TRANSACTIONS_TOPIC,
-            metadata,
-            controller,
-            environment.supervisor,
-            partitions=config.transaction_state_log_num_partitions,
-            replication_factor=config.transaction_state_log_replication_factor,
-            configs={
-                "unclean.leader.election.enable": "false",
-                "compression.type": "uncompressed",
-                "cleanup.policy": "compact",
-                "min.insync.replicas": str(config.transaction_state_log_min_isr),
-                "segment.bytes": str(config.transaction_state_log_segment_bytes),
-            },
-        )
-        kind = CoordinatorKind(
+        self.topic = _topic(config, environment, metadata, controller)
+        self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(self._kind(), environment, replicas, self.topic, steps)
+        #: How long loading a partition took, ms.
+        self.loads = self.runtime.loads
+
+    def _kind(self) -> CoordinatorKind[TransactionShard]:
+        config = self._config
+        limits = TransactionConfig(timeout_ms_max=config.transaction_max_timeout_ms, expiration_ms=config.transactional_id_expiration_ms)
+        return CoordinatorKind(
             name="transaction",
-            new_shard=lambda index, epoch: TransactionShard(self._shard_config, epoch, lambda: self.transaction_version),
+            new_shard=lambda index, epoch: TransactionShard(limits, epoch, lambda: self.transaction_version),
             decode_key=decode_transaction_key,
             decode_value=decode_transaction_value,
             carry_out=self._carry_out,
             on_loaded=lambda index, shard: None,
-            now_ms=environment.clock.wall_ms,
+            now_ms=self._clock.wall_ms,
             append_timeout_ms=config.request_timeout_ms,
             load_buffer_bytes=config.transaction_state_log_load_buffer_size,
             base_sequence=-1,
         )
-        self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(kind, environment, replicas, self.topic, steps)
-        #: How long loading a partition took, ms.
-        self.loads = self.runtime.loads
 
     def start(self) -> None:
         """Begin to look for transactions that take too long and for ids that are not used any more."""
-        self._every(self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms, "timeouts", self._abort_timed_out)
-        self._every(self._config.transaction_remove_expired_transaction_cleanup_interval_ms, "expiry", self._remove_expired)
+        config = self._config
+        self._every(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, "timeouts", self._abort_timed_out)
+        self._every(config.transaction_remove_expired_transaction_cleanup_interval_ms, "expiry", self._remove_expired)
 
     async def stop(self) -> None:
         """Answer what waits and forget the shards."""
@@ -109,25 +99,63 @@ class TransactionHost:
             task.cancel()
         self.runtime.stop()
 
-    def _every(self, interval_ms: int, name: str, work: Callable[[TransactionShard, int], list[str]]) -> None:
+    def _every(self, interval_ms: int, name: str, work: Callable[[int, TransactionShard], Iterator[None]]) -> None:
         def run() -> None:
             self._every(interval_ms, name, work)
             for index, shard in self.runtime.loaded():
-                found = work(shard, self._clock.wall_ms())
-                self.timeouts += len(found) if name == "timeouts" else 0
-                for transactional_id in found:
-                    logger.info("%s of %s-%d: %s", name, TRANSACTIONS_TOPIC, index, transactional_id)
-                self.run_effects(index, shard)
+                self.runtime.run_steps(index, shard, work(index, shard))
 
         self._timers[name] = self._environment.supervisor.call_later(interval_ms / 1000, f"transactions: {name}", run)
 
-    @staticmethod
-    def _abort_timed_out(shard: TransactionShard, now_ms: int) -> list[str]:
-        return shard.abort_timed_out(now_ms)
+    def _abort_timed_out(self, index: int, shard: TransactionShard) -> Iterator[None]:
+        now_ms = self._clock.wall_ms()
+        while shard.has_timed_out(now_ms):
+            aborted = shard.abort_timed_out(now_ms)
+            self.timeouts += len(aborted)
+            _tell("are aborted, because they took too long", index, aborted)
+            yield
 
-    @staticmethod
-    def _remove_expired(shard: TransactionShard, now_ms: int) -> list[str]:
-        return shard.remove_expired(now_ms)
+    def _remove_expired(self, index: int, shard: TransactionShard) -> Iterator[None]:
+        now_ms = self._clock.wall_ms()
+        while shard.has_expired(now_ms):
+            _tell("are removed, because nobody has used them for transactional.id.expiration.ms", index, shard.remove_expired(now_ms))
+            yield
+
+    # -- verification ----------------------------------------------------------------------------------------------
+
+    def add_or_verify(self, asked: Verification, done: OnVerified) -> None:
+        """What the leader of partitions asks, of this broker or of another. `done(partition -> error)`, perhaps before this returns."""
+        partitions = asked.partitions
+        try:
+            if not asked.transactional_id:
+                raise ApiError(ErrorCode.INVALID_REQUEST)
+            index, shard = self.shard(asked.transactional_id)
+        except ApiError as error:
+            done(dict.fromkeys(partitions, error.code))
+            return
+        if not asked.adds:
+            done(shard.verify_partitions(asked.transactional_id, asked.producer_id, asked.producer_epoch, partitions))
+            return
+        unknown = self.unknown_partitions(partitions)
+        if unknown:
+            done(refused_for(partitions, unknown))
+            return
+        shard.add_partitions(
+            asked.transactional_id,
+            asked.producer_id,
+            asked.producer_epoch,
+            partitions,
+            IMPLICIT_VERSION,
+            lambda code: done(dict.fromkeys(partitions, code)),
+            self._clock.wall_ms(),
+        )
+        self.run_effects(index, shard)
+
+    def unknown_partitions(self, partitions: Iterable[PartitionKey]) -> frozenset[PartitionKey]:
+        """Those that the metadata do not have. None is ever added to a transaction: what the metadata do not have when its markers are
+        sent has been deleted."""
+        topics = self._metadata.image.topics_by_name
+        return frozenset(key for key in partitions if (topic := topics.get(key[0])) is None or key[1] not in topic.partitions)
 
     # -- which shard -----------------------------------------------------------------------------------------------
 
@@ -182,12 +210,11 @@ class TransactionHost:
         task.add_done_callback(self._tasks.discard)
 
     def _send(self, index: int, shard: TransactionShard, markers: Markers, tries: int) -> None:
+        """Until every partition has its marker, or has been deleted."""
+
         def answered(results: dict[PartitionKey, ErrorCode]) -> None:
             if not self.runtime.is_current(index, shard):
                 return
-            if tries >= UNKNOWN_TOPIC_TRIES:
-                known = self._metadata.image.topics_by_name
-                results = {key: ErrorCode.NONE if key[0] not in known else code for key, code in results.items()}
             left = shard.markers_answered(markers, results, self._clock.wall_ms())
             self.run_effects(index, shard)
             if left:
@@ -199,3 +226,34 @@ class TransactionHost:
                 logger.warning("markers of %s are refused, a later coordinator has written: %s", markers.transactional_id, fenced)
 
         self._markers.send(markers, answered)
+
+
+def refused_for(partitions: Iterable[PartitionKey], unknown: frozenset[PartitionKey]) -> dict[PartitionKey, ErrorCode]:
+    """Partitions are added together or not at all."""
+    return {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED for key in partitions}
+
+
+def _tell(what: str, index: int, transactional_ids: list[str]) -> None:
+    if transactional_ids:
+        named = ", ".join(transactional_ids[:NAMED_MAX]) + (", …" if len(transactional_ids) > NAMED_MAX else "")
+        logger.info("%d transactional ids of %s-%d %s: %s", len(transactional_ids), TRANSACTIONS_TOPIC, index, what, named)
+
+
+def _topic(
+    config: BrokerConfig, environment: Environment, metadata: MetadataHost, controller: ControllerChannel
+) -> CoordinatorTopic:
+    return CoordinatorTopic(
+        TRANSACTIONS_TOPIC,
+        metadata,
+        controller,
+        environment.supervisor,
+        partitions=config.transaction_state_log_num_partitions,
+        replication_factor=config.transaction_state_log_replication_factor,
+        configs={
+            "unclean.leader.election.enable": "false",
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(config.transaction_state_log_min_isr),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        },
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.broker.quorum.raft_peers import RaftPeers
 
+logger = logging.getLogger("minikafka.transaction")
 OnMarkers = Callable[[dict[PartitionKey, ErrorCode]], None]
 OnMarker = Callable[[ErrorCode], None]
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
@@ -97,18 +99,20 @@ class MarkerSender:
 
     def send(self, markers: Markers, on_results: OnMarkers) -> None:
         """Try once; `on_results` is called for disjoint sets of the partitions until every one has been told of, perhaps before this
-        returns. UNKNOWN_TOPIC_OR_PARTITION may mean that the topic is gone, or that this broker does not know it yet."""
+        returns. A partition that the metadata do not have has been deleted, and what was written there with it, as in Kafka's
+        TransactionMarkerChannelManager: nothing is left to be marked. That another broker does not know it says nothing."""
         image = self._metadata.image
-        failed: dict[PartitionKey, ErrorCode] = {}
+        settled: dict[PartitionKey, ErrorCode] = {}
         by_leader: dict[int, list[PartitionKey]] = {}
         for topic, indexes in by_topic(markers.partitions):
             known = image.topics_by_name.get(topic)
             for index in indexes:
                 registration = None if known is None else known.partitions.get(index)
                 if registration is None:
-                    failed[topic, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    logger.info("%s-%d has been deleted: no marker of %s is sent there", topic, index, markers.transactional_id)
+                    settled[topic, index] = ErrorCode.NONE
                 elif registration.leader < 0:
-                    failed[topic, index] = ErrorCode.LEADER_NOT_AVAILABLE
+                    settled[topic, index] = ErrorCode.LEADER_NOT_AVAILABLE
                 else:
                     by_leader.setdefault(registration.leader, []).append((topic, index))
         for leader, keys in by_leader.items():
@@ -117,8 +121,8 @@ class MarkerSender:
                 self._writer.write(marker, on_results)
             else:
                 self._ask(leader, marker, keys, on_results)
-        if failed:
-            on_results(failed)
+        if settled:
+            on_results(settled)
 
     def _ask(self, leader: int, marker: Marker, keys: list[PartitionKey], on_results: OnMarkers) -> None:
         broker = self._metadata.image.brokers.get(leader)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
+from minikafka.broker.coordinators.transaction_coordinator import refused_for
 from minikafka.core.pattern import InvalidPattern, matching
 from minikafka.core.transaction.records import by_topic
 from minikafka.core.transaction.state import STATES_BY_LABEL, PartitionKey
-from minikafka.core.transaction.verification import Support
+from minikafka.core.transaction.verification import Support, Verification
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -133,50 +134,22 @@ class TransactionHandlers:
                 if len(answers) == len(request.transactions):
                     context.respond(AddPartitionsToTxnResponse(results_by_transaction=[answers[n] for n in sorted(answers)]))
 
-            self._add_or_verify(wanted, partitions, done)
+            asked = Verification(
+                wanted.transactional_id, wanted.producer_id, wanted.producer_epoch, partitions, adds=not wanted.verify_only
+            )
+            self._host.add_or_verify(asked, done)
         return None
-
-    def _add_or_verify(
-        self,
-        wanted: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction,
-        partitions: frozenset[PartitionKey],
-        done: Callable[[dict[PartitionKey, ErrorCode]], None],
-    ) -> None:
-        try:
-            if not wanted.transactional_id:
-                raise ApiError(ErrorCode.INVALID_REQUEST)
-            index, shard = self._host.shard(wanted.transactional_id)
-        except ApiError as error:
-            done(dict.fromkeys(partitions, error.code))
-            return
-        if wanted.verify_only:
-            done(shard.verify_partitions(wanted.transactional_id, wanted.producer_id, wanted.producer_epoch, partitions))
-            return
-        shard.add_partitions(
-            wanted.transactional_id,
-            wanted.producer_id,
-            wanted.producer_epoch,
-            partitions,
-            2,
-            lambda code: done(dict.fromkeys(partitions, code)),
-            self._clock.wall_ms(),
-        )
-        self._host.run_effects(index, shard)
 
     def _add_for_client(self, context: RequestContext, request: AddPartitionsToTxnRequest) -> None:
         keys = [(topic.name, index) for topic in request.v3_and_below_topics for index in topic.partitions]
-        image = self._metadata.image
-        unknown = {
-            key for key in keys if (found := image.topics_by_name.get(key[0])) is None or key[1] not in found.partitions
-        }
+        unknown = self._host.unknown_partitions(keys)
 
         def done(code: ErrorCode) -> None:
             results = dict.fromkeys(keys, _told(context, request, code))
             context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(results)))
 
         if unknown:
-            results = {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else ErrorCode.OPERATION_NOT_ATTEMPTED for key in keys}
-            context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(results)))
+            context.respond(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(refused_for(keys, unknown))))
             return
         self._add(
             request.v3_and_below_transactional_id,

@@ -6,23 +6,20 @@ Rules: kafka.server.AddPartitionsToTxnManager and ReplicaManager of Apache Kafka
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.transaction.records import by_topic
 from minikafka.core.transaction.state import PartitionKey
-from minikafka.core.transaction.verification import IMPLICIT_VERSION, Support
-from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.core.transaction.verification import Support, Verification
+from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 
 if TYPE_CHECKING:
     from minikafka.broker.config.dynamic import Settings
-    from minikafka.broker.coordinators.transaction_coordinator import TransactionHost
+    from minikafka.broker.coordinators.transaction_coordinator import OnVerified, TransactionHost
     from minikafka.broker.environment import Environment
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.broker.quorum.raft_peers import RaftPeers
-
-OnVerified = Callable[[dict[PartitionKey, ErrorCode]], None]
 
 
 class TransactionVerifier:
@@ -52,19 +49,17 @@ class TransactionVerifier:
         done: OnVerified,
     ) -> None:
         """`done(partition -> error)`, perhaps before this returns. The errors are those that the client is to see."""
-        settings = self._settings
-        deadline_ms = self._environment.clock.now_ms() + settings.add_partitions_to_txn_retry_backoff_max_ms
+        settings, clock = self._settings, self._environment.clock
+        deadline_ms = clock.now_ms() + settings.add_partitions_to_txn_retry_backoff_max_ms
+        asked = Verification(transactional_id, producer_id, producer_epoch, partitions, adds=support is Support.ADDS)
 
         def ask() -> None:
-            self._ask(transactional_id, producer_id, producer_epoch, partitions, support, answered)
+            self._ask(asked, answered)
 
         def answered(results: dict[PartitionKey, ErrorCode]) -> None:
             backoff_ms = settings.add_partitions_to_txn_retry_backoff_ms
-            if (
-                support is Support.ADDS
-                and ErrorCode.CONCURRENT_TRANSACTIONS in results.values()
-                and self._environment.clock.now_ms() + backoff_ms <= deadline_ms
-            ):
+            is_busy = asked.adds and ErrorCode.CONCURRENT_TRANSACTIONS in results.values()
+            if is_busy and clock.now_ms() + backoff_ms <= deadline_ms:
                 # The markers of the transaction before are being written: that is sooner done than the client's pause is over.
                 self._environment.supervisor.call_later(backoff_ms / 1000, "verification of a transaction", ask)
                 return
@@ -72,79 +67,47 @@ class TransactionVerifier:
 
         ask()
 
-    def _ask(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: frozenset[PartitionKey],
-        support: Support,
-        done: OnVerified,
-    ) -> None:
-        leader = self._host.topic.leader_of(transactional_id)
+    def _ask(self, asked: Verification, done: OnVerified) -> None:
+        leader = self._host.topic.leader_of(asked.transactional_id)
         broker = None if leader is None else self._metadata.image.brokers.get(leader)
-        if leader is None or broker is None or broker.fenced:
-            done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return
-        if leader == self._node_id:
-            self._ask_here(transactional_id, producer_id, producer_epoch, partitions, support, done)
-            return
-        endpoint = broker.listeners.get(self._host.listener)
-        if endpoint is None:
-            done(dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
-            return
+        if leader is not None and broker is not None and not broker.fenced:
+            if leader == self._node_id:
+                self._host.add_or_verify(asked, done)
+                return
+            endpoint = broker.listeners.get(self._host.listener)
+            if endpoint is not None:
+                self._ask_there(endpoint[0], endpoint[1], asked, done)
+                return
+        done(dict.fromkeys(asked.partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
+    def _ask_there(self, host: str, port: int, asked: Verification, done: OnVerified) -> None:
         def answered(response: Any, error: Exception | None) -> None:
             if error is not None or response.error_code:
                 code = ErrorCode.NETWORK_EXCEPTION if error is not None else ErrorCode(response.error_code)
-                done(dict.fromkeys(partitions, code))
+                done(dict.fromkeys(asked.partitions, code))
                 return
-            results = dict.fromkeys(partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
+            results = dict.fromkeys(asked.partitions, ErrorCode.UNKNOWN_SERVER_ERROR)
             for transaction in response.results_by_transaction:
                 for topic in transaction.topic_results:
                     for p in topic.results_by_partition:
                         results[topic.name, p.partition_index] = ErrorCode(p.partition_error_code)
             done(results)
 
-        wanted = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
-            transactional_id=transactional_id,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            verify_only=support is not Support.ADDS,
-            topics=[
-                AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=indexes)
-                for topic, indexes in by_topic(partitions)
-            ],
-        )
-        self._peers.send(endpoint[0], endpoint[1], AddPartitionsToTxnRequest(transactions=[wanted]), answered)
+        self._peers.send(host, port, _request(asked), answered)
 
-    def _ask_here(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: frozenset[PartitionKey],
-        support: Support,
-        done: OnVerified,
-    ) -> None:
-        try:
-            index, shard = self._host.shard(transactional_id)
-        except ApiError as error:
-            done(dict.fromkeys(partitions, error.code))
-            return
-        if support is not Support.ADDS:
-            done(shard.verify_partitions(transactional_id, producer_id, producer_epoch, partitions))
-            return
-        shard.add_partitions(
-            transactional_id,
-            producer_id,
-            producer_epoch,
-            partitions,
-            IMPLICIT_VERSION,
-            lambda code: done(dict.fromkeys(partitions, code)),
-            self._environment.clock.wall_ms(),
-        )
-        self._host.run_effects(index, shard)
+
+def _request(asked: Verification) -> AddPartitionsToTxnRequest:
+    transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        transactional_id=asked.transactional_id,
+        producer_id=asked.producer_id,
+        producer_epoch=asked.producer_epoch,
+        verify_only=not asked.adds,
+        topics=[
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=indexes)
+            for topic, indexes in by_topic(asked.partitions)
+        ],
+    )
+    return AddPartitionsToTxnRequest(transactions=[transaction])
 
 
 _TRY_AGAIN = frozenset(
@@ -153,6 +116,9 @@ _TRY_AGAIN = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
+        # This broker leads the partition, and the coordinator does not know of it yet.
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
     }
 )
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
+from minikafka.core.timers import DeadlineQueue
 from minikafka.core.transaction.effects import Markers, TransactionConfig, TransactionEffects
 from minikafka.core.transaction.records import transaction_from, transaction_key, transaction_value
 from minikafka.core.transaction.state import (
@@ -32,8 +33,8 @@ Done = Callable[[ErrorCode], None]
 #: (error, producer id, producer epoch): -1 and -1 with an error.
 DoneWithId = Callable[[ErrorCode, int, int], None]
 
-#: Tombstones of one append.
-EXPIRED_MAX = 1000
+#: Transactional ids that are looked at in one turn, and tombstones of one append.
+LOOKS_MAX = 1000
 #: A marker with one of these is refused for ever: a later coordinator has written.
 FENCED_MARKER = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 #: The partition cannot hold the transaction's records: there is nothing to mark.
@@ -67,6 +68,9 @@ class TransactionShard:
         self.coordinator_epoch = coordinator_epoch
         self._transaction_version = transaction_version
         self._entries: dict[str, _Entry] = {}
+        #: When open transactions have taken too long, and when ids have been idle for too long.
+        self._timeouts: DeadlineQueue[str] = DeadlineQueue()
+        self._expiries: DeadlineQueue[str] = DeadlineQueue()
         self._effects = TransactionEffects()
         self._resigned = False
 
@@ -84,10 +88,18 @@ class TransactionShard:
         entry = self._entries.get(key.transactional_id)
         if value is None:
             self._entries.pop(key.transactional_id, None)
-        elif entry is None:
-            self._entries[key.transactional_id] = _Entry(transaction_from(key, value))
+            return
+        if entry is None:
+            entry = self._entries[key.transactional_id] = _Entry(transaction_from(key, value))
         else:
             entry.current = _as_written(entry.pending, transaction_from(key, value))
+        if entry.current.state is TransactionState.ONGOING:
+            self._timeouts.note(key.transactional_id, _timeout_ms(entry.current))
+        elif entry.current.state.is_over:
+            self._expiries.note(key.transactional_id, self._expiry_ms(entry.current))
+
+    def _expiry_ms(self, current: Transaction) -> int:
+        return current.update_ms + self._config.expiration_ms
 
     def replay_marker(self, producer_id: int, commit: bool) -> None:
         """Nobody writes to this topic in a transaction."""
@@ -156,6 +168,7 @@ class TransactionShard:
             entry = self._entries[transactional_id] = _Entry(
                 Transaction(transactional_id, producer_id=fresh_id, timeout_ms=timeout_ms, update_ms=now_ms)
             )
+            self._expiries.note(transactional_id, self._expiry_ms(entry.current))
             fresh_id = NO_PRODUCER_ID
         current = entry.current
         if entry.pending is not None:
@@ -327,17 +340,31 @@ class TransactionShard:
         self._store(entry, target, lambda code, then_ms: done(code), lambda then_ms: self._mark(entry, then_ms))
 
     def abort_timed_out(self, now_ms: int) -> list[str]:
-        """Abort the transactions that are open for longer than their timeout; their ids."""
-        found = [
-            entry
-            for entry in self._entries.values()
-            if entry.pending is None
-            and entry.current.state is TransactionState.ONGOING
-            and entry.current.start_ms + entry.current.timeout_ms < now_ms
-        ]
+        """Abort transactions that are open for longer than their timeout; their ids. `has_timed_out` says whether there may be more."""
+        found = self._take_due(self._timeouts, now_ms, lambda current: current.state is TransactionState.ONGOING, _timeout_ms)
         for entry in found:
             self._fence(entry, _ignore, now_ms)
         return [entry.current.transactional_id for entry in found]
+
+    def has_timed_out(self, now_ms: int) -> bool:
+        """Whether an id has to be looked at."""
+        return _is_due(self._timeouts, now_ms)
+
+    def _take_due(
+        self, queue: DeadlineQueue[str], now_ms: int, concerns: Callable[[Transaction], bool], deadline_ms: Callable[[Transaction], int]
+    ) -> list[_Entry]:
+        """Ids whose time is up, of those that are looked at in one turn. They are looked at again later, should their step not be
+        written."""
+        found: list[_Entry] = []
+        for transactional_id in queue.take(now_ms, LOOKS_MAX):
+            entry = self._entries.get(transactional_id)
+            if entry is None or not concerns(entry.current):
+                continue
+            is_due = deadline_ms(entry.current) <= now_ms
+            queue.note(transactional_id, now_ms + 1 if is_due else deadline_ms(entry.current))
+            if is_due and entry.pending is None:
+                found.append(entry)
+        return found
 
     # -- markers ---------------------------------------------------------------------------------------------------
 
@@ -398,13 +425,9 @@ class TransactionShard:
     # -- expiry ----------------------------------------------------------------------------------------------------
 
     def remove_expired(self, now_ms: int) -> list[str]:
-        """Write tombstones for ids that were idle for transactional.id.expiration.ms; their ids."""
-        limit_ms = now_ms - self._config.expiration_ms
-        expired = [
-            entry
-            for entry in self._entries.values()
-            if entry.pending is None and entry.current.state.is_over and entry.current.update_ms <= limit_ms
-        ][:EXPIRED_MAX]
+        """Write tombstones for ids that were idle for transactional.id.expiration.ms; their ids. `has_expired` says whether there may be
+        more."""
+        expired = self._take_due(self._expiries, now_ms, lambda current: current.state.is_over, self._expiry_ms)
         if not expired:
             return []
         for entry in expired:
@@ -418,6 +441,10 @@ class TransactionShard:
         records = [CoordinatorRecord(transaction_key(entry.current.transactional_id), None) for entry in expired]
         self._effects.appends.append(Append(records, _ignore_result, on_settled=settled))
         return [entry.current.transactional_id for entry in expired]
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether an id has to be looked at."""
+        return _is_due(self._expiries, now_ms)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -461,6 +488,16 @@ class TransactionShard:
     def _check_step(current: Transaction, target: Transaction) -> None:
         if current.state not in PREVIOUS_STATES[target.state]:
             raise AssertionError(f"{current.transactional_id}: {current.state.label} -> {target.state.label} is not a step")
+
+
+def _timeout_ms(current: Transaction) -> int:
+    """From when on an open transaction has taken too long."""
+    return current.start_ms + current.timeout_ms + 1
+
+
+def _is_due(queue: DeadlineQueue[str], now_ms: int) -> bool:
+    deadline_ms = queue.next_deadline()
+    return deadline_ms is not None and deadline_ms <= now_ms
 
 
 def _as_written(pending: Transaction | None, stored: Transaction) -> Transaction:

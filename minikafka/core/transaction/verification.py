@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
+
+from minikafka.core.transaction.state import PartitionKey
 
 #: The version of transactions whose clients leave it to the leaders to add partitions.
 IMPLICIT_VERSION = 2
@@ -19,3 +22,15 @@ class Support(Enum):
     def of(cls, version: int, abortable_from: int) -> Support:
         """Of an API that knows TRANSACTION_ABORTABLE from one version on and implicit adding from the next."""
         return cls.OLD if version < abortable_from else cls.ABORTABLE if version == abortable_from else cls.ADDS
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What the leader of partitions asks a transaction's coordinator before they take its first batch. `adds`: they are to be added;
+    else they have to be the transaction's already."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: frozenset[PartitionKey]
+    adds: bool

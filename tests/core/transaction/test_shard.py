@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from minikafka.core.coordinator.shard import Append
-from minikafka.core.transaction.coordinator import TransactionShard
+from minikafka.core.transaction.coordinator import LOOKS_MAX, TransactionShard
 from minikafka.core.transaction.effects import Markers, TransactionConfig
+from minikafka.core.transaction.records import transaction_key, transaction_value
 from minikafka.core.transaction.state import EPOCH_MAX, PREVIOUS_STATES, Transaction, TransactionState
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.frame import decode_transaction_key, decode_transaction_value, encode_coordinator_key, encode_coordinator_value
@@ -444,6 +445,78 @@ def test_ids_that_nobody_uses_are_removed_with_tombstones() -> None:
     world.commit()
     assert world.shard.find("y") is None and world.log[-1][1] is None
     assert World(log=world.log).shard.find("y") is None
+
+
+def stored(shard: TransactionShard, transaction: Transaction) -> None:
+    value, _ = transaction_value(transaction, 2)
+    shard.replay(transaction_key(transaction.transactional_id), value)
+
+
+def of_many(count: int, state: S, update_ms: int) -> TransactionShard:
+    shard = TransactionShard(TransactionConfig(timeout_ms_max=900_000, expiration_ms=1_000_000), 0, lambda: 2)
+    partitions = P0 if state is S.ONGOING else frozenset()
+    for number in range(count):
+        name = f"id-{number}"
+        stored(shard, Transaction(name, number, TIMEOUT_MS, state, 0, partitions=partitions, start_ms=update_ms, update_ms=update_ms))
+    return shard
+
+
+def test_of_many_ids_that_expire_so_many_are_removed_in_one_turn() -> None:
+    count = 3 * LOOKS_MAX - 1
+    shard, now_ms = of_many(count, S.EMPTY, 0), 1_000_000
+    assert not shard.has_expired(now_ms - 1) and shard.remove_expired(now_ms - 1) == []
+    removed: list[str] = []
+    turns = []
+    while shard.has_expired(now_ms):
+        removed += shard.remove_expired(now_ms)
+        turns.append(sum(len(append.records) for append in shard.take_effects().appends))
+    assert turns == [LOOKS_MAX, LOOKS_MAX, LOOKS_MAX - 1] and removed == [f"id-{number}" for number in range(count)]
+
+
+def test_of_many_transactions_that_take_too_long_so_many_are_aborted_in_one_turn() -> None:
+    count = 2 * LOOKS_MAX + 1
+    shard, now_ms = of_many(count, S.ONGOING, 0), TIMEOUT_MS + 1
+    assert not shard.has_timed_out(now_ms - 1)
+    turns = []
+    while shard.has_timed_out(now_ms):
+        turns.append(len(shard.abort_timed_out(now_ms)))
+        assert len(shard.take_effects().appends) == turns[-1]
+    assert turns == [LOOKS_MAX, LOOKS_MAX, 1]
+
+
+def test_ids_that_are_used_are_looked_at_once_in_their_expiration_and_not_at_each_search() -> None:
+    shard = of_many(5_000, S.EMPTY, 0)
+    for number in range(5_000):
+        stored(shard, Transaction(f"id-{number}", number, TIMEOUT_MS, S.EMPTY, 1, update_ms=500_000))
+    looks = 0
+    while shard.has_expired(1_000_000):
+        assert shard.remove_expired(1_000_000) == []
+        looks += 1
+    assert looks == 5_000 // LOOKS_MAX and not shard.has_expired(1_499_999) and shard.has_expired(1_500_000)
+
+
+def test_a_removal_and_an_abort_that_are_not_written_are_tried_again() -> None:
+    world = World()
+    world.init("y")
+    world.run()
+    assert world.shard.remove_expired(1_001_000) == ["y"]
+    world.collect()
+    assert world.shard.remove_expired(1_001_500) == [], "its tombstone is being written"
+    world.commit(E.NOT_ENOUGH_REPLICAS)
+    assert world.shard.remove_expired(1_002_000) == ["y"]
+    world = World().begun(2)
+    world.now_ms += TIMEOUT_MS + 1
+    assert world.shard.abort_timed_out(world.now_ms) == ["x"]
+    world.collect()
+    world.commit(E.NOT_ENOUGH_REPLICAS)
+    assert world.shard.abort_timed_out(world.now_ms + 1) == ["x"]
+
+
+def test_a_shorter_timeout_of_the_next_transaction_counts() -> None:
+    shard = of_many(1, S.ONGOING, 0)
+    ongoing = Transaction("id-0", 0, 10, S.ONGOING, 0, partitions=P0, start_ms=1_000, update_ms=1_000)
+    stored(shard, ongoing)
+    assert shard.abort_timed_out(1_010) == [] and shard.abort_timed_out(1_011) == ["id-0"]
 
 
 def test_every_state_can_be_reached_and_the_table_is_closed() -> None:

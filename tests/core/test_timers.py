@@ -1,0 +1,39 @@
+"""Deadlines of very many keys: what is looked at, when, and how much at a time."""
+
+from __future__ import annotations
+
+from minikafka.core.timers import DeadlineQueue
+
+
+def test_a_key_is_taken_when_its_earliest_deadline_has_come() -> None:
+    queue: DeadlineQueue[str] = DeadlineQueue()
+    queue.note("a", 30)
+    queue.note("b", 20)
+    queue.note("a", 40)
+    assert queue.next_deadline() == 20 and queue.take(19, 9) == []
+    assert queue.take(30, 9) == ["b", "a"], "who takes it looks whether it has moved back"
+    assert len(queue) == 0 and queue.next_deadline() is None
+
+
+def test_a_deadline_that_moves_forward_is_kept() -> None:
+    queue: DeadlineQueue[str] = DeadlineQueue()
+    queue.note("a", 30)
+    queue.note("a", 10)
+    assert queue.take(10, 9) == ["a"]
+    queue.note("a", 50)
+    assert queue.take(49, 9) == [], "the entry of before says nothing"
+    assert queue.take(50, 9) == ["a"]
+
+
+def test_what_moves_back_a_million_times_costs_nothing_meanwhile() -> None:
+    queue: DeadlineQueue[int] = DeadlineQueue()
+    for now in range(1_000_000):
+        queue.note(now % 10, 100 + now)
+    assert len(queue._heap) == len(queue) == 10
+
+
+def test_at_most_so_many_are_looked_at_and_those_that_are_due_first_come_first() -> None:
+    queue: DeadlineQueue[int] = DeadlineQueue()
+    for key in range(10_000):
+        queue.note(key, 10_000 - key)
+    assert queue.take(20_000, 1_000) == list(range(9_999, 8_999, -1)) and len(queue) == 9_000
