@@ -87,10 +87,12 @@ class AuditResult:
     bytes_scanned: int = 0
 
     def count(self, verdict: str) -> int:
+        """Partitions with this verdict."""
         return sum(1 for partition in self.partitions if partition.verdict == verdict)
 
     @property
     def batches_compared(self) -> int:
+        """Batches of all partitions that were compared."""
         return sum(partition.batches_compared for partition in self.partitions)
 
     @property

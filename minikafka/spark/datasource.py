@@ -45,28 +45,34 @@ def arrow_schema(schema: StructType) -> Any:
 
 
 class MinikafkaDataSource(DataSource):
-    """See the README of minikafka.spark for the options."""
+    """`spark.read.format("minikafka")` and its streams, sink and batches. See the README of minikafka.spark for the options."""
 
     @classmethod
     def name(cls) -> str:
+        """What `format()` takes."""
         return "minikafka"
 
     def schema(self) -> str:
+        """Records, with headers when they are wanted, or batches (option `mode`)."""
         options = SourceOptions.parse(self.options)
         if options.mode == "batches":
             return BATCHES
         return RECORDS + (HEADERS if options.include_headers else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """Of `spark.read`."""
         return BatchReader(SourceOptions.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Of `spark.readStream`."""
         return StreamReader(SourceOptions.parse(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Of `write`."""
         return SinkWriter(dict(self.options), overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """Of `writeStream`."""
         return StreamSinkWriter(dict(self.options), overwrite)
 
 

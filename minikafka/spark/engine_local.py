@@ -36,6 +36,7 @@ class LocalEngine:
                 signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
+        """The results in the order of the items."""
         if self.parallelism == 1 or len(items) < 2:
             for item in items:  # not `yield from map`: a StopIteration inside a function would pass for the end
                 yield function(item)
@@ -44,6 +45,7 @@ class LocalEngine:
         yield from self._pool.imap_unordered(function, items)
 
     def close(self) -> None:
+        """End the processes."""
         if self._pool is not None:
             self._pool.terminate()
             self._pool.join()

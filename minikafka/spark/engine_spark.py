@@ -169,6 +169,8 @@ def _watch(context: Any) -> spark_master.ExecutorWatch:
 
 
 class SparkEngine:
+    """Runs the parts of an audit or a load as tasks of a Spark session, given or started here. Raises SparkUnavailable."""
+
     name = "spark"
 
     def __init__(self, session: Any = None, master: str | None = None, settings: Mapping[str, str] | None = None) -> None:
@@ -182,6 +184,7 @@ class SparkEngine:
         """The session is there already."""
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
+        """The results in the order of the items."""
         if not items:
             return
         rdd = self.session.sparkContext.parallelize(items, len(items))
@@ -195,6 +198,7 @@ class SparkEngine:
         yield from results
 
     def close(self) -> None:
+        """Stop the session if it was started here."""
         if self._watch is not None:
             self._watch.stop()
         if self._own:

@@ -109,6 +109,7 @@ class LoadReport:
 
     @property
     def rows_per_second(self) -> float:
+        """Over the whole time."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 

@@ -60,6 +60,7 @@ class FilesReport:
 
     @property
     def rows_per_second(self) -> float:
+        """Over the whole time."""
         return self.rows / self.seconds if self.seconds else 0.0
 
 

@@ -7,6 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+from api_reference import api_page
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
@@ -193,7 +196,7 @@ def _span(low: int, high: int) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-PAGES = {"command-line.md": command_line_page, "compatibility.md": compatibility_page}
+PAGES = {"api.md": api_page, "command-line.md": command_line_page, "compatibility.md": compatibility_page}
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
