@@ -138,7 +138,7 @@ async def test_a_topic_is_created_by_itself_for_those_who_may(tmp_path: Path) ->
         assert [found.error_code for found in response.topics] == [TOPIC_DENIED]
         set_acls(node, [topic(Op.DESCRIBE, "fresh"), topic(Op.CREATE, "fresh")])
         await alice.request(MetadataRequest(topics=names("fresh"), allow_auto_topic_creation=True))
-        assert "fresh" in node.metadata.image.topics_by_name
+        assert await node.metadata.wait_until(lambda image: "fresh" in image.topics_by_name, 5_000)
 
 
 async def test_what_one_may_do_is_told_when_asked(tmp_path: Path) -> None:

@@ -167,15 +167,47 @@ async def test_a_dead_broker_is_fenced_by_the_timer() -> None:
 # -- a broker's answers --------------------------------------------------------------------------------------------
 
 
+def asked_to_create(plane: ControlPlane) -> list[CreateTopicsRequest]:
+    """What the broker asks the controller to create from now on."""
+    found, ask_controller = [], plane.forwarder.ask
+
+    async def ask_and_note(request: Any, *rest: Any) -> Any:
+        found.append(request)
+        return await ask_controller(request, *rest)
+
+    plane.forwarder.ask = ask_and_note  # type: ignore[method-assign]
+    return found
+
+
 async def test_topics_are_created_when_a_client_asks_for_them() -> None:
+    """The answer does not wait, as Apache Kafka's (DefaultAutoTopicCreationManager): who asks for other topics too is not kept waiting."""
+    plane = ControlPlane(properties={"num.partitions": "3"})
+    await join(plane)
+    created = asked_to_create(plane)
+    wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("new", "new", "..", "__transaction_state")]
+    first = await plane.request(MetadataRequest(topics=wanted))
+    assert {topic.name: topic.error_code for topic in first.topics} == {"new": 3, "..": 17, "__transaction_state": 3}
+    assert first.controller_id == 1
+    await plane.request(MetadataRequest(topics=wanted[:1]))
+    assert await plane.metadata.wait_until(lambda image: "new" in image.topics_by_name, 5_000)
+    [again] = (await plane.request(MetadataRequest(topics=wanted[:1]))).topics
+    assert (again.error_code, [partition.leader_id for partition in again.partitions]) == (0, [1, 1, 1])
+    [request] = created
+    assert [(topic.name, topic.num_partitions, topic.replication_factor) for topic in request.topics] == [("new", 3, 1)], "the broker's own"
+
+
+async def test_so_many_topics_are_created_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minikafka.broker.admin.metadata.CREATIONS_MAX", 3)
     plane = ControlPlane()
     await join(plane)
-    wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("new", "new", "..", "__transaction_state")]
-    first, second = await asyncio.gather(plane.request(MetadataRequest(topics=wanted)), plane.request(MetadataRequest(topics=wanted[:1])))
-    assert {topic.name: topic.error_code for topic in first.topics} == {"new": 0, "..": 17, "__transaction_state": 3}
-    assert first.topics[0].partitions[0].leader_id == 1
-    assert second.topics[0].topic_id == first.topics[0].topic_id != bytes(16)
-    assert first.controller_id == 1
+    created = asked_to_create(plane)
+    wanted = [MetadataRequest.MetadataRequestTopic(name=f"t-{number}") for number in range(4)]
+    for _ in range(2):
+        await plane.request(MetadataRequest(topics=wanted))
+    assert await plane.metadata.wait_until(lambda image: len(image.topics_by_name) == 3, 5_000)
+    await plane.request(MetadataRequest(topics=wanted))
+    assert await plane.metadata.wait_until(lambda image: len(image.topics_by_name) == len(wanted), 5_000)
+    assert [len(request.topics) for request in created] == [3, 1]
 
 
 async def test_an_id_counts_more_than_a_name_beside_it() -> None:
@@ -183,6 +215,8 @@ async def test_an_id_counts_more_than_a_name_beside_it() -> None:
     plane = ControlPlane()
     await join(plane)
     one = MetadataRequest.MetadataRequestTopic
+    await plane.request(MetadataRequest(topics=[one(name="t")]))
+    assert await plane.metadata.wait_until(lambda image: "t" in image.topics_by_name, 5_000)
     [created] = (await plane.request(MetadataRequest(topics=[one(name="t")]))).topics
     for name in ("", None, "other"):
         asked = MetadataRequest(topics=[one(name=name, topic_id=created.topic_id), one(name="other")])
@@ -203,11 +237,13 @@ async def test_topics_are_not_created_when_client_or_configuration_forbid_it() -
     assert codes(await strict.request(MetadataRequest(topics=wanted))) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-async def test_a_topic_that_cannot_be_created_says_why() -> None:
+async def test_a_topic_that_cannot_be_created_is_unknown_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
     plane = ControlPlane(properties={"default.replication.factor": "3"})
     await join(plane)
-    response = await plane.request(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")]))
-    assert codes(response) == [ErrorCode.INVALID_REPLICATION_FACTOR]
+    wanted = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")])
+    for _ in range(2):
+        assert codes(await plane.request(wanted)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert "topic new was not created automatically: " in caplog.text
 
 
 async def test_metadata_of_leaderless_partitions_and_dead_brokers() -> None:

@@ -47,6 +47,22 @@ async def test_offsets_of_a_group_that_does_not_exist_are_none() -> None:
     await world.stop()
 
 
+async def test_topics_that_nobody_has_come_last() -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    known = b"k" * 16
+    world.image.topics_by_id = {known: SimpleNamespace(name="t", topic_id=known)}
+    topics = [TOPICS(topic_id=topic_id, partition_indexes=[0]) for topic_id in (b"?" * 16, known, b"!" * 16)]
+    answer = handlers(world).offset_fetch(Context(10), OffsetFetchRequest(groups=[FETCH(group_id="g", topics=topics)])).groups[0]
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    assert [(topic.topic_id, topic.partitions[0].error_code) for topic in answer.topics] == [
+        (known, 0),
+        (b"?" * 16, unknown),
+        (b"!" * 16, unknown),
+    ]
+    await world.stop()
+
+
 async def test_before_the_topic_exists_nobody_coordinates() -> None:
     world = CoordinatorWorld()
     world.image.topics_by_name = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -36,8 +35,9 @@ CLUSTER_OPERATIONS = 8096
 PARTITIONS_PER_RESPONSE_MAX = 2000
 #: The client goes on where the answer stops, as it does for partitions.
 UNKNOWN_TOPICS_PER_RESPONSE_MAX = 500
-#: How long a request that creates topics waits for them.
+#: How long the creation of topics that Metadata asked for may take, and how many may be under way.
 CREATION_WAIT_MS = 2_000
+CREATIONS_MAX = 1_000
 #: How long a request is held whose answer would name a leader that this broker has just lost its connection to: most often it has died, and
 #: the client would come back for its successor only after a back-off of its own.
 LOST_LEADER_WAIT_MS = 1_000
@@ -72,7 +72,7 @@ class MetadataHandlers:
         self._metadata = metadata
         self._forwarder = forwarder
         self._cluster_id = cluster_id
-        self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+        self._creating: set[str] = set()
         # Topics as described from one image; the next image begins anew.
         self._described_image: MetadataImage | None = None
         self._described: dict[tuple[bytes, str, int, int], MetadataResponse.MetadataResponseTopic] = {}
@@ -118,54 +118,42 @@ class MetadataHandlers:
         deadline_ms = self._clock.now_ms() + LOST_LEADER_WAIT_MS
         while self._clock.now_ms() < deadline_ms and self._lost_leaders and self._names_lost(self._metadata.image, request.topics):
             await self._metadata.wait_until(lambda image: not self._names_lost(image, request.topics), LOST_LEADER_CHECK_MS)
-        response = self._answer(context, request)
-        if response is not None:
-            context.respond(response)
+        context.respond(self._answer(context, request))
 
-    def _answer(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
+    def _answer(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         version, topics, image = context.api_version, request.topics, self._metadata.image
         if topics is None or (version == 0 and not topics):
-            return self._response(context, request, image, list(image.topics_by_name), [], {})
+            return self._response(context, request, image, list(image.topics_by_name), [])
         names, ids = _asked(topics)
         if request.allow_auto_topic_creation and self._config.auto_create_topics_enable:
             missing = [name for name in dict.fromkeys(names) if name not in image.topics_by_name and topic_name_fault(name) is None]
             missing = [name for name in missing if name not in INTERNAL_TOPICS]
-            if missing:
-                ends = Ends("connection", context.close)
-                creating = self._create_and_answer(context, request, names, ids, missing)
-                self._supervisor.start(creating, "creation of topics for Metadata", ends=ends)
-                return None
-        return self._response(context, request, image, names, ids, {})
+            self._create(missing)
+        return self._response(context, request, image, names, ids)
 
-    async def _create_and_answer(
-        self, context: RequestContext, request: MetadataRequest, names: list[str], ids: list[bytes], missing: list[str]
-    ) -> None:
-        codes = dict(zip(missing, await asyncio.gather(*(self._create(name) for name in missing)), strict=True))
-        context.respond(self._response(context, request, self._metadata.image, names, ids, codes))
+    def _create(self, missing: list[str]) -> None:
+        """Begin to create topics as this broker's configuration says; the client asks again, as with Apache Kafka. Those that are being
+        created are left out, and those above the bound, until they are asked for again."""
+        names = [name for name in missing if name not in self._creating][: CREATIONS_MAX - len(self._creating)]
+        if names:
+            self._creating.update(names)
+            self._supervisor.start(self._create_now(names), "creation of topics for Metadata", ends=Ends("creation", log.error))
 
-    def _create(self, name: str) -> asyncio.Task[ErrorCode]:
-        """Create a topic with the cluster's defaults; clients that ask for the same one share the attempt."""
-        task = self._creating.get(name)
-        if task is None:
-            ends = Ends("creation", log.error)
-            task = self._creating[name] = self._supervisor.start(self._create_now(name), f"creation of topic {name}", ends=ends)
-            task.add_done_callback(lambda _: self._creating.pop(name, None))
-        return task
-
-    async def _create_now(self, name: str) -> ErrorCode:
-        topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=CREATION_WAIT_MS)
+    async def _create_now(self, names: list[str]) -> None:
+        config, kind = self._config, CreateTopicsRequest.CreatableTopic
+        partitions, replicas = config.num_partitions, config.default_replication_factor
+        topics = [kind(name=name, num_partitions=partitions, replication_factor=replicas) for name in names]
         try:
-            response = await self._forwarder.ask(request, CREATION_WAIT_MS)
-        except (TimeoutError, ConnectionError, UnsupportedVersion):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        code = ErrorCode(response.topics[0].error_code)
-        if code in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
-            await self._forwarder.until(lambda image: name in image.topics_by_name, CREATION_WAIT_MS)
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        log.warning("topic %s was not created automatically: %s", name, response.topics[0].error_message or code.name)
-        shown = {ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_TOPIC_EXCEPTION}
-        return code if code in shown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            response = await self._forwarder.ask(CreateTopicsRequest(topics=topics, timeout_ms=CREATION_WAIT_MS), CREATION_WAIT_MS)
+        except (TimeoutError, ConnectionError, UnsupportedVersion) as error:
+            log.warning("%d topics were not created automatically (%s ..): %s", len(names), names[0], error)
+            return
+        finally:
+            self._creating.difference_update(names)
+        for topic in response.topics:
+            code = ErrorCode(topic.error_code)
+            if code not in {ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS}:
+                log.warning("topic %s was not created automatically: %s", topic.name, topic.error_message or code.name)
 
     def _response(
         self,
@@ -174,7 +162,6 @@ class MetadataHandlers:
         image: MetadataImage,
         names: Sequence[str],
         ids: Sequence[bytes],
-        codes: dict[str, ErrorCode],
     ) -> MetadataResponse:
         version, listener = context.api_version, context.listener
         operations = TOPIC_OPERATIONS if version >= 8 and request.include_topic_authorized_operations else -(2**31)
@@ -192,7 +179,7 @@ class MetadataHandlers:
             elif topic_name_fault(name) is not None:
                 errors.append(_topic_error(name, _ZERO_ID, ErrorCode.INVALID_TOPIC_EXCEPTION))
             else:
-                errors.append(_topic_error(name, _ZERO_ID, codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
+                errors.append(_topic_error(name, _ZERO_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         response = MetadataResponse(
             brokers=[
                 MetadataResponse.MetadataResponseBroker(

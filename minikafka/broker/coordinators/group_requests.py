@@ -245,6 +245,8 @@ class GroupHandlers:
             for topic in group.topics:
                 found = image.topics_by_id.get(topic.topic_id)
                 named.append(("" if found is None else found.name, topic.topic_id, topic.partition_indexes))
+            # As Apache Kafka answers: topics that nobody has come last.
+            named.sort(key=lambda entry: not entry[0])
         else:
             named = [(topic.name, None, topic.partition_indexes) for topic in group.topics]
         for name, topic_id, indexes in named:
