@@ -90,6 +90,16 @@ def skip_tagged_fields(view: memoryview | bytes, position: int) -> int:
     return position
 
 
+def end_of_flexible_header(view: memoryview | bytes, position: int) -> int:
+    """Where a request's body begins; `position` is behind the client id. Raises WireError."""
+    if position < len(view) and view[position] == 0:
+        return position + 1
+    try:
+        return skip_tagged_fields(view, position)
+    except IndexError:
+        raise WireError("the request header is cut short") from None
+
+
 def encode_request_header(api_key: int, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
     """The header's bytes."""
     head = _PREFIX.pack(api_key, api_version, correlation_id)

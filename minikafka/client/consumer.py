@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 from minikafka.client.assignors import Assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
-from minikafka.client.group import GroupMember, GroupMetadata, committed_offsets, find_coordinator
+from minikafka.client.group import GroupMember, GroupMetadata, MemberTimes, committed_offsets, find_coordinator
 from minikafka.net.network import Network
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.control import ControlType, control_type
@@ -47,6 +47,21 @@ class ConsumedRecord(NamedTuple):
     value: bytes | None
     headers: Sequence[Header]
     leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class _FetchLimits:
+    """Of one request to one broker."""
+
+    wait_ms_max: int
+    bytes_min: int
+    bytes_max: int
+    partition_bytes_max: int
+
+
+def _check(name: str, value: str, *allowed: str) -> None:
+    if value not in allowed:
+        raise ClientError(f"{name}={value}: must be {', '.join(allowed[:-1])} or {allowed[-1]}")
 
 
 @dataclass(slots=True)
@@ -89,19 +104,14 @@ class Consumer:
     ) -> None:
         """Kafka's settings under Kafka's names, but for units that stand last. `auto_offset_reset`: earliest, latest or none.
         `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
-        if auto_offset_reset not in ("earliest", "latest", "none"):
-            raise ClientError(f"auto_offset_reset={auto_offset_reset}: must be earliest, latest or none")
-        if isolation_level not in ("read_uncommitted", "read_committed"):
-            raise ClientError(f"isolation_level={isolation_level}: must be read_uncommitted or read_committed")
+        _check("auto_offset_reset", auto_offset_reset, "earliest", "latest", "none")
+        _check("isolation_level", isolation_level, "read_uncommitted", "read_committed")
         self.cluster = Cluster(bootstrap, client_id=client_id, network=network, security=security)
         self.group_id = group_id
         self._reset = auto_offset_reset
         self._auto_commit_s = auto_commit_interval_ms / 1000 if enable_auto_commit and group_id is not None else None
         self._read_committed = isolation_level == "read_committed"
-        self._fetch_wait_ms_max = fetch_wait_ms_max
-        self._fetch_bytes_min = fetch_bytes_min
-        self._fetch_bytes_max = fetch_bytes_max
-        self._partition_fetch_bytes_max = partition_fetch_bytes_max
+        self._limits = _FetchLimits(fetch_wait_ms_max, fetch_bytes_min, fetch_bytes_max, partition_fetch_bytes_max)
         self._rack = client_rack
         self._positions: dict[TopicPartition, _Position] = {}
         self._fetchers: dict[int, asyncio.Task[None]] = {}
@@ -114,21 +124,21 @@ class Consumer:
         self._leaders: dict[TopicPartition, int] = {}
         self._generation = 0
         self._failure: ClientError | None = None
-        self._member: GroupMember | None = None
-        if group_id is not None:
-            self._member = GroupMember(
-                self.cluster,
-                group_id,
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-                heartbeat_interval_ms=heartbeat_interval_ms,
-                group_instance_id=group_instance_id,
-                assignors=partition_assignors,
-                on_assigned=self._assigned,
-                on_lost=self._lost,
-                on_failed=self._arrived.set,
-            )
+        times = MemberTimes(session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms)
+        self._member = None if group_id is None else self._member_of(group_id, times, group_instance_id, partition_assignors)
         self._subscribed = False
+
+    def _member_of(self, group_id: str, times: MemberTimes, instance_id: str | None, assignors: tuple[str, ...]) -> GroupMember:
+        return GroupMember(
+            self.cluster,
+            group_id,
+            times,
+            group_instance_id=instance_id,
+            assignors=assignors,
+            on_assigned=self._assigned,
+            on_lost=self._lost,
+            on_failed=self._arrived.set,
+        )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -443,13 +453,13 @@ class Consumer:
                     partition=index,
                     current_leader_epoch=leader_epoch,
                     fetch_offset=position.fetch_offset,
-                    partition_max_bytes=self._partition_fetch_bytes_max,
+                    partition_max_bytes=self._limits.partition_bytes_max,
                 )
             )
         request = FetchRequest(
-            max_wait_ms=self._fetch_wait_ms_max,
-            min_bytes=self._fetch_bytes_min,
-            max_bytes=self._fetch_bytes_max,
+            max_wait_ms=self._limits.wait_ms_max,
+            min_bytes=self._limits.bytes_min,
+            max_bytes=self._limits.bytes_max,
             isolation_level=1 if self._read_committed else 0,
             session_id=0,
             session_epoch=-1,
@@ -462,7 +472,7 @@ class Consumer:
             for wanted in request.topics:
                 for part in wanted.partitions:
                     part.last_fetched_epoch = asked[(wanted.topic, part.partition)][0].last_epoch
-        response = cast(FetchResponse, await channel.request(request, version, self._fetch_wait_ms_max + 30_000))
+        response = cast(FetchResponse, await channel.request(request, version, self._limits.wait_ms_max + 30_000))
         for answer in response.responses:
             for data in answer.partitions:
                 entry = asked.get((answer.topic, data.partition_index))

@@ -83,6 +83,15 @@ class GroupMetadata:
     group_instance_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MemberTimes:
+    """session.timeout.ms, max.poll.interval.ms and heartbeat.interval.ms of a member."""
+
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    heartbeat_interval_ms: int
+
+
 class GroupMember:
     """One member. `on_assigned` is awaited with each new assignment, `on_lost` before a rebalance; `on_failed` is called when
     there will be none any more, for which `failure` is the reason."""
@@ -91,10 +100,8 @@ class GroupMember:
         self,
         cluster: Cluster,
         group_id: str,
+        times: MemberTimes,
         *,
-        session_timeout_ms: int,
-        rebalance_timeout_ms: int,
-        heartbeat_interval_ms: int,
         group_instance_id: str | None,
         assignors: tuple[str, ...],
         on_assigned: Callable[[Assignment], Awaitable[None]],
@@ -105,9 +112,9 @@ class GroupMember:
         self.member_id = ""
         self.generation = -1
         self._cluster = cluster
-        self._session_timeout_ms = session_timeout_ms
-        self._rebalance_timeout_ms = rebalance_timeout_ms
-        self._heartbeat_interval_s = heartbeat_interval_ms / 1000
+        self._session_timeout_ms = times.session_timeout_ms
+        self._rebalance_timeout_ms = times.rebalance_timeout_ms
+        self._heartbeat_interval_s = times.heartbeat_interval_ms / 1000
         self.group_instance_id = group_instance_id
         self._assignors = assignors
         self._on_assigned = on_assigned

@@ -23,7 +23,7 @@ from minikafka.net.network import Clock, Connection
 from minikafka.net.peer_lines import PeerLines
 from minikafka.wire.errors import ApiError, ErrorCode, NotEncodable, WireError
 from minikafka.wire.frame import encode_response
-from minikafka.wire.header import skip_tagged_fields
+from minikafka.wire.header import end_of_flexible_header
 from minikafka.wire.message import Request, Response
 from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from minikafka.wire.registry import api, apis
@@ -370,13 +370,7 @@ class Dispatcher:
         if sample is not None:
             context.sample, sample.name = sample, entry.name
         if version >= entry.flexible_from:
-            if position < len(frame) and frame[position] == 0:
-                position += 1
-            else:
-                try:
-                    position = skip_tagged_fields(frame, position)
-                except IndexError:
-                    raise WireError("the request header is cut short") from None
+            position = end_of_flexible_header(frame, position)
         if len(frame) - position > entry.long_bytes:
             entry.counts[version] += 1
             self._remember(self.large.serve(context, entry, bytes(frame), position))

@@ -166,6 +166,19 @@ def _voters(config: BrokerConfig, standalone: bool, initial_controllers: str | N
     return VoterSet([Voter(ReplicaKey(config.node_id, directory_id), (Endpoint(listener, host, endpoint.port),))])
 
 
+def _first_voters(
+    config: BrokerConfig, ids: dict[str, bytes], standalone: bool, initial_controllers: str | None
+) -> VoterSet | None:
+    """Those that the first snapshot names. `ids`, by directories that are to be formatted, gets the metadata directory's among them."""
+    if config.metadata_directory not in ids:
+        return None
+    voters = _voters(config, standalone, initial_controllers, ids[config.metadata_directory])
+    own = None if voters is None else voters.get(config.node_id)
+    if own is not None:
+        ids[config.metadata_directory] = own.key.directory_id
+    return voters
+
+
 def format_storage(
     filesystem: FileSystem,
     config: BrokerConfig,
@@ -200,12 +213,7 @@ def format_storage(
     if not todo:
         return ["All of the log directories are already formatted."]
     ids = {directory: random_uuid(random_bytes) for directory in todo}
-    voters: VoterSet | None = None
-    if config.metadata_directory in todo:
-        voters = _voters(config, standalone, initial_controllers, ids[config.metadata_directory])
-        own = voters.get(config.node_id) if voters is not None else None
-        if own is not None:
-            ids[config.metadata_directory] = own.key.directory_id
+    voters = _first_voters(config, ids, standalone, initial_controllers)
     lines = []
     for directory in todo:
         is_metadata = directory == config.metadata_directory
