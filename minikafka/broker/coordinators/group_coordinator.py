@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.coordinators.coordinator_host import CoordinatorHost
 from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
-from minikafka.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
+from minikafka.broker.coordinators.runtime import CoordinatorKind
 from minikafka.core.group.config import GroupConfig
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.core.group.effects import Effects
@@ -26,7 +26,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 LOAD_BUFFER_BYTES = 1 << 20
 
 
-class GroupHost:
+class GroupHost(CoordinatorHost[GroupShard]):
     """Gives group shards their configuration, the topics that go and the time at which offsets expire; the runtime does the rest."""
 
     def __init__(
@@ -41,7 +41,10 @@ class GroupHost:
         self._config = config
         self._environment = environment
         self._metadata = metadata
-        self.topic = CoordinatorTopic(
+        #: Topics that went while a partition was loaded.
+        self._deleted: dict[int, list[str]] = {}
+        self._expiry: asyncio.TimerHandle | None = None
+        topic = CoordinatorTopic(
             OFFSETS_TOPIC,
             metadata,
             controller,
@@ -54,7 +57,11 @@ class GroupHost:
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
             },
         )
-        self._group_config = GroupConfig(
+        super().__init__(self._kind(config), environment, replicas, topic, steps)
+        metadata.subscribe(self._metadata_changed)
+
+    def _kind(self, config: BrokerConfig) -> CoordinatorKind[GroupShard]:
+        limits = GroupConfig(
             session_timeout_ms_min=config.group_min_session_timeout_ms,
             session_timeout_ms_max=config.group_max_session_timeout_ms,
             initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
@@ -62,23 +69,23 @@ class GroupHost:
             offset_metadata_bytes_max=config.offset_metadata_max_bytes,
             offsets_retention_ms=config.offsets_retention_minutes * 60_000,
         )
-        kind = CoordinatorKind(
+
+        def new_shard(index: int, leader_epoch: int) -> GroupShard:
+            self._deleted.pop(index, None)
+            return GroupShard(limits, self._new_uuid, self._wall_ms)
+
+        return CoordinatorKind(
             name="group",
-            new_shard=self._new_shard,
+            new_shard=new_shard,
             decode_key=decode_group_key,
             decode_value=decode_group_value,
             carry_out=self._answer,
             on_loaded=self._forget_deleted_topics,
-            now_ms=environment.clock.now_ms,
+            now_ms=self._environment.clock.now_ms,
             append_timeout_ms=config.offsets_commit_timeout_ms,
             load_buffer_bytes=LOAD_BUFFER_BYTES,
             base_sequence=0,
         )
-        self.runtime: CoordinatorRuntime[GroupShard] = CoordinatorRuntime(kind, environment, replicas, self.topic, steps)
-        #: Topics that went while a partition was loaded.
-        self._deleted: dict[int, list[str]] = {}
-        self._expiry: asyncio.TimerHandle | None = None
-        metadata.subscribe(self._metadata_changed)
 
     async def start(self) -> None:
         """Begin the periodic expiry of offsets."""
@@ -88,11 +95,7 @@ class GroupHost:
         """Answer what is parked and forget the shards."""
         if self._expiry is not None:
             self._expiry.cancel()
-        self.runtime.stop()
-
-    def _new_shard(self, index: int, leader_epoch: int) -> GroupShard:
-        self._deleted.pop(index, None)
-        return GroupShard(self._group_config, self._new_uuid, self._wall_ms)
+        await super().stop()
 
     def _forget_deleted_topics(self, index: int, shard: GroupShard) -> None:
         deleted = self._deleted.pop(index, None)
@@ -104,8 +107,6 @@ class GroupHost:
         for reply, response in effects.answers:
             reply.respond(response)
 
-    # -- which shard -----------------------------------------------------------------------------------------------
-
     @property
     def group_counts(self) -> dict[str, int]:
         """Number of groups by state name, for the metrics."""
@@ -114,34 +115,6 @@ class GroupHost:
             for group in shard.groups.values():
                 counts[group.state.value] = counts.get(group.state.value, 0) + 1
         return counts
-
-    def loaded_shards(self) -> list[GroupShard]:
-        """The shards that are loaded, in partition order."""
-        return self.runtime.loaded_shards()
-
-    def shards(self) -> list[GroupShard]:
-        """The shards in partition order; raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
-        return self.runtime.shards()
-
-    def partition_of(self, group_id: str) -> int | None:
-        """The partition that coordinates the group; None while the offsets topic does not exist."""
-        return self.topic.partition_of(group_id)
-
-    def shard(self, group_id: str) -> tuple[int, GroupShard]:
-        """The shard of a group; raises NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
-        return self.runtime.shard(group_id)
-
-    def run_effects(self, index: int, shard: GroupShard) -> None:
-        """Carry out what the shard asks for."""
-        self.runtime.run(index, shard)
-
-    def run_steps(self, index: int, shard: GroupShard, work: Iterator[None]) -> None:
-        """Have the shard do long work in steps."""
-        self.runtime.run_steps(index, shard, work)
-
-    async def ensure_topic(self) -> None:
-        """Create `__consumer_offsets` when it is missing, and wait until it is there or time is up."""
-        await self.topic.ensure()
 
     # -- what is not asked for by clients --------------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from minikafka.broker.coordinators.coordinator_host import CoordinatorHost
 from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
-from minikafka.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
+from minikafka.broker.coordinators.runtime import CoordinatorKind
 from minikafka.core.transaction.coordinator import FENCED_MARKER, TransactionShard
 from minikafka.core.transaction.effects import Markers, TransactionConfig, TransactionEffects
 from minikafka.core.transaction.state import PartitionKey
@@ -37,7 +38,7 @@ OnVerified = Callable[[dict[PartitionKey, ErrorCode]], None]
 logger = logging.getLogger("minikafka.transaction")
 
 
-class TransactionHost:
+class TransactionHost(CoordinatorHost[TransactionShard]):
     """Gives transaction shards their producer ids and the time, and sends their markers; the runtime does the rest."""
 
     def __init__(
@@ -64,10 +65,7 @@ class TransactionHost:
         self.timeout_ms_max: int = config.transaction_max_timeout_ms
         #: The listener on which brokers talk to each other.
         self.listener: str = config.inter_broker_listener
-        self.topic = _topic(config, environment, metadata, controller)
-        self.runtime: CoordinatorRuntime[TransactionShard] = CoordinatorRuntime(self._kind(), environment, replicas, self.topic, steps)
-        #: How long loading a partition took, ms.
-        self.loads = self.runtime.loads
+        super().__init__(self._kind(), environment, replicas, _topic(config, environment, metadata, controller), steps)
 
     def _kind(self) -> CoordinatorKind[TransactionShard]:
         config = self._config
@@ -97,7 +95,7 @@ class TransactionHost:
             timer.cancel()
         for task in self._tasks:
             task.cancel()
-        self.runtime.stop()
+        await super().stop()
 
     def _every(self, interval_ms: int, name: str, work: Callable[[int, TransactionShard], Iterator[None]]) -> None:
         def run() -> None:
@@ -156,25 +154,6 @@ class TransactionHost:
         sent has been deleted."""
         topics = self._metadata.image.topics_by_name
         return frozenset(key for key in partitions if (topic := topics.get(key[0])) is None or key[1] not in topic.partitions)
-
-    # -- which shard -----------------------------------------------------------------------------------------------
-
-    def shard(self, transactional_id: str) -> tuple[int, TransactionShard]:
-        """The shard of an id. Raises COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
-        return self.runtime.shard(transactional_id)
-
-    def shards(self) -> list[TransactionShard]:
-        """Every shard, in partition order. Raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
-        return self.runtime.shards()
-
-    @property
-    def loaded_shards(self) -> list[TransactionShard]:
-        """Those that are loaded, whatever the others do."""
-        return self.runtime.loaded_shards()
-
-    def run_effects(self, index: int, shard: TransactionShard) -> None:
-        """Carry out what the shard asks for."""
-        self.runtime.run(index, shard)
 
     @property
     def transaction_version(self) -> int:

@@ -201,12 +201,12 @@ def transactions(page: Page, node: ObservedNode, readings: Readings) -> None:
     assert node.broker is not None
     host, clock = node.broker.transactions, node.environment.clock
     now_ms, wall_ms = clock.now_ms(), clock.wall_ms()
-    found = [transaction for shard in host.loaded_shards for transaction in shard.transactions]
+    found = [transaction for shard in host.loaded_shards() for transaction in shard.transactions]
     begun = [transaction.start_ms for transaction in found if transaction.state is TransactionState.ONGOING]
     values = {
         "partition_load_time_max": host.loads.largest(now_ms),
         "partition_load_time_avg": host.loads.average(now_ms),
-        "partitions_total_size": len(host.loaded_shards),
+        "partitions_total_size": len(host.loaded_shards()),
         "transactional_id_count": len(found),
         "active_transaction_total_time_max": max(wall_ms - min(begun, default=wall_ms), 0),
         "transaction_timeout_count": host.timeouts,

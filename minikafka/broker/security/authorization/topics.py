@@ -21,12 +21,12 @@ from minikafka.core.metadata.image import (
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from minikafka.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from minikafka.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from minikafka.wire.messages.delete_records import DeleteRecordsResponse
 from minikafka.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from minikafka.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
-from minikafka.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
+from minikafka.wire.messages.describe_configs import DescribeConfigsResponse
+from minikafka.wire.messages.describe_producers import DescribeProducersResponse
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
-from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from minikafka.wire.messages.list_offsets import ListOffsetsResponse
 from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
 from minikafka.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
@@ -185,77 +185,56 @@ def describe_topic_partitions(authority: Authority, context: Any, request: Descr
 # -- partitions ----------------------------------------------------------------------------------------------------
 
 
-def list_offsets(authority: Authority, context: Any, request: ListOffsetsRequest) -> Verdict:
-    """DESCRIBE of each topic."""
+def _of_topics(operation: Operation, refuse: Callable[[Any], Any], answers: str = "topics", name: str = "name") -> Guard:
+    """A guard of a request about topics: those that the principal may not do it to are answered by `refuse(topic)`, in the response's list
+    `answers`. `name` is the field with a topic's name."""
+
+    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+        request.topics, bad = split(authority, context, operation, request.topics, lambda topic: getattr(topic, name))
+        return _adding(answers, [refuse(topic) for topic in bad])
+
+    return guard
+
+
+def _no_offsets(topic: Any) -> Any:
     kind = ListOffsetsResponse
-    request.topics, bad = split(authority, context, Operation.DESCRIBE, request.topics, lambda topic: topic.name)
-    return _adding(
-        "topics",
-        [
-            kind.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    kind.ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=DENIED) for p in topic.partitions
-                ],
-            )
-            for topic in bad
-        ],
-    )
+    denied = [kind.ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=DENIED) for p in topic.partitions]
+    return kind.ListOffsetsTopicResponse(name=topic.name, partitions=denied)
+
+
+def _no_epochs(topic: Any) -> Any:
+    kind = OffsetForLeaderEpochResponse
+    denied = [kind.EpochEndOffset(partition=p.partition, error_code=DENIED) for p in topic.partitions]
+    return kind.OffsetForLeaderTopicResult(topic=topic.topic, partitions=denied)
+
+
+def _no_deletion(topic: Any) -> Any:
+    kind = DeleteRecordsResponse
+    denied = [
+        kind.DeleteRecordsPartitionResult(partition_index=p.partition_index, low_watermark=-1, error_code=DENIED) for p in topic.partitions
+    ]
+    return kind.DeleteRecordsTopicResult(name=topic.name, partitions=denied)
+
+
+def _no_producers(topic: Any) -> Any:
+    kind = DescribeProducersResponse
+    denied = [
+        kind.PartitionResponse(partition_index=index, error_code=DENIED, error_message=DENIED.text) for index in topic.partition_indexes
+    ]
+    return kind.TopicResponse(name=topic.name, partitions=denied)
+
+
+list_offsets = _of_topics(Operation.DESCRIBE, _no_offsets)
+delete_records = _of_topics(Operation.DELETE, _no_deletion)
+describe_producers = _of_topics(Operation.READ, _no_producers)
+_consumers_epochs = _of_topics(Operation.DESCRIBE, _no_epochs, name="topic")
 
 
 def offset_for_leader_epoch(authority: Authority, context: Any, request: OffsetForLeaderEpochRequest) -> Verdict:
     """Brokers by CLUSTER_ACTION, consumers by DESCRIBE of each topic (KIP-320)."""
     if authority.may_on_cluster(context, Operation.CLUSTER_ACTION, log=False):
         return None
-    kind = OffsetForLeaderEpochResponse
-    request.topics, bad = split(authority, context, Operation.DESCRIBE, request.topics, lambda topic: topic.topic)
-    return _adding(
-        "topics",
-        [
-            kind.OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[kind.EpochEndOffset(partition=p.partition, error_code=DENIED) for p in topic.partitions]
-            )
-            for topic in bad
-        ],
-    )
-
-
-def delete_records(authority: Authority, context: Any, request: DeleteRecordsRequest) -> Verdict:
-    """DELETE of each topic."""
-    kind = DeleteRecordsResponse
-    request.topics, bad = split(authority, context, Operation.DELETE, request.topics, lambda topic: topic.name)
-    return _adding(
-        "topics",
-        [
-            kind.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    kind.DeleteRecordsPartitionResult(partition_index=p.partition_index, low_watermark=-1, error_code=DENIED)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in bad
-        ],
-    )
-
-
-def describe_producers(authority: Authority, context: Any, request: DescribeProducersRequest) -> Verdict:
-    """READ of each topic."""
-    kind = DescribeProducersResponse
-    request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.name)
-    return _adding(
-        "topics",
-        [
-            kind.TopicResponse(
-                name=topic.name,
-                partitions=[
-                    kind.PartitionResponse(partition_index=index, error_code=DENIED, error_message=DENIED.text)
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in bad
-        ],
-    )
+    return _consumers_epochs(authority, context, request)
 
 
 def _adding(name: str, entries: list[Any]) -> Merge | None:
@@ -360,37 +339,31 @@ def _refusal(authority: Authority, context: Any, operation: Operation, resource:
     return None if authority.allows(context, operation, resource_type, name) else code
 
 
-def describe_configs(authority: Authority, context: Any, request: DescribeConfigsRequest) -> Verdict:
-    """DESCRIBE_CONFIGS of each topic and group; of the cluster for the rest."""
-    good, errors = [], []
-    for resource in request.resources:
-        code = _refusal(authority, context, Operation.DESCRIBE_CONFIGS, resource)
-        if code is None:
-            good.append(resource)
-        else:
-            kind, name = resource.resource_type, resource.resource_name
-            result = DescribeConfigsResponse.DescribeConfigsResult
-            errors.append(result(error_code=code, error_message=code.text, resource_type=kind, resource_name=name))
-    request.resources = good
-    return _adding("results", errors)
-
-
-def alter_configs(response_class: Any) -> Guard:
-    """ALTER_CONFIGS, for AlterConfigs and IncrementalAlterConfigs alike."""
+def _of_resources(operation: Operation, kind: Any, answers: str) -> Guard:
+    """A guard of a request about configurations: `operation` of each topic and group; of the cluster for the rest. `kind` is the entry of
+    the response's list `answers`."""
 
     def guard(authority: Authority, context: Any, request: Any) -> Verdict:
         good, errors = [], []
         for resource in request.resources:
-            code = _refusal(authority, context, Operation.ALTER_CONFIGS, resource)
+            code = _refusal(authority, context, operation, resource)
             if code is None:
                 good.append(resource)
-            else:
-                errors.append(
-                    response_class.AlterConfigsResourceResponse(
-                        error_code=code, error_message=code.text, resource_type=resource.resource_type, resource_name=resource.resource_name
-                    )
+                continue
+            errors.append(
+                kind(
+                    error_code=code, error_message=code.text, resource_type=resource.resource_type, resource_name=resource.resource_name
                 )
+            )
         request.resources = good
-        return _adding("responses", errors)
+        return _adding(answers, errors)
 
     return guard
+
+
+describe_configs = _of_resources(Operation.DESCRIBE_CONFIGS, DescribeConfigsResponse.DescribeConfigsResult, "results")
+
+
+def alter_configs(response_class: Any) -> Guard:
+    """For AlterConfigs and IncrementalAlterConfigs alike."""
+    return _of_resources(Operation.ALTER_CONFIGS, response_class.AlterConfigsResourceResponse, "responses")
