@@ -32,7 +32,7 @@ def _entry(name: str, value: Any) -> list[str]:
         return _class(name, value)
     if inspect.isroutine(value):
         return [f"### {name}", "", f"`{_signature(name, value)}`", "", _text(value), ""]
-    return [f"### {name}", "", f"`{value!r}`", ""] if name != "__version__" else [f"### {name}", "", "The version, as text.", ""]
+    return [f"### `{name}`", "", "The version, as text." if name == "__version__" else f"`{value!r}`", ""]
 
 
 def _class(name: str, value: type) -> list[str]:
