@@ -15,6 +15,8 @@ from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_sn
 from minikafka.wire.errors import ApiError, ErrorCode
 
 BATCHES_KEPT = 5
+#: Producers that one partition remembers. Kafka has no bound but the time after which they expire.
+PRODUCERS_MAX = 20_000
 INT32_MAX = 2**31 - 1
 NO_EPOCH = -1
 NO_SEQUENCE = -1
@@ -279,6 +281,15 @@ class ProducerStateManager:
         for producer_id, first_offset in update.started:
             self._open[first_offset] = _OpenTransaction(producer_id, first_offset)
             self._verifications.pop(producer_id, None)
+        if len(self.entries) > PRODUCERS_MAX:
+            self._forget_silent()
+
+    def _forget_silent(self) -> None:
+        """There are too many: forget those without an open transaction that have been silent for longest, as if they had expired."""
+        idle = [entry for entry in self.entries.values() if entry.txn_first_offset < 0]
+        idle.sort(key=lambda entry: (entry.last_timestamp, entry.producer_id))
+        for entry in idle[: len(self.entries) - PRODUCERS_MAX + PRODUCERS_MAX // 16]:
+            del self.entries[entry.producer_id]
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
         """First offset of the oldest transaction that was open when `completed` ended, else the offset behind its marker.

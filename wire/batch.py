@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from minikafka.wire.compression import CompressionType, compress, decompress
+from minikafka.wire.compression import CompressionType, compress, decompress, is_larger_than
 from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import CorruptRecord
 from minikafka.wire.record import Record, decode_records, encode_record
@@ -225,6 +225,14 @@ class RecordBatch:
             raise CorruptRecord(f"a batch has magic {self.magic}, only {MAGIC_V2} is supported")
         if not self.crc_valid():
             raise CorruptRecord(f"a batch at offset {self.base_offset} fails its checksum")
+
+    def is_larger_than(self, size: int) -> bool:
+        """Whether the records take more than `size` bytes unpacked; unpacks no more than that. Plain ones need no unpacking."""
+        codec = self.attributes & CODEC_MASK
+        if not codec:
+            return False
+        end = self.position + LOG_OVERHEAD + self._int32(BATCH_LENGTH)
+        return is_larger_than(codec, self._view[self.position + OVERHEAD : end], size)
 
     def records(self, size_max: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
         """Decode the records. Raises CorruptRecord; decompresses at most `size_max` bytes."""

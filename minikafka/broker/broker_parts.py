@@ -52,6 +52,7 @@ from minikafka.broker.security.authorization.transactions import may_describe
 from minikafka.broker.security.node_security import NodeSecurity
 from minikafka.broker.security.sasl_requests import LateSaslHandlers, ScramHandlers
 from minikafka.core.broker_lifecycle import heartbeat_timeout_ms
+from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.network import Listener
 from minikafka.storage.log_dir import LogDirectory
 
@@ -68,6 +69,8 @@ class Foundation:
     raft: RaftHost
     metadata: MetadataHost
     security: NodeSecurity
+    #: Of the memory that clients' requests and answers take.
+    budget: MemoryBudget
     authority: Authority | None
     quotas: ClientQuotaHost
     #: The broker's own, by name, and as it registers them: name -> (host, port, security protocol).
@@ -116,7 +119,7 @@ class BrokerParts:
         self.dispatcher = Dispatcher("broker", environment.clock, environment.supervisor, node.features, environment.monotonic_s)
         node.quotas.guard(self.dispatcher, node.listeners.values)
         heavy_work = HeavyWork(environment)
-        self.handover = HandoverHost(config, environment, self.replicas, metadata, node.security.inter_broker)
+        self.handover = HandoverHost(config, environment, self.replicas, metadata, node.security.inter_broker, node.budget)
         transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms, environment.supervisor)
         self.produce = ProduceHandlers(self.replicas, metadata, environment, heavy_work, transactional, self.handover)
         judge = None if node.authority is None else partial(judge_fetch, node.authority)

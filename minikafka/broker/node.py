@@ -301,6 +301,7 @@ class Node:
                 raft=self.raft,
                 metadata=self.metadata,
                 security=self.security,
+                budget=self.budget,
                 authority=self.authority,
                 quotas=self.quotas,
                 listeners={endpoint.name: self.listeners[endpoint.name] for endpoint in self.config.broker_listeners},

@@ -1,7 +1,9 @@
 """Requests drawn from the schemas, and damaged ones, against a cluster of three brokers with an authorizer.
 
 `PYTHONPATH=.:tests python -m bench.fuzz --frames N`; a bounded slice runs with the tests (tests/broker/test_fuzz_slice.py).
-Every API and version that a broker serves, produced batches of all codecs included; a part of the frames has bytes changed, cut or put in.
+Every API and version that brokers and controllers serve, produced batches of all codecs included; a part of the frames has bytes changed,
+cut or put in, and a part comes from `fuzz_corpus.txt` (listener, what it is, the frame in base64), damaged or not. With `--wild` the APIs
+come, too, that may rightly change the cluster so that it serves nobody: then only exceptions, memory and descriptors are looked at.
 What is looked at all the while and afterwards: no unexpected exception of the brokers, none of them fenced, another client is answered, its
 records are all there, memory and descriptors do not grow with the frames, and the replicas agree (audit).
 """
@@ -9,13 +11,17 @@ records are all there, memory and descriptors do not grow with the frames, and t
 from __future__ import annotations
 
 import argparse
+import base64
 import random
 import socket
 import struct
 import threading
 import time
+import zlib
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -31,6 +37,10 @@ from minikafka.wire.registry import apis
 
 #: What would rightly change the cluster so that the rest is no test any more: registrations, dynamic configuration, ACLs, quotas, voters.
 LEFT_OUT = frozenset({30, 31, 33, 44, 45, 49, 57, 64, 80, 81, 82})
+#: On controllers, beside those: elections, heartbeats and registrations in another's name, and changes of replication.
+LEFT_OUT_ON_CONTROLLERS = LEFT_OUT | {52, 53, 54, 56, 58, 62, 63, 70, 73}
+CORPUS = Path(__file__).parent / "fuzz_corpus.txt"
+CORPUS_SHARE = 0.05
 CONFIG = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
@@ -82,9 +92,23 @@ def aim(value: Any, draw: random.Random, names: list[str]) -> None:
                 aim(item, draw, names)
 
 
-def request(draw: random.Random, names: list[str]) -> tuple[str, bytes]:
+@cache
+def corpus(listener: str) -> list[tuple[str, bytes]]:
+    """Frames that have once done harm, or came near it."""
+    rows = [line.split() for line in CORPUS.read_text().splitlines() if line and not line.startswith("#")]
+    return [(what, zlib.decompress(base64.b64decode(text))) for kind, what, text in rows if kind == listener]
+
+
+def request(draw: random.Random, names: list[str], listener: str = "broker", *, wild: bool = False) -> tuple[str, bytes]:
     """A request's name and its frame."""
-    api = draw.choice([api for api in apis() if "broker" in api.listeners and api.key not in LEFT_OUT])
+    if draw.random() < CORPUS_SHARE and corpus(listener):
+        name, kept = draw.choice(corpus(listener))
+        frame = bytearray(kept)
+        if draw.random() < DAMAGED_SHARE:
+            damage(frame, draw)
+        return name, bytes(frame)
+    left_out = frozenset() if wild else LEFT_OUT if listener == "broker" else LEFT_OUT_ON_CONTROLLERS
+    api = draw.choice([api for api in apis() if listener in api.listeners and api.key not in left_out])
     version = draw.randint(api.min_version, api.max_version)
     value = random_value(grammar(api.request, version), draw)
     aim(value, draw, names)
@@ -109,14 +133,20 @@ def damage(frame: bytearray, draw: random.Random) -> None:
         struct.pack_into(">i", frame, 0, len(frame) - 4)
 
 
-def throw(address: tuple[str, int], count: int, draw: random.Random, names: list[str], report: Report) -> None:
+def throw(
+    address: tuple[str, int], count: int, draw: random.Random, names: list[str], report: Report, listener: str, *, wild: bool
+) -> None:
     """Send frames, on a new connection when the broker has closed one."""
     peer: socket.socket | None = None
     for _ in range(count):
         if peer is None:
-            peer = socket.create_connection(address)
+            try:
+                peer = socket.create_connection(address, 30)
+            except OSError as error:
+                report.problems.append(f"{listener} {address[1]} takes no connections: {error}")
+                return
             peer.settimeout(ANSWER_S)
-        name, frame = request(draw, names)
+        name, frame = request(draw, names, listener, wild=wild)
         report.frames += 1
         report.by_api[name] += 1
         try:
@@ -150,27 +180,33 @@ def watch(address: tuple[str, int], stop: threading.Event, report: Report) -> No
             report.slowest_ms = max(report.slowest_ms, 1000 * (time.perf_counter() - began_s))
 
 
-def run(frames: int, seed: int = 1, *, mode: Any = "process") -> Report:
-    """Throw so many frames at each of three brokers."""
+def run(frames: int, seed: int = 1, *, mode: Any = "process", wild: bool = False) -> Report:
+    """Throw so many frames at each listener of three brokers."""
     report = Report()
     with EmbeddedCluster(3, topics={WITNESS: 2, "target": 2, "compacted": {"partitions": 2, "configs": {"cleanup.policy": "compact"}}},
                          config=CONFIG, mode=mode) as cluster:  # fmt: skip
         produced = write_witness(cluster)
         before = {broker.node_id: cluster.metrics(broker.node_id) for broker in cluster.brokers}
         stop, threads = threading.Event(), []
-        for number, broker in enumerate(cluster.brokers):
+        for broker in cluster.brokers:
             address = ("127.0.0.1", broker.port)
             threads.append(threading.Thread(target=watch, args=(address, stop, report)))
-            draw = random.Random(f"{seed}-{number}")
-            threads.append(threading.Thread(target=throw, args=(address, frames, draw, ["target", "compacted"], report)))
-        for thread in threads:
+        throwers = []
+        for number, broker in enumerate(cluster.brokers):
+            for listener, port in zip(("broker", "controller"), broker.ports, strict=False):
+                draw = random.Random(f"{seed}-{number}-{listener}")
+                arguments = (("127.0.0.1", port), frames, draw, ["target", "compacted"], report, listener)
+                throwers.append(threading.Thread(target=throw, args=arguments, kwargs={"wild": wild}))
+        for thread in (*threads, *throwers):
             thread.start()
-        for thread in threads[1::2]:
+        for thread in throwers:
             thread.join()
         stop.set()
-        for thread in threads[::2]:
+        for thread in threads:
             thread.join()
-        judge(cluster, before, produced, report)
+        judge_machine(cluster, before, report)
+        if not wild:
+            judge(cluster, produced, report)
     return report
 
 
@@ -183,9 +219,8 @@ def write_witness(cluster: EmbeddedCluster) -> int:
     return 200
 
 
-def judge(cluster: EmbeddedCluster, before: dict[int, dict[str, float]], produced: int, report: Report) -> None:
-    """Hold the cluster against what must be true."""
-    cluster.wait_healthy([WITNESS, "target", "compacted"], timeout_s=30)
+def judge_machine(cluster: EmbeddedCluster, before: dict[int, dict[str, float]], report: Report) -> None:
+    """Exceptions, memory and descriptors."""
     for broker in cluster.brokers:
         found, was = cluster.metrics(broker.node_id), before[broker.node_id]
         for name, value in found.items():
@@ -199,6 +234,11 @@ def judge(cluster: EmbeddedCluster, before: dict[int, dict[str, float]], produce
             report.problems.append(f"broker {broker.node_id} grew from {memory[0]:.0f} to {memory[1]:.0f} MiB")
         if found["process_open_fds"] > was["process_open_fds"] + 200:
             report.problems.append(f"broker {broker.node_id} has {found['process_open_fds']:.0f} descriptors")
+
+
+def judge(cluster: EmbeddedCluster, produced: int, report: Report) -> None:
+    """Hold the cluster against what must be true."""
+    cluster.wait_healthy([WITNESS, "target", "compacted"], timeout_s=30)
     consumer = confluent_kafka.Consumer(cluster.client_config(**{"group.id": "judge", "auto.offset.reset": "earliest"}))
     consumer.assign([confluent_kafka.TopicPartition(WITNESS, index, 0) for index in range(2)])
     seen: set[bytes] = set()
@@ -218,10 +258,11 @@ def judge(cluster: EmbeddedCluster, before: dict[int, dict[str, float]], produce
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--frames", type=int, default=10_000, help="for each of three brokers")
+    parser.add_argument("--frames", type=int, default=10_000, help="for each listener of three brokers")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--wild", action="store_true", help="those APIs, too, that may end the cluster's service")
     options = parser.parse_args()
-    result = run(options.frames, options.seed)
+    result = run(options.frames, options.seed, wild=options.wild)
     print(f"{result.frames} frames, {result.answers} answered, {result.closed} connections closed, {len(result.by_api)} APIs")
     print(f"another client's slowest request {result.slowest_ms:.0f} ms; longest turns {result.longest_turns}; MiB {result.memory_mib}")
     print("\n".join(result.problems) or "nothing wrong")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +12,12 @@ import pytest
 from helpers.coordinator_world import CoordinatorWorld, append_records, coordinator_log
 
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
-from minikafka.broker.coordinators.loader import STEP_RECORDS
+from minikafka.broker.coordinators.loader import STEP_RECORDS, UNPACKED_BYTES_MAX
 from minikafka.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
 from minikafka.core.transaction.state import TransactionState
 from minikafka.storage.log import Log
+from minikafka.wire import compression
+from minikafka.wire.compression import CompressionType
 from minikafka.wire.control import ControlType, end_transaction_batch
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest
@@ -35,11 +39,12 @@ def offset_of(number: int, topic: str = "t", partition: int = 0) -> tuple[Offset
     return OffsetCommitKey(group="g", topic=topic, partition=partition), value, 3
 
 
-def offsets_log(count: int, *, batch_size: int = 1, partitions: int = 1, is_committed: bool = True) -> Log:
+def offsets_log(count: int, *, batch_size: int = 1, partitions: int = 1, is_committed: bool = True, **batch: Any) -> Log:
     """Every second commit is for a topic "gone"."""
     log = coordinator_log(OFFSETS_TOPIC)
     for start in range(0, count, batch_size):
-        append_records(log, [offset_of(n, "gone" if n % 2 else "t", n // 2 % partitions) for n in range(start, start + batch_size)])
+        rows = [offset_of(n, "gone" if n % 2 else "t", n // 2 % partitions) for n in range(start, start + batch_size)]
+        append_records(log, rows, **batch)
     if is_committed:
         log.update_high_watermark(log.log_end_offset)
     return log
@@ -138,6 +143,49 @@ async def test_partitions_are_loaded_one_after_the_other() -> None:
     turns = await world.loaded(OFFSETS_TOPIC)
     assert world.refusal(TRANSACTIONS_TOPIC) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert turns + await world.loaded(TRANSACTIONS_TOPIC) >= 2 * LOADS // STEP_RECORDS - 2
+    await world.stop()
+
+
+async def test_what_takes_long_to_unpack_is_unpacked_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    windows, on_loop, elsewhere = compression._windows, [0], [0]
+
+    def counting(codec: Any, data: Any, size_max: int) -> Iterator[bytes]:
+        for window in windows(codec, data, size_max):
+            (on_loop if threading.current_thread() is threading.main_thread() else elsewhere)[0] += len(window)
+            yield window
+
+    log = offsets_log(3 * LOADS, batch_size=LOADS, compression=CompressionType.ZSTD)
+    offsets = log.log_end_offset
+    monkeypatch.setattr(compression, "_windows", counting)
+    world = CoordinatorWorld(log)
+    world.lead()
+    await asyncio.wait_for(world.loaded(), 20)
+    assert (committed(world), committed(world, "gone")) == (3 * LOADS - 2, 3 * LOADS - 1)
+    assert elsewhere[0] > 3 * UNPACKED_BYTES_MAX and on_loop[0] <= 3 * (UNPACKED_BYTES_MAX + compression.WINDOW_BYTES)
+    assert world.groups.runtime._led[0].reader.next_offset == offsets
+    await world.stop()
+
+
+async def test_the_queue_goes_on_with_others_while_something_is_done_beside_the_loop() -> None:
+    world, order = CoordinatorWorld(), []
+    done = threading.Event()
+
+    def first() -> Iterator[Any]:
+        order.append("first begins")
+        yield lambda: done.wait(10)
+        order.append("first ends")
+
+    def second() -> Iterator[Any]:
+        order.append("second")
+        yield None
+        done.set()
+
+    world.steps.run(first(), lambda: None)
+    world.steps.run(second(), lambda: None)
+    async with asyncio.timeout(10):
+        while "first ends" not in order:
+            await asyncio.sleep(0.005)
+    assert order == ["first begins", "second", "first ends"]
     await world.stop()
 
 

@@ -11,6 +11,7 @@ from minikafka.broker.partitions.handover import HandoverHost, is_handed_on
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.partition.handover import HINT_MS_MAX
 from minikafka.core.partition.handover_lines import HELD_BYTES_MAX, RETRY_MS
+from minikafka.net.memory_budget import MemoryBudget
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -373,3 +374,15 @@ async def test_whoever_waits_when_the_broker_ends_is_refused() -> None:
     await world.handover.close()
     assert world.told == [(b"a", ErrorCode.NOT_LEADER_OR_FOLLOWER, True)]
     assert not world.produce(b"b") and not world.handover._core.bytes
+
+
+async def test_records_that_wait_count_in_the_memory_of_requests() -> None:
+    world = World()
+    budget = world.handover._budget = MemoryBudget(10_000_000)
+    await world.handover.prepare()
+    world.produce(b"a", b"b")
+    assert budget.used == world.handover._core.bytes > 0
+    world.move(2, 5)
+    world.peers.answer()
+    world.peers.answer()
+    assert budget.used == 0 and len(world.told) == 2

@@ -7,6 +7,7 @@ import contextlib
 import random
 import struct
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from helpers.control_plane import CLUSTER_ID, ControlPlane
 
 from minikafka.broker.environment import Environment
 from minikafka.broker.front.controller_channel import ControllerChannel
+from minikafka.broker.front.forwarding import Forwarder
 from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost, OwnFacts, RegistrationFailed
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.net.channel import ConnectionLost, RequestTimeout, UnreadableResponse, UnsupportedVersion
@@ -321,4 +323,41 @@ async def test_a_vote_without_an_answer_makes_the_peers_connect_anew() -> None:
         assert isinstance(await asyncio.wait_for(told, 5), RequestTimeout)
     assert silent.connections == 3
     peers.close()
+    server.close()
+
+
+async def test_a_clients_request_goes_to_one_controller_more_and_not_to_all() -> None:
+    """One that ends whichever controller serves it must not be taken to each of them in turn."""
+    loop = asyncio.get_running_loop()
+    asked = 0
+
+    async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                key, version, correlation_id = struct.unpack_from(">hhi", frame)
+                if key != ApiVersionsRequest.API_KEY:
+                    asked += 1
+                    break
+                keys = [ApiVersionsResponse.ApiVersion(api_key=k, min_version=0, max_version=v) for k, v in ((18, 4), (58, 0), (63, 1))]
+                writer.write(b"".join(map(bytes, encode_response(ApiVersionsResponse(api_keys=keys), version, correlation_id))))
+        writer.close()
+
+    server = await asyncio.start_server(die, "127.0.0.1", 0)
+    quorum = Quorum()
+    environment = Environment(SocketNetwork(loop), None, SystemClock(), random.Random(1), loop, None)  # type: ignore[arg-type]
+    channel = ControllerChannel(quorum, environment, "test")
+    quorum.lead(server.sockets[0].getsockname()[:2])
+    with pytest.raises(ConnectionError):
+        await asyncio.wait_for(channel.request(BrokerHeartbeatRequest(), 20_000, resends_max=1), 15)
+    assert asked == 2
+    forwarder = Forwarder(channel, None)  # type: ignore[arg-type]
+    context = SimpleNamespace(
+        api_version=7, correlation_id=1, client_id="c", principal="User:a", connection=SimpleNamespace(peer_host="127.0.0.1")
+    )
+    request = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name="t")], timeout_ms=20_000)
+    answer = await asyncio.wait_for(forwarder.forward(context, request), 15)
+    assert [topic.error_code for topic in answer.topics] == [ErrorCode.REQUEST_TIMED_OUT] and asked == 4
+    await channel.close()
     server.close()

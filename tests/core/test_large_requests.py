@@ -14,6 +14,7 @@ from minikafka.core.group.member import Member
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from minikafka.wire.messages.create_acls import CreateAclsRequest
+from minikafka.wire.messages.delete_acls import DeleteAclsRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.types import STRING_BYTES_MAX
 
@@ -82,3 +83,36 @@ def test_a_value_that_grows_beyond_what_a_record_takes_is_refused() -> None:
 
     assert append("compact") == ErrorCode.NONE
     assert append("x" * (STRING_BYTES_MAX + 1)) == ErrorCode.INVALID_CONFIG
+
+
+def acl_filter(**fields: object) -> DeleteAclsRequest.DeleteAclsFilter:
+    kinds = dict.fromkeys(("resource_type_filter", "pattern_type_filter", "operation", "permission_type"), 1)
+    names = dict.fromkeys(("resource_name_filter", "principal_filter", "host_filter"))
+    return DeleteAclsRequest.DeleteAclsFilter(**{**kinds, **names, **fields})
+
+
+def test_many_filters_of_many_acls() -> None:
+    driver = ControllerDriver()
+    creations = [
+        CreateAclsRequest.AclCreation(
+            resource_type=2, resource_name=f"t{number}", resource_pattern_type=3, principal=f"User:{number}", host="*", operation=3,
+            permission_type=3,
+        )
+        for number in range(10_000)
+    ]
+    driver.do(CreateAclsRequest(creations=creations))
+    # By name, by principal, and the same filter time and again: no look at every ACL for each.
+    filters = [acl_filter(resource_name_filter=f"t{number}") for number in range(4_000)]
+    filters += [acl_filter(principal_filter=f"User:{number}") for number in range(4_000, 8_000)]
+    answer = driver.do(DeleteAclsRequest(filters=[*filters, *[acl_filter(host_filter="1.2.3.4")] * 8_000]))
+    assert sum(len(one.matching_acls) for one in answer.filter_results) == 8_000
+    # What has to be looked for among all of them, with ever another filter, has an end.
+    few = [acl_filter(host_filter=f"host{number}") for number in range(20)]
+    assert len(driver.do(DeleteAclsRequest(filters=few)).filter_results) == 20
+    with pytest.raises(ApiError) as raised:
+        driver.do(DeleteAclsRequest(filters=[acl_filter(host_filter=f"host{number}") for number in range(4_000)]))
+    assert raised.value.code is ErrorCode.POLICY_VIOLATION
+    # And what is named for several filters counts for each.
+    with pytest.raises(ApiError):
+        driver.do(DeleteAclsRequest(filters=[acl_filter()] * 6))
+    assert len(driver.do(DeleteAclsRequest(filters=[acl_filter()] * 5)).filter_results[4].matching_acls) == 2_000

@@ -147,7 +147,7 @@ class LocalControllerChannel:
     def subscribe_disturbances(self, callback: Any) -> None:
         """Its connection never ends."""
 
-    async def request(self, request: Any, timeout_ms: int = 30_000, *, version: int | None = None, retry_lost: bool = True) -> Any:
+    async def request(self, request: Any, timeout_ms: int = 30_000, *, version: int | None = None, resends_max: int | None = None) -> Any:
         known = api(request.API_KEY)
         assert known is not None
         chosen = known.max_version if version is None else version

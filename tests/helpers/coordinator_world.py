@@ -87,7 +87,10 @@ class CoordinatorWorld:
         loop = asyncio.get_running_loop()
         self.supervisor = Supervisor(loop)
         clock = SimpleNamespace(now_ms=lambda: self.now_ms, wall_ms=lambda: 1 + self.now_ms)
-        environment: Any = SimpleNamespace(clock=clock, loop=loop, random=random.Random(1), supervisor=self.supervisor)
+        environment: Any = SimpleNamespace(
+            clock=clock, loop=loop, random=random.Random(1), supervisor=self.supervisor,
+            run_blocking=lambda function, *arguments: loop.run_in_executor(None, function, *arguments),
+        )  # fmt: skip
         self.commits: dict[str, list[Callable[[Any], None]]] = {}
         self._leads: dict[str, Callable[[int, int, bool], None]] = {}
         self._changed: list[Callable[[Any, Any], None]] = []

@@ -221,3 +221,19 @@ async def test_garbage_never_gets_in_and_never_hurts_others(tmp_path: Path, capl
         await client.token(GOOD)
         await is_in(client)
         assert "failed inside" not in caplog.text and "Traceback" not in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_an_authentication_that_does_not_come_to_an_end_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minikafka.broker.security.sasl_session.AUTHENTICATION_TIMEOUT_MS", 300)
+    async with node(tmp_path) as made:
+        good, silent, halfway, again = [await Client.to(made) for _ in range(4)]
+        await good.shake()
+        assert (await good.token(GOOD)).error_code == ErrorCode.NONE
+        await again.shake()
+        assert (await again.token(GOOD)).error_code == ErrorCode.NONE
+        assert (await again.shake()).error_code == ErrorCode.NONE
+        await halfway.shake()
+        for client in (silent, halfway, again):
+            await client.ended()
+        assert (await good.ask(MetadataRequest(), 4)).brokers

@@ -268,3 +268,17 @@ def test_snapshot_damage_is_noticed() -> None:
     for cut in range(len(data)):
         with pytest.raises(CorruptFile):
             decode_snapshot(data[:cut])
+
+
+def test_a_partition_remembers_so_many_producers(open_log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those without an open transaction that were silent for longest are forgotten, as if they had expired: they may go on."""
+    monkeypatch.setattr("minikafka.storage.producer_state.PRODUCERS_MAX", 32)
+    log = open_log()
+    send(log, 0, producer_id=1000, attributes=TRANSACTIONAL)
+    for producer_id in range(32):
+        send(log, 0, producer_id=producer_id, timestamp=T0 + producer_id)
+    known = log.producer_state.entries
+    assert 30 <= len(known) <= 32 and 1000 in known and 0 not in known and 31 in known
+    send(log, 1, producer_id=31)
+    send(log, 1, producer_id=0)
+    assert 0 in known

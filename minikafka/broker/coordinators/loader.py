@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from minikafka.storage.batch_scan import marker_of
@@ -15,12 +15,19 @@ from minikafka.wire.errors import WireError
 if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from minikafka.storage.log import Log
+    from minikafka.wire.batch import RecordBatch
     from minikafka.wire.record import Record
 
 #: Records that are replayed in one turn of the loop: some milliseconds.
 STEP_RECORDS = 200
 #: Bytes that are read, checked and unpacked in one turn, give or take a batch.
 STEP_BYTES = 256 * 1024
+
+#: Records of a batch that take more are unpacked beside the loop.
+UNPACKED_BYTES_MAX = 64 * 1024
+
+#: A step of long work: over, or to be done beside the loop before the next one.
+Step = Callable[[], None] | None
 
 #: What a log that cannot be replayed raises.
 UNREADABLE = (StorageError, WireError)
@@ -38,12 +45,14 @@ class StepQueue:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._waiting: deque[tuple[Iterator[None], Callable[[], None]]] = deque()
+        self._waiting: deque[tuple[Iterator[Step], Callable[[], None]]] = deque()
         self._next: asyncio.Handle | None = None
+        self._stopped = False
 
-    def run(self, work: Iterator[None], after_step: Callable[[], None]) -> None:
+    def run(self, work: Iterator[Step], after_step: Callable[[], None]) -> None:
         """Take `work` to its end, `after_step` after each step and the end; the first step at once, if nobody else waits. What raises in
-        it is raised here, or in the turn, and ends the work."""
+        it is raised here, or in the turn, and ends the work. A step may be a function that is called beside the loop; others go on
+        meanwhile."""
         is_idle = not self._waiting
         self._waiting.append((work, after_step))
         if is_idle and self._next is None:
@@ -51,6 +60,7 @@ class StepQueue:
 
     def stop(self) -> None:
         """Forget all work."""
+        self._stopped = True
         self._waiting.clear()
         if self._next is not None:
             self._next.cancel()
@@ -65,8 +75,10 @@ class StepQueue:
         work, after_step = self._waiting[0]
         is_over = True
         try:
-            for _ in work:
-                is_over = False
+            for beside in work:
+                is_over = beside is not None
+                if beside is not None:
+                    self._environment.supervisor.start(self._do(beside, work, after_step), "unpacking for coordinators")
                 break
             after_step()
         finally:
@@ -74,6 +86,34 @@ class StepQueue:
                 self._waiting.popleft()
             if self._waiting and self._next is None:
                 self._next = self._environment.supervisor.call_soon("long work of coordinators", self._turn)
+
+
+    async def _do(self, beside: Callable[[], None], work: Iterator[Step], after_step: Callable[[], None]) -> None:
+        await self._environment.run_blocking(beside)
+        if not self._stopped:
+            self.run(work, after_step)
+
+
+class _Unpacking:
+    """The records of a batch, unpacked somewhere else."""
+
+    def __init__(self, batch: RecordBatch) -> None:
+        self._batch = batch
+        self._records: list[Record] = []
+        self._error: Exception | None = None
+
+    def unpack(self) -> None:
+        """(In any thread.)"""
+        try:
+            self._records = list(self._batch.records())
+        except WireError as error:
+            self._error = error
+
+    def records(self) -> list[Record]:
+        """Them. Raises what unpacking has raised."""
+        if self._error is not None:
+            raise self._error
+        return self._records
 
 
 class CommittedReader:
@@ -91,9 +131,11 @@ class CommittedReader:
         #: Records that were read.
         self.records = 0
 
-    def read(self, end_offset: int, on_record: OnRecord, on_marker: OnMarker) -> Iterator[None]:
-        """Hand on what is committed before `end_offset`, in steps: `on_record(record, producer id or -1)` and `on_marker(producer id, is it
-        a commit)`. Raises StorageError; CorruptRecord for a batch that is not what its checksum says."""
+    def read(self, end_offset: int, on_record: OnRecord, on_marker: OnMarker) -> Iterator[Step]:
+        """Hand on what is committed before `end_offset`, in steps, of which some may be done in another thread.
+
+        `on_record(record, producer id or -1)` and `on_marker(producer id, is it a commit)` are called. Raises StorageError; CorruptRecord
+        for a batch that is not what its checksum says."""
         due = self.records + STEP_RECORDS
         while self.next_offset < end_offset:
             result = self._log.read(max(self.next_offset, self._log.log_start_offset), self._chunk_bytes, end_offset=end_offset)
@@ -110,12 +152,19 @@ class CommittedReader:
                         on_marker(batch.producer_id, not marker[0])
                 else:
                     producer_id = batch.producer_id if batch.is_transactional else -1
-                    for record in batch.records():
+                    records: Iterable[Record]
+                    if batch.is_larger_than(UNPACKED_BYTES_MAX):
+                        unpacking = _Unpacking(batch)
+                        yield unpacking.unpack
+                        records = unpacking.records()
+                    else:
+                        records = batch.records()
+                    for record in records:
                         self.records += 1
                         on_record(record, producer_id)
                         if self.records >= due:
                             due = self.records + STEP_RECORDS
-                            yield
+                            yield None
                 self.next_offset = batch.next_offset
             if self.next_offset < end_offset:
-                yield
+                yield None

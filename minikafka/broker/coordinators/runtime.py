@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from minikafka.broker.coordinators.loader import UNREADABLE, CommittedReader, StepQueue
+from minikafka.broker.coordinators.loader import UNREADABLE, CommittedReader, Step, StepQueue
 from minikafka.broker.measures.durations import Window
 from minikafka.broker.supervise import Ends
 from minikafka.core.coordinator.shard import Append, Shard
@@ -219,11 +219,11 @@ class CoordinatorRuntime(Generic[S]):
         led.is_loading = True
         self._steps.run(self._load_steps(led), lambda: None)
 
-    def _load_steps(self, led: _Led[S]) -> Iterator[None]:
+    def _load_steps(self, led: _Led[S]) -> Iterator[Step]:
         try:
             while self._is_current(led) and led.reader.next_offset < (end := min(_committed_end(led), led.end_offset)):
-                for _ in led.reader.read(end, *self._replayer(led)):
-                    yield
+                for step in led.reader.read(end, *self._replayer(led)):
+                    yield step
                     if not self._is_current(led):
                         return
         except UNREADABLE as error:
@@ -316,8 +316,9 @@ class CoordinatorRuntime(Generic[S]):
             return False
         first = led.written[0] if led.written else None
         if first is None or reader.next_offset < first.first_offset:
-            for _ in reader.read(end if first is None else min(end, first.first_offset), *self._replayer(led)):
-                pass
+            for beside in reader.read(end if first is None else min(end, first.first_offset), *self._replayer(led)):
+                if beside is not None:
+                    beside()
             return True
         if first.next_offset > end:
             return False

@@ -42,7 +42,9 @@ class ControllerChannel:
     `request` waits for a leader of the metadata quorum, connects, and tries again after a lost connection or a
     NOT_CONTROLLER answer until its timeout: callers see an answer of the active controller, or TimeoutError. A retry
     may repeat a request that was carried out though its answer was lost, so requests must be idempotent or fenced by
-    an epoch (AlterPartition, BrokerRegistration are); `retry_lost=False` gives up with ConnectionError instead.
+    an epoch (AlterPartition, BrokerRegistration are). With `resends_max` a request whose connection was lost after it was sent is sent so
+    often again, and then given up with ConnectionError: one that makes controllers fail must not be taken to each of them in turn. An
+    answer NOT_CONTROLLER says that nothing was done, and does not count.
 
     The controller answers a connection's requests in their order: what may have to wait there (requests of clients) and what must not
     (heartbeats) have a channel each, as in Kafka. How long a caller waits is its own affair; a connection that leaves a request without an
@@ -75,7 +77,7 @@ class ControllerChannel:
         raft.subscribe(self)
 
     async def request(
-        self, request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS, *, version: int | None = None, retry_lost: bool = True
+        self, request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS, *, version: int | None = None, resends_max: int | None = None
     ) -> Any:
         """The response of the active controller. Raises TimeoutError, ConnectionError, UnsupportedVersion."""
         clock = self._environment.clock
@@ -98,9 +100,11 @@ class ControllerChannel:
                     self._say(f"the connection to the active controller ended: {error}")
                     if isinstance(error, RequestTimeout):
                         self._limit_ms = min(2 * self._limit_ms, TIMEOUT_GROWTH_MAX * self._request_timeout_ms)
-                    if not retry_lost:
-                        raise
                     self._drop(channel)
+                    if resends_max is not None:
+                        resends_max -= 1
+                        if resends_max < 0:
+                            raise
                 else:
                     took_ms = clock.now_ms() - sent_ms
                     self._limit_ms = max(self._request_timeout_ms, min(self._limit_ms, 4 * took_ms))

@@ -25,6 +25,8 @@ FORWARD_TIMEOUT_MS = 30_000
 CONNECTION_TIMEOUT_MS = FORWARD_TIMEOUT_MS + 5_000
 #: How long an answer waits for this broker to learn what it announces, so that a client that asks here next finds it.
 CATCH_UP_MS = 1_000
+#: A client's request that was sent to a controller which then was lost goes to one more: one controller may die for other reasons.
+RESENDS_MAX = 1
 
 
 class ImageWaiter(Protocol):
@@ -52,7 +54,7 @@ class Forwarder:
             client_host_address=address_bytes(context.connection.peer_host),
         )
         try:
-            answer = await self._controller.request(envelope, _timeout_ms(request))
+            answer = await self._controller.request(envelope, _timeout_ms(request), resends_max=RESENDS_MAX)
         except (TimeoutError, ConnectionError, UnsupportedVersion):
             error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
             return failure_response(request, version, error)
@@ -65,8 +67,8 @@ class Forwarder:
         return known.response.decode(version, answer.response_data, position)
 
     async def ask(self, request: Any, timeout_ms: int = FORWARD_TIMEOUT_MS) -> Any:
-        """The controller's response to a request of this broker's own. Raises TimeoutError, ConnectionError."""
-        return await self._controller.request(request, timeout_ms)
+        """The controller's response to what this broker asks because of a client. Raises TimeoutError, ConnectionError."""
+        return await self._controller.request(request, timeout_ms, resends_max=RESENDS_MAX)
 
     async def until(self, condition: Callable[[MetadataImage], bool], timeout_ms: int = CATCH_UP_MS) -> bool:
         """Wait until this broker's image satisfies `condition`."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from minikafka.core.metadata.delta import MetadataDelta
     from minikafka.core.metadata.image import MetadataImage
     from minikafka.net.channel import ChannelSecurity
+    from minikafka.net.memory_budget import MemoryBudget
 
 logger = logging.getLogger("minikafka.handover")
 
@@ -66,7 +67,11 @@ class HandoverHost:
         replicas: ReplicaManager,
         metadata: MetadataHost,
         security: ChannelSecurity | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
+        """`budget`: of the memory that clients' requests take."""
+        self._budget = budget
+        self._charged = 0
         self._environment = environment
         self._now_ms = environment.clock.now_ms
         self._replicas = replicas
@@ -183,7 +188,14 @@ class HandoverHost:
                 self._carry_out_one(self._effects.popleft())
         finally:
             self._is_busy = False
+            self._account()
         self._arm()
+
+    def _account(self) -> None:
+        """What waits is copied out of its connection's buffer, and counts."""
+        if self._budget is not None and self._core.bytes != self._charged:
+            before, self._charged = self._charged, self._core.bytes
+            self._budget.charge(self._charged - before)
 
     def _carry_out_one(self, effect: Effect) -> None:
         match effect:

@@ -35,6 +35,8 @@ logger = logging.getLogger("minikafka.security")
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 HANDSHAKE_KEY = SASL_HANDSHAKE.to_bytes(2, "big")
 REAUTHENTICATION_INTERVAL_MS_MIN = 1_000
+#: Kafka lets such a connection be until connections.max.idle.ms, which anything that it sends prolongs.
+AUTHENTICATION_TIMEOUT_MS = 30_000
 _HANDSHAKE, _TOKENS, _DONE, _FAILED = range(4)
 
 
@@ -47,7 +49,9 @@ def secured_session(
 ) -> ConnectionHandler:
     """The handler of a new connection of a listener with TLS, with SASL, or with both. `limits` hold for authenticated clients."""
     if security.sasl is not None:
-        return SaslSession(security.sasl, dispatcher(), security.name, limits, environment.clock, environment.loop)
+        authenticating = SaslSession(security.sasl, dispatcher(), security.name, limits, environment.clock, environment.loop)
+        authenticating.begin(connection)
+        return authenticating
     session = dispatcher().session(security.name)
     principal = security.certificate_principal(cast(Any, connection).peer_certificate())
     if principal is None:
@@ -91,12 +95,29 @@ class SaslSession:
         self._known_as: tuple[str, str] | None = None
         self._expires_ms = 0
         self._restarted_ms: int | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def begin(self, connection: Connection) -> None:
+        """From now on the client has AUTHENTICATION_TIMEOUT_MS to authenticate."""
+        self._deadline = self._dispatcher.supervisor.call_later(
+            AUTHENTICATION_TIMEOUT_MS / 1000,
+            "the deadline of an authentication",
+            connection.close,
+            f"authentication failed: it did not come to an end within {AUTHENTICATION_TIMEOUT_MS} ms",
+            ends=Ends("connection", connection.close),
+        )
+
+    def _end_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """A request, or a token."""
         if self._state == _DONE:
             if frame[:2] == HANDSHAKE_KEY and self._may_restart():
                 self._state = _HANDSHAKE
+                self.begin(connection)
             elif self._expires_ms and self._clock.now_ms() > self._expires_ms:
                 connection.close("its authentication has expired (connections.max.reauth.ms), and it went on without a new one")
                 return
@@ -113,6 +134,7 @@ class SaslSession:
     def on_closed(self, connection: Connection, reason: str) -> None:
         """The connection has ended."""
         self._state = _FAILED
+        self._end_deadline()
         self._inner.on_closed(connection, reason)
 
     def _may_restart(self) -> bool:
@@ -227,6 +249,7 @@ class SaslSession:
         """The client has authenticated; for how long that holds."""
         server, self._server = cast(SaslServer, self._server), None
         self._state = _DONE
+        self._end_deadline()
         if self._known_as is None:
             self._known_as = (server.user, self._mechanism)
             connection.principal = f"User:{server.user}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, RandomSource
 from minikafka.core.controller.state import ControllerState, Result
@@ -11,6 +13,9 @@ from minikafka.wire.messages.create_acls import CreateAclsRequest, CreateAclsRes
 from minikafka.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from minikafka.wire.messages.describe_acls import DescribeAclsRequest
 from minikafka.wire.records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+
+#: Of ACLs with filters in one request, beyond one look at each ACL.
+COMPARISONS_MAX = 100_000
 
 
 class AclControl:
@@ -49,9 +54,10 @@ class AclControl:
 
     def delete(self, request: DeleteAclsRequest) -> Result:
         """DeleteAcls: the answer names the ACLs of each filter; each is removed once."""
-        acls = {acl_id: Acl.of_record(record) for acl_id, record in self._state.image.acls.items()}
+        lookup = _Lookup({acl_id: Acl.of_record(record) for acl_id, record in self._state.image.acls.items()})
         results = []
         doomed: dict[bytes, None] = {}
+        listed = 0
         for wanted in request.filters:
             result = DeleteAclsResponse.DeleteAclsFilterResult()
             results.append(result)
@@ -60,24 +66,64 @@ class AclControl:
             if fault is not None:
                 result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, fault
                 continue
-            for acl_id, acl in acls.items():
-                if acl_filter.matches(acl):
-                    doomed[acl_id] = None
-                    result.matching_acls.append(
-                        DeleteAclsResponse.DeleteAclsMatchingAcl(
-                            resource_type=acl.resource_type,
-                            resource_name=acl.resource_name,
-                            pattern_type=acl.pattern_type,
-                            principal=acl.principal,
-                            host=acl.host,
-                            operation=acl.operation,
-                            permission_type=acl.permission,
-                        )
+            matching = lookup.matching(acl_filter)
+            listed += len(matching)
+            if listed > RECORDS_PER_REQUEST_MAX or lookup.looked_at > lookup.looks_max:
+                # What several filters match is named for each: as much work as if it were so many ACLs.
+                text = f"Cannot remove more than {RECORDS_PER_REQUEST_MAX} acls in a single delete operation."
+                raise ApiError(ErrorCode.POLICY_VIOLATION, text)
+            for acl_id, acl in matching:
+                doomed[acl_id] = None
+                result.matching_acls.append(
+                    DeleteAclsResponse.DeleteAclsMatchingAcl(
+                        resource_type=acl.resource_type,
+                        resource_name=acl.resource_name,
+                        pattern_type=acl.pattern_type,
+                        principal=acl.principal,
+                        host=acl.host,
+                        operation=acl.operation,
+                        permission_type=acl.permission,
                     )
-        if len(doomed) > RECORDS_PER_REQUEST_MAX:
-            text = f"Cannot remove more than {RECORDS_PER_REQUEST_MAX} acls in a single delete operation."
-            raise ApiError(ErrorCode.POLICY_VIOLATION, text)
+                )
         return Result(DeleteAclsResponse(filter_results=results), [RemoveAccessControlEntryRecord(id=acl_id) for acl_id in doomed])
+
+
+class _Lookup:
+    """Finds the ACLs that filters mean without looking at all of them for each."""
+
+    def __init__(self, acls: dict[bytes, Acl]) -> None:
+        self._acls = acls
+        self._found: dict[AclFilter, list[tuple[bytes, Acl]]] = {}
+        self._by: dict[str, dict[str, list[tuple[bytes, Acl]]]] = {}
+        #: Comparisons of an ACL with a filter so far, and how many there may be: as many as anybody needs who removes what may be removed.
+        self.looked_at = 0
+        self.looks_max = COMPARISONS_MAX + len(acls)
+
+    def matching(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
+        """(id, ACL) of those that a filter means."""
+        found = self._found.get(wanted)
+        if found is None:
+            candidates = self._candidates(wanted)
+            self.looked_at += len(candidates)
+            if self.looked_at > self.looks_max:
+                return []
+            found = self._found[wanted] = [entry for entry in candidates if wanted.matches(entry[1])]
+        return found
+
+    def _candidates(self, wanted: AclFilter) -> Collection[tuple[bytes, Acl]]:
+        if wanted.resource_name is not None and wanted.pattern_type is not PatternType.MATCH:
+            return self._index("resource_name").get(wanted.resource_name, ())
+        if wanted.principal is not None:
+            return self._index("principal").get(wanted.principal, ())
+        return self._acls.items()
+
+    def _index(self, name: str) -> dict[str, list[tuple[bytes, Acl]]]:
+        index = self._by.get(name)
+        if index is None:
+            index = self._by[name] = {}
+            for acl_id, acl in self._acls.items():
+                index.setdefault(getattr(acl, name), []).append((acl_id, acl))
+        return index
 
 
 def _acl_of(creation: CreateAclsRequest.AclCreation) -> Acl:

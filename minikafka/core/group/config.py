@@ -15,6 +15,8 @@ class GroupConfig:
     group_size_max: int = 2_147_483_647
     offset_metadata_bytes_max: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
+    #: Groups of one shard. Kafka has no bound.
+    groups_max: int = 50_000
 
 
 @dataclass(slots=True, frozen=True)

@@ -241,7 +241,8 @@ class GroupShard:
             self._check_type(request.group_id)
             if group is None:
                 if generation < 0:
-                    return ErrorCode.NONE  # a consumer with manual assignment, or an admin: the commit makes the group
+                    # A consumer with manual assignment, or an admin: the commit makes the group.
+                    return ErrorCode.NONE if len(self.groups) < self._config.groups_max else ErrorCode.GROUP_MAX_SIZE_REACHED
                 return ErrorCode.GROUP_ID_NOT_FOUND if version >= UNKNOWN_GROUP_VERSION else ErrorCode.ILLEGAL_GENERATION
             if generation < 0 and group.state is GroupState.EMPTY:
                 return ErrorCode.NONE
@@ -280,7 +281,9 @@ class GroupShard:
         try:
             self._check_type(request.group_id)
             if group is None:
-                return ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+                if request.generation_id >= 0:
+                    return ErrorCode.ILLEGAL_GENERATION
+                return ErrorCode.NONE if len(self.groups) < self._config.groups_max else ErrorCode.GROUP_MAX_SIZE_REACHED
             if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
                 return ErrorCode.NONE  # a producer that does not tell its consumer
             check_member(group, request.member_id, request.group_instance_id)

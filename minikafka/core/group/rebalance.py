@@ -71,6 +71,8 @@ class Rebalancer:
                 raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID)
             if not request.protocol_type or not names:
                 raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+            if len(self.groups) >= config.groups_max:
+                raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
             self._create_then_join(reply, request, client, now_ms)
             return
         if not self._has_room(group, request.member_id):

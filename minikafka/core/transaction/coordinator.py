@@ -162,6 +162,8 @@ class TransactionShard:
 
         entry = self._entries.get(transactional_id)
         if entry is None:
+            if len(self._entries) >= self._config.ids_max:
+                raise ApiError(ErrorCode.POLICY_VIOLATION)
             if fresh_id == NO_PRODUCER_ID:
                 self._want_id(again, done)
                 return

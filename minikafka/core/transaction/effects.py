@@ -16,6 +16,8 @@ class TransactionConfig:
 
     timeout_ms_max: int = 900_000
     expiration_ms: int = 604_800_000
+    #: Transactional ids of one shard. Kafka has no bound but the time after which they expire.
+    ids_max: int = 50_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -537,3 +537,22 @@ def test_subscription_parser_refuses_what_is_cut() -> None:
     assert parse_subscription(good[:9]) is None
     assert parse_subscription(b"\x00\x00\x7f\xff\xff\xff") is None
     assert parse_subscription(b"") is None
+
+
+def test_there_are_no_more_groups_than_so_many() -> None:
+    world = World(groups_max=1)
+
+    def commit(group_id: str) -> int:
+        row = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[row])]
+        request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1, topics=topics)
+        reply = f"commit {group_id} {len(world.answers)}"
+        world.shard.commit(reply, request, 8, lambda name, topic_id, index: ("t", TOPIC_ID), world.now_ms)
+        world.settle()
+        return int(world.answers[reply].topics[0].partitions[0].error_code)
+
+    assert commit("other") == ErrorCode.NONE
+    joined = world.join("one too many")
+    assert joined is not None and joined.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert commit("another") == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert commit("other") == ErrorCode.NONE

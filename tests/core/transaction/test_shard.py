@@ -523,3 +523,15 @@ def test_every_state_can_be_reached_and_the_table_is_closed() -> None:
     assert set(PREVIOUS_STATES) == set(TransactionState)
     assert all(sources <= set(TransactionState) for sources in PREVIOUS_STATES.values())
     assert S.PREPARE_EPOCH_FENCE not in {s for t, sources in PREVIOUS_STATES.items() if t is not S.PREPARE_ABORT for s in sources}
+
+
+def test_there_are_no_more_transactional_ids_than_so_many() -> None:
+    world = World()
+    world.shard._config = TransactionConfig(ids_max=2)
+    answers: list[ErrorCode] = []
+    for name in ("a", "b", "c", "a"):
+        world.shard.init_producer_id(name, TIMEOUT_MS, None, lambda code, producer_id, epoch: answers.append(code), world.now_ms)
+        world.collect()
+        world.give_ids()
+        world.commit()
+    assert answers == [E.NONE, E.NONE, E.POLICY_VIOLATION, E.NONE]
