@@ -15,6 +15,8 @@ from minikafka.broker.admin.metadata import MetadataHandlers
 from minikafka.broker.admin.topics import TopicHandlers
 from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.config.dynamic import Settings
+from minikafka.broker.coordinators.consumer_group_requests import ConsumerGroupHandlers
+from minikafka.broker.coordinators.consumer_groups import TopicPatterns, consumer_settings
 from minikafka.broker.coordinators.group_coordinator import GroupHost
 from minikafka.broker.coordinators.group_requests import GroupHandlers
 from minikafka.broker.coordinators.loader import StepQueue
@@ -47,6 +49,7 @@ from minikafka.broker.quorum.raft_host import RaftHost
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.broker.security.authorization.authority import Authority
 from minikafka.broker.security.authorization.data_plane import guard_lanes, judge_fetch
+from minikafka.broker.security.authorization.groups import may_describe_topic
 from minikafka.broker.security.authorization.table import ON_BROKERS, install
 from minikafka.broker.security.authorization.transactions import may_describe
 from minikafka.broker.security.node_security import NodeSecurity
@@ -106,7 +109,10 @@ class BrokerParts:
         self.settings.watch(lambda: self.replicas.fetchers.resize(self.settings.num_replica_fetchers))
         ConnectionLimiter(config, self.settings, node.listeners, environment)
         steps = StepQueue(environment)
-        self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel, steps)
+        heavy_work = HeavyWork(environment)
+        patterns = TopicPatterns(environment, metadata, heavy_work, may_describe_topic(node.authority))
+        consumer = consumer_settings(config, self.settings, metadata)
+        self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel, steps, consumer, patterns)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel, environment.supervisor)
         self.peers = RaftPeers(environment, f"broker-{config.node_id}-transactions", config.request_timeout_ms, node.security.inter_broker)
         metadata.subscribe(lambda delta, _: self.peers.renew_brokers(config.inter_broker_listener, delta))
@@ -118,13 +124,12 @@ class BrokerParts:
         verifier = TransactionVerifier(config.node_id, self.settings, environment, metadata, self.transactions, self.peers)
         self.dispatcher = Dispatcher("broker", environment.clock, environment.supervisor, node.features, environment.monotonic_s)
         node.quotas.guard(self.dispatcher, node.listeners.values)
-        heavy_work = HeavyWork(environment)
         self.handover = HandoverHost(config, environment, self.replicas, metadata, node.security.inter_broker, node.budget)
         transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms, environment.supervisor)
         self.produce = ProduceHandlers(self.replicas, metadata, environment, heavy_work, transactional, self.handover)
         judge = None if node.authority is None else partial(judge_fetch, node.authority)
         self.fetch = FetchHandlers(config, self.replicas, metadata, environment, judge)
-        self._serve(node, markers, verifier, heavy_work)
+        self._serve(node, markers, verifier, heavy_work, patterns)
 
     def _make_replicas(self, node: Foundation) -> ReplicaManager:
         replication = Replication(
@@ -137,7 +142,9 @@ class BrokerParts:
         )
         return ReplicaManager(replication, node.directories, self.controller_channel, self.settings, self.cordons, self.cleaner.wake)
 
-    def _serve(self, node: Foundation, markers: MarkerWriter, verifier: TransactionVerifier, heavy_work: HeavyWork) -> None:
+    def _serve(
+        self, node: Foundation, markers: MarkerWriter, verifier: TransactionVerifier, heavy_work: HeavyWork, patterns: TopicPatterns
+    ) -> None:
         config, environment, metadata, authority = node.config, node.environment, node.metadata, node.authority
         all_handlers: tuple[Handlers, ...] = (
             self.produce,
@@ -157,6 +164,7 @@ class BrokerParts:
             ConfigHandlers(config, ConfigDescriptions(config, metadata), self.forwarder),
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
             GroupHandlers(self.groups, self.transactions.topic, metadata, environment),
+            ConsumerGroupHandlers(self.groups, patterns, metadata, environment, heavy_work),
             TransactionHandlers(
                 self.transactions,
                 markers,

@@ -63,7 +63,7 @@ async def test_the_first_records_are_kafkas() -> None:
     ours = [encode_metadata_record(*versioned(record, NEWEST)) for record in plane.raft.records]
     path = metadata_logs.directory("kraft-standalone/stopped") / "00000000000000000000.log"
     kafkas = [value for offset, value, _, _ in metadata_logs.records(path) if offset <= 11]
-    unserved = [name.encode() for name in ("group.version", "share.version", "streams.version")]
+    unserved = [name.encode() for name in ("share.version", "streams.version")]
     assert ours == [value for value in kafkas if not any(name in value for name in unserved)]
     assert plane.metadata.image.features["metadata.version"] == 30
 

@@ -53,7 +53,7 @@ def run(config, **options):
 
 
 #: Of Apache Kafka 4.3 and not served here yet: a new cluster of ours does not have them unless told so.
-KAFKAS = {"group.version": 1, "share.version": 1, "streams.version": 1}
+KAFKAS = {"share.version": 1, "streams.version": 1}
 
 
 def test_a_standalone_controller_as_kafka_formats_it(tmp_path) -> None:
@@ -107,7 +107,7 @@ def test_a_new_cluster_has_the_features_that_are_served(tmp_path) -> None:
     run(config_of(tmp_path / "d", voters={1: ("127.0.0.1", 1)}))
     records = read_bootstrap(OsFileSystem(), str(tmp_path / "d"))
     assert [(record.name, record.feature_level) for record in records] == [
-        ("metadata.version", 30), ("eligible.leader.replicas.version", 1), ("transaction.version", 2),
+        ("metadata.version", 30), ("eligible.leader.replicas.version", 1), ("group.version", 1), ("transaction.version", 2),
     ]  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_which_option_goes_with_which_configuration(tmp_path) -> None:
     run(config_of(tmp_path / "n"), no_initial_controllers=True, release_version="4.0", features={"share.version": 0})
     levels = {record.name: record.feature_level for record in read_bootstrap(OsFileSystem(), str(tmp_path / "n"))}
     # Features that came later stay off, as `kafka-storage version-mapping` says.
-    assert levels == {"metadata.version": 25, "transaction.version": 2}
+    assert levels == {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
     run(config_of(tmp_path / "o"), no_initial_controllers=True, release_version="3.9-IV0", features={"group.version": 1})
     levels = {record.name: record.feature_level for record in read_bootstrap(OsFileSystem(), str(tmp_path / "o"))}
     assert levels == {"metadata.version": 21, "group.version": 1}

@@ -186,7 +186,8 @@ def compatibility_page() -> str:
         lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
     lines += [
         "",
-        "Not implemented: KIP-848 consumer groups, share groups, streams groups, client telemetry.",
+        "Not implemented: share groups, streams groups, client telemetry; the move of a group with members from the classic to the consumer"
+        " protocol and back (KIP-848).",
         "Asked for delegation tokens, a broker says that there are none, as Apache Kafka does without `delegation.token.secret.key`.",
     ]
     return "\n".join(lines) + "\n"

@@ -26,6 +26,8 @@ from minikafka.wire.messages import (
     alter_partition_reassignments,
     alter_replica_log_dirs,
     alter_user_scram_credentials,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_acls,
     create_partitions,
     create_topics,
@@ -413,6 +415,17 @@ def rows() -> dict[str, Row]:
             ((allow(R.GROUP, "kept", Op.DELETE), GROUP_DENIED), (topic(Op.READ), TOPIC_DENIED)),
         ),
         "DescribeGroups": Row(lambda _: describe_groups.DescribeGroupsRequest(groups=["g"]), needs(GROUP_DENIED, group(Op.DESCRIBE))),
+        "ConsumerGroupHeartbeat": Row(
+            lambda _: consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+                group_id="consumers", member_id="m", member_epoch=0, rebalance_timeout_ms=1000, subscribed_topic_names=["t"],
+                topic_partitions=[],
+            ),
+            ((allow(R.GROUP, "consumers", Op.READ), GROUP_DENIED), (topic(Op.DESCRIBE), TOPIC_DENIED)),
+        ),
+        "ConsumerGroupDescribe": Row(
+            lambda _: consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=["consumers"]),
+            ((allow(R.GROUP, "consumers", Op.DESCRIBE), GROUP_DENIED), (topic(Op.DESCRIBE), TOPIC_DENIED)),
+        ),
         "DeleteGroups": Row(
             lambda _: delete_groups.DeleteGroupsRequest(groups_names=["nobody"]), needs(GROUP_DENIED, allow(R.GROUP, "nobody", Op.DELETE))
         ),

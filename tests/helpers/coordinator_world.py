@@ -125,7 +125,7 @@ class CoordinatorWorld:
     def delete_topic(self, name: str) -> None:
         """A topic is gone from the metadata."""
         for callback in self._changed:
-            callback(SimpleNamespace(deleted_topics={b"": SimpleNamespace(name=name)}), self.image)
+            callback(SimpleNamespace(deleted_topics={b"": SimpleNamespace(name=name)}, changed_topics={}), self.image)
 
     def refusal(self, topic: str = OFFSETS_TOPIC, key: str = "g") -> ErrorCode | None:
         """Why the shard does not serve."""

@@ -16,11 +16,13 @@ from minikafka.wire.records.frame import decode_group_key, decode_group_value
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.coordinators.consumer_groups import TopicPatterns
     from minikafka.broker.coordinators.loader import StepQueue
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.controller_channel import ControllerChannel
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.core.group.consumer.settings import ConsumerSettings
 
 OFFSETS_TOPIC = "__consumer_offsets"
 LOAD_BUFFER_BYTES = 1 << 20
@@ -37,7 +39,12 @@ class GroupHost(CoordinatorHost[GroupShard]):
         metadata: MetadataHost,
         controller: ControllerChannel,
         steps: StepQueue,
+        consumer: ConsumerSettings | None = None,
+        patterns: TopicPatterns | None = None,
     ) -> None:
+        """`consumer`, `patterns`: for groups of the consumer protocol (KIP-848)."""
+        self._consumer = consumer
+        self._patterns = patterns
         self._config = config
         self._environment = environment
         self._metadata = metadata
@@ -72,14 +79,14 @@ class GroupHost(CoordinatorHost[GroupShard]):
 
         def new_shard(index: int, leader_epoch: int) -> GroupShard:
             self._deleted.pop(index, None)
-            return GroupShard(limits, self._new_uuid, self._wall_ms)
+            return GroupShard(limits, self._new_uuid, self._wall_ms, self._consumer)
 
         return CoordinatorKind(
             name="group",
             new_shard=new_shard,
             decode_key=decode_group_key,
             decode_value=decode_group_value,
-            carry_out=self._answer,
+            carry_out=self._carry_out,
             on_loaded=self._forget_deleted_topics,
             now_ms=self._environment.clock.now_ms,
             append_timeout_ms=config.offsets_commit_timeout_ms,
@@ -102,24 +109,42 @@ class GroupHost(CoordinatorHost[GroupShard]):
         if deleted:
             self.runtime.run_steps(index, shard, shard.partitions_deleted(deleted))
 
-    @staticmethod
-    def _answer(index: int, shard: GroupShard, effects: Effects) -> None:
+    def _carry_out(self, index: int, shard: GroupShard, effects: Effects) -> None:
         for reply, response in effects.answers:
             reply.respond(response)
+        for context, group_id, regexes in effects.resolutions:
+            work = self._resolve(index, shard, context, group_id, regexes)
+            self._environment.supervisor.start(work, "the resolution of patterns")
+
+    async def _resolve(self, index: int, shard: GroupShard, context: Any, group_id: str, regexes: frozenset[str]) -> None:
+        found = None
+        try:
+            if self._patterns is not None:
+                found = await self._patterns.resolve(context, regexes)
+        finally:
+            # Whatever came of it, the group may ask again.
+            if self.runtime.is_current(index, shard):
+                shard.consumers.resolved(group_id, found, self._environment.clock.now_ms())
+                self.runtime.run(index, shard)
 
     @property
     def group_counts(self) -> dict[str, int]:
         """Number of groups by state name, for the metrics."""
         counts: dict[str, int] = {}
         for shard in self.runtime.loaded_shards():
-            for group in shard.groups.values():
-                counts[group.state.value] = counts.get(group.state.value, 0) + 1
+            for _, _, state, _ in shard.listed():
+                counts[state] = counts.get(state, 0) + 1
         return counts
 
     # -- what is not asked for by clients --------------------------------------------------------------------------
 
     def _metadata_changed(self, delta: Any, image: Any) -> None:
         deleted = [topic.name for topic in delta.deleted_topics.values()]
+        changed = {topic.name for topic in delta.changed_topics.values()}
+        if deleted or changed:
+            has_new = any(topic.is_new for topic in delta.changed_topics.values())
+            for _, shard in self.runtime.all_shards():
+                shard.consumers.topics_changed(changed.union(deleted), has_new=has_new)
         if deleted:
             for index in self.runtime.loading():
                 self._deleted.setdefault(index, []).extend(deleted)

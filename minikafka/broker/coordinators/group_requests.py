@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from minikafka.broker.coordinators.group_coordinator import GroupHost
 from minikafka.core.group.classic import GroupState
 from minikafka.core.group.config import Client
+from minikafka.core.group.consumer.checks import MEMBER_EPOCH_VERSION
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -115,7 +116,7 @@ class GroupHandlers:
             index, shard = self._groups.shard(request.group_id)
         except ApiError as error:
             return _join_error(context, request, error.code)
-        shard.join(context, request, _client(context), self._clock.now_ms())
+        shard.join(context, request, client_of(context), self._clock.now_ms())
         self._groups.run_effects(index, shard)
         return None
 
@@ -125,7 +126,7 @@ class GroupHandlers:
             index, shard = self._shard_of(request.group_id)
         except ApiError as error:
             return SyncGroupResponse(error_code=error.code)
-        shard.sync(context, request, _client(context), self._clock.now_ms())
+        shard.sync(context, request, client_of(context), self._clock.now_ms())
         self._groups.run_effects(index, shard)
         return None
 
@@ -232,6 +233,8 @@ class GroupHandlers:
         answer = OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, topics=[])
         try:
             _, shard = self._groups.shard(group.group_id)
+            if context.header.api_version >= MEMBER_EPOCH_VERSION:
+                shard.check_fetch(group.group_id, group.member_id, group.member_epoch)
         except ApiError as error:
             answer.error_code = error.code
             return answer
@@ -316,10 +319,11 @@ class GroupHandlers:
             return described
         group = shard.groups.get(group_id)
         if group is None:
+            is_consumer = group_id in shard.consumers.groups
             described.group_state = GroupState.DEAD.value
             if context.header.api_version >= 6:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                described.error_message = f"Group {group_id} not found."
+                described.error_message = f"Group {group_id} is not a classic group." if is_consumer else f"Group {group_id} not found."
             return described
         stable = group.state is GroupState.STABLE
         described.group_state = group.state.value
@@ -346,18 +350,14 @@ class GroupHandlers:
             return ListGroupsResponse(error_code=error.code)
         states = {state.lower() for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
-        listed = [
-            ListGroupsResponse.ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state.value,
-                group_type="classic",
-            )
-            for shard in shards
-            for group in shard.groups.values()
-            if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
-        ]
-        return ListGroupsResponse(groups=listed)
+        found = [listed for shard in shards for listed in shard.listed()]
+        return ListGroupsResponse(
+            groups=[
+                ListGroupsResponse.ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
+                for group_id, protocol_type, state, kind in found
+                if (not states or state.lower() in states) and (not types or kind in types)
+            ]
+        )
 
     def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse | None:
         """Delete empty groups; answered when every tombstone is committed."""
@@ -412,7 +412,8 @@ def _fetched(
     )
 
 
-def _client(context: RequestContext) -> Client:
+def client_of(context: RequestContext) -> Client:
+    """Who sent a request, for the coordinators."""
     header = context.header
     host = context.connection.peer_host
     return Client(client_id=header.client_id or "", host=f"/{host}", version=header.api_version)

@@ -170,6 +170,10 @@ class CoordinatorRuntime(Generic[S]):
         """The same, each with its partition."""
         return [(index, led.shard) for index, led in sorted(self._led.items()) if led.is_loaded]
 
+    def all_shards(self) -> list[tuple[int, S]]:
+        """Those that are loaded and those that are being loaded, each with its partition."""
+        return [(index, led.shard) for index, led in sorted(self._led.items())]
+
     def loading(self) -> list[int]:
         """Partitions that are being loaded."""
         return [index for index, led in self._led.items() if not led.is_loaded]

@@ -9,17 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from minikafka.core.coordinator.shard import Append, append_error
+from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
 from minikafka.core.group.classic import ClassicGroup, GroupState
 from minikafka.core.group.config import Client, GroupConfig
+from minikafka.core.group.consumer.checks import CommitCheck, check_commit, check_fetch, first_refusal, subscribes
+from minikafka.core.group.consumer.coordinator import ConsumerGroups, Surroundings
+from minikafka.core.group.consumer.group import EMPTY
+from minikafka.core.group.consumer.records import Records, group_tombstones
+from minikafka.core.group.consumer.settings import ConsumerSettings
 from minikafka.core.group.effects import Effects, Reply
 from minikafka.core.group.errors import check_member
+from minikafka.core.group.expiry import ExpiringGroups
 from minikafka.core.group.offsets import CommittedOffset, OffsetStore, committed_from_value, offset_record
 from minikafka.core.group.rebalance import Rebalancer
 from minikafka.core.group.removal import Done, Removals
 from minikafka.core.group.subscriptions import subscribed_topics
 from minikafka.core.group.transactional import TopicResolver, sort_out
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from minikafka.wire.messages.join_group import JoinGroupRequest
 from minikafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -27,7 +34,6 @@ from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCom
 from minikafka.wire.messages.sync_group import SyncGroupRequest
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from minikafka.wire.records.group_records import (
-    ConsumerGroupMetadataKey,
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
@@ -35,11 +41,12 @@ from minikafka.wire.records.group_records import (
     ShareGroupMetadataKey,
     StreamsGroupMetadataKey,
 )
+from minikafka.wire.uuid import uuid_to_text
 
 #: From this version on a commit to a group that does not exist is told so, and not ILLEGAL_GENERATION.
 UNKNOWN_GROUP_VERSION = 9
 #: The record that says that a group is of a type that is not served here.
-OTHER_TYPES = {ConsumerGroupMetadataKey: "consumer", ShareGroupMetadataKey: "share", StreamsGroupMetadataKey: "streams"}
+OTHER_TYPES = {ShareGroupMetadataKey: "share", StreamsGroupMetadataKey: "streams"}
 
 
 class GroupShard:
@@ -50,7 +57,9 @@ class GroupShard:
     served here, by id: whatever members do with them is refused, and their offsets stay.
     """
 
-    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str], wall_ms: Callable[[int], int]) -> None:
+    def __init__(
+        self, config: GroupConfig, new_uuid: Callable[[], str], wall_ms: Callable[[int], int], consumer: ConsumerSettings | None = None
+    ) -> None:
         """`new_uuid` gives the random part of member ids; `wall_ms(now_ms)` gives the wall time of the caller's now."""
         self._config = config
         self._wall_ms = wall_ms
@@ -60,6 +69,21 @@ class GroupShard:
         self.other_types: dict[str, str] = {}
         self.offsets = OffsetStore()
         self._removals = Removals(self.offsets, self._append)
+        settings = consumer or ConsumerSettings()
+        around = Surroundings(
+            config=settings.config,
+            topics=settings.topics,
+            intervals=settings.intervals,
+            wall_ms=wall_ms,
+            new_member_id=lambda: member_id_of(new_uuid()),
+            make_room=self._make_room,
+        )
+        self._consumers = ConsumerGroups(around, lambda: self._rebalancer.effects)
+
+    @property
+    def consumers(self) -> ConsumerGroups:
+        """The groups of the consumer protocol (KIP-848)."""
+        return self._consumers
 
     @property
     def groups(self) -> dict[str, ClassicGroup]:
@@ -78,11 +102,13 @@ class GroupShard:
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is due, in the caller's milliseconds."""
-        return self._rebalancer.timers.next_deadline()
+        deadlines = (self._rebalancer.timers.next_deadline(), self._consumers.timers.next_deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_deadline(self, now_ms: int) -> None:
         """Expire sessions and phases that are due."""
         self._rebalancer.on_deadline(now_ms)
+        self._consumers.on_deadline(now_ms)
 
     def replay(self, key: Any, value: Any, producer_id: int = -1) -> None:
         """Apply one committed record, of a producer's transaction or of none."""
@@ -103,6 +129,9 @@ class GroupShard:
                 self.other_types[key.group_id] = OTHER_TYPES[type(key)]
             else:
                 self.other_types.pop(key.group_id, None)
+        elif self._consumers.replay(key, value) and key.group_id in self._consumers.groups:
+            # It had offsets before it had members.
+            self.groups.pop(key.group_id, None)
 
     def _replay_group(self, group_id: str, value: GroupMetadataValue | None) -> None:
         if not self._is_loaded:
@@ -117,16 +146,17 @@ class GroupShard:
 
     def _exists(self, group_id: str, wall_ms: int) -> None:
         """Whoever has offsets is a group, if only an empty one."""
-        if group_id not in self.groups and group_id not in self.other_types:
+        if group_id not in self.groups and group_id not in self.other_types and group_id not in self._consumers.groups:
             self.groups[group_id] = ClassicGroup(group_id, wall_ms)
 
     def loaded(self, now_ms: int) -> None:
         """The log has been replayed: bring the groups to life."""
         self._is_loaded = True
         for group_id, value in self._loading.items():
-            if group_id not in self.other_types:
+            if group_id not in self.other_types and group_id not in self._consumers.groups:
                 self._rebalancer.restore(ClassicGroup.from_value(group_id, value), now_ms)
         self._loading.clear()
+        self._consumers.loaded(now_ms)
         for group_id in self.offsets.group_ids():
             self._exists(group_id, self._wall_ms(now_ms))
 
@@ -138,6 +168,27 @@ class GroupShard:
         """This broker does not lead the partition any more: answer what is parked with NOT_COORDINATOR."""
         self._rebalancer.shutdown(ErrorCode.NOT_COORDINATOR)
         self._removals.shutdown()
+        self._consumers.shutdown()
+
+    def consumer_heartbeat(self, reply: Reply, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
+        """ConsumerGroupHeartbeat: answered through the effects."""
+        if request.group_id in self._removals.groups:
+            refused = ConsumerGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            self._rebalancer.effects.answers.append((reply, refused))
+        else:
+            self._consumers.heartbeat(reply, request, client, now_ms)
+
+    def _make_room(self, group_id: str) -> Records:
+        """Records that end an empty classic group, for one of the consumer protocol takes its place."""
+        group = self.groups.get(group_id)
+        if group_id in self.other_types or (group is not None and (group.state is not GroupState.EMPTY or group.pending_members)):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return [] if group is None else [CoordinatorRecord(group.key(), None)]
+
+    def listed(self) -> list[tuple[str, str, str, str]]:
+        """Id, protocol type, state and type of every group, for ListGroups."""
+        classic = [(group.group_id, group.protocol_type or "", group.state.value, "classic") for group in self.groups.values()]
+        return classic + [(group.group_id, "consumer", group.state, "consumer") for group in self._consumers.groups.values()]
 
     def _check_type(self, group_id: str) -> None:
         """Raises GROUP_ID_NOT_FOUND for a group of a type that is not served, COORDINATOR_LOAD_IN_PROGRESS while one is being deleted."""
@@ -154,8 +205,22 @@ class GroupShard:
             self._rebalancer.refuse_join(reply, client, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
         elif request.group_id in self._removals.groups:
             self._rebalancer.refuse_join(reply, client, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, request.member_id)
+        elif request.group_id in self._consumers.groups or self._consumers.is_busy(request.group_id):
+            self._join_instead(reply, request, client, now_ms)
         else:
             self._rebalancer.join(reply, request, client, now_ms)
+
+    def _join_instead(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
+        """A classic member comes to a consumer group: when it is empty, a classic one takes its place."""
+
+        def ended(code: ErrorCode, at_ms: int) -> None:
+            if code is ErrorCode.NONE:
+                self._rebalancer.join(reply, request, client, at_ms)
+            else:
+                member_id = "" if code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL else request.member_id
+                self._rebalancer.refuse_join(reply, client, code, member_id)
+
+        self._consumers.end(request.group_id, ended, now_ms)
 
     def sync(self, reply: Reply, request: SyncGroupRequest, client: Client, now_ms: int) -> None:
         """SyncGroup: answered through the effects."""
@@ -175,7 +240,9 @@ class GroupShard:
         self, reply: Reply, request: OffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int
     ) -> None:
         """OffsetCommit: partitions that can be committed go into one batch; the answer waits for its commit."""
-        code = self._check_commit(request, version, now_ms)
+        code, check = self._check_commit(request, version, now_ms)
+        if check is not None:
+            code = first_refusal(check, resolve, [(t.name, t.topic_id, p.partition_index) for t in request.topics for p in t.partitions])
         wall_ms = self._wall_ms(now_ms)
         expire = wall_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
         accepted: list[tuple[str, int, CommittedOffset]] = []
@@ -234,7 +301,24 @@ class GroupShard:
         records = [offset_record(group_id, topic, index, committed) for topic, index, committed in accepted]
         self._append(Append(records, stored))
 
-    def _check_commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> ErrorCode:
+    def _check_commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> tuple[ErrorCode, CommitCheck | None]:
+        consumers = self._consumers.groups.get(request.group_id)
+        if consumers is None:
+            return self._check_classic_commit(request, version, now_ms), None
+        epoch = request.generation_id_or_member_epoch
+        try:
+            self._check_type(request.group_id)
+            return ErrorCode.NONE, check_commit(consumers, request.member_id, request.group_instance_id, epoch, version)
+        except ApiError as error:
+            return error.code, None
+
+    def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
+        """Whether a member may read offsets (KIP-848). Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND."""
+        group = self._consumers.groups.get(group_id)
+        if group is not None:
+            check_fetch(group, member_id, member_epoch)
+
+    def _check_classic_commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> ErrorCode:
         generation = request.generation_id_or_member_epoch
         group = self.groups.get(request.group_id)
         try:
@@ -261,7 +345,10 @@ class GroupShard:
     def commit_transactional(self, reply: Reply, request: TxnOffsetCommitRequest, resolve: TopicResolver, now_ms: int) -> None:
         """TxnOffsetCommit: as `commit`, but the offsets count when the transaction is committed (KIP-98); its consumer is fenced by member
         and generation (KIP-447). Who calls has verified the transaction."""
-        code = self._check_transactional(request)
+        code, check = self._check_transactional(request)
+        if check is not None:
+            stale = first_refusal(check, resolve, [(t.name, b"", p.partition_index) for t in request.topics for p in t.partitions])
+            code = ErrorCode.NONE if stale is ErrorCode.NONE else ErrorCode.ILLEGAL_GENERATION
         response, commits, pending = sort_out(request, code, resolve, self._wall_ms(now_ms), self._config.offset_metadata_bytes_max)
         if not commits:
             self._rebalancer.effects.answers.append((reply, response))
@@ -276,7 +363,20 @@ class GroupShard:
         records = [offset_record(request.group_id, topic, index, committed) for topic, index, committed in commits]
         self._append(Append(records, stored, (request.producer_id, request.producer_epoch)))
 
-    def _check_transactional(self, request: TxnOffsetCommitRequest) -> ErrorCode:
+    def _check_transactional(self, request: TxnOffsetCommitRequest) -> tuple[ErrorCode, CommitCheck | None]:
+        consumers = self._consumers.groups.get(request.group_id)
+        if consumers is None:
+            return self._check_classic_transactional(request), None
+        try:
+            self._check_type(request.group_id)
+            check = check_commit(consumers, request.member_id, request.group_instance_id, request.generation_id, None)
+        except ApiError as error:
+            # Producers know the classic protocol's word for it.
+            is_stale = error.code is ErrorCode.STALE_MEMBER_EPOCH
+            return ErrorCode.ILLEGAL_GENERATION if is_stale else error.code, None
+        return ErrorCode.NONE, check
+
+    def _check_classic_transactional(self, request: TxnOffsetCommitRequest) -> ErrorCode:
         group = self.groups.get(request.group_id)
         try:
             self._check_type(request.group_id)
@@ -296,6 +396,9 @@ class GroupShard:
     def check_delete_offsets(self, group_id: str, partitions: list[tuple[str, int]]) -> dict[tuple[str, int], ErrorCode]:
         """Whether OffsetDelete may touch each partition: not while live members subscribe to its topic (KIP-496)."""
         self._check_type(group_id)
+        consumers = self._consumers.groups.get(group_id)
+        if consumers is not None:
+            return dict(subscribes(consumers, partitions))
         group = self.groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -317,12 +420,19 @@ class GroupShard:
         if group_id in self.other_types:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         self._check_type(group_id)
+        if self._consumers.is_busy(group_id):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        consumers = self._consumers.groups.get(group_id)
+        if consumers is not None:
+            if consumers.state != EMPTY:
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            return self._removals.delete_group(group_id, group_tombstones(consumers), done)
         group = self.groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state is not GroupState.EMPTY:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
-        return self._removals.delete_group(group_id, done)
+        return self._removals.delete_group(group_id, [CoordinatorRecord(group.key(), None)], done)
 
     def partitions_deleted(self, topics: list[str]) -> Iterator[None]:
         """Topics are gone from the cluster: delete what groups committed for them, in steps."""
@@ -330,4 +440,10 @@ class GroupShard:
 
     def expire_offsets(self, now_ms: int) -> Iterator[None]:
         """Delete offsets that nobody has needed for `offsets.retention.minutes` (KIP-211), in steps."""
-        return self._removals.expire(self.groups, self._wall_ms(now_ms), self._config.offsets_retention_ms)
+        groups = ExpiringGroups(self.groups, self._consumers)
+        return self._removals.expire(groups, self._wall_ms(now_ms), self._config.offsets_retention_ms)
+
+
+def member_id_of(uuid_text: str) -> str:
+    """A member id as Apache Kafka makes it."""
+    return uuid_to_text(bytes.fromhex(uuid_text.replace("-", "")))

@@ -5,14 +5,12 @@ A group may have a million offsets, and a shard many groups: everything goes in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
-from minikafka.core.group.classic import ClassicGroup, GroupState
+from minikafka.core.group.expiry import ExpiringGroups
 from minikafka.core.group.offsets import CommittedOffset, OffsetStore, offset_tombstone
-from minikafka.core.group.subscriptions import subscribed_topics
 from minikafka.wire.errors import ErrorCode
-from minikafka.wire.records.group_records import GroupMetadataKey
 
 #: Tombstones in one batch, and offsets that are looked at in one step.
 BATCH_RECORDS_MAX = 500
@@ -38,9 +36,9 @@ class Removals:
         for done in waiting.values():
             done(ErrorCode.NOT_COORDINATOR)
 
-    def delete_group(self, group_id: str, done: Done) -> Iterator[None]:
-        """Delete a group with its offsets; `done` follows when all of it is committed, or with the first error. The first batch is
-        written before the first step."""
+    def delete_group(self, group_id: str, end: list[CoordinatorRecord], done: Done) -> Iterator[None]:
+        """Delete a group with its offsets; `end` are the tombstones of the group itself. `done` follows when all of it is committed, or
+        with the first error. The first batch is written before the first step."""
         keys = dict.fromkeys([*self._offsets.of_group(group_id), *self._offsets.open_partitions(group_id)])
         self.groups[group_id] = done
 
@@ -50,7 +48,7 @@ class Removals:
                 done(code)
 
         records = [offset_tombstone(group_id, *key) for key in keys]
-        records.append(CoordinatorRecord(GroupMetadataKey(group=group_id), None))
+        records += end
         steps = self._write(records, finish, lambda: self.groups.get(group_id) is done)
         next(steps, None)
         return steps
@@ -100,11 +98,11 @@ class Removals:
                     yield
         batch.write()
 
-    def expire(self, groups: Mapping[str, ClassicGroup], wall_ms: int, retention_ms: int) -> Iterator[None]:
+    def expire(self, groups: ExpiringGroups, wall_ms: int, retention_ms: int) -> Iterator[None]:
         """Delete offsets that are older than `offsets.retention.minutes` and not needed, and empty groups that have none left (KIP-211)."""
         batch = _Batch(self._append)
-        for group_id in list(groups):
-            is_due = self._rule(groups.get(group_id), wall_ms, retention_ms)
+        for group_id in groups.ids():
+            is_due = self._rule(groups, group_id, wall_ms, retention_ms)
             expired = 0
             for key in list(self._offsets.of_group(group_id)):
                 committed = self._offsets.get(group_id, *key)
@@ -114,22 +112,19 @@ class Removals:
                 if batch.is_full:
                     batch.write()
                     yield
-                    is_due = self._rule(groups.get(group_id), wall_ms, retention_ms)
-            if self._is_left_empty(groups.get(group_id), expired):
-                batch.look(CoordinatorRecord(GroupMetadataKey(group=group_id), None))
+                    is_due = self._rule(groups, group_id, wall_ms, retention_ms)
+            for record in self._end(groups, group_id, expired):
+                batch.look(record)
         batch.write()
 
-    def _rule(self, group: ClassicGroup | None, wall_ms: int, retention_ms: int) -> Callable[[Partition, CommittedOffset], bool]:
-        """Which offsets of the group expire: those of an empty group, and of a stable one those of topics that it does not subscribe to
-        (OffsetExpirationCondition of Apache Kafka)."""
-        if group is None or group.group_id in self.groups:
+    def _rule(
+        self, groups: ExpiringGroups, group_id: str, wall_ms: int, retention_ms: int
+    ) -> Callable[[Partition, CommittedOffset], bool]:
+        """Which offsets of the group expire (OffsetExpirationCondition of Apache Kafka)."""
+        found = None if group_id in self.groups else groups.needs(group_id)
+        if found is None:
             return lambda key, committed: False
-        group_id, is_empty = group.group_id, group.state is GroupState.EMPTY
-        subscribed = subscribed_topics(group) if group.state is GroupState.STABLE and group.protocol_type == "consumer" else None
-        if not is_empty and subscribed is None:
-            return lambda key, committed: False
-        unused_since_ms = group.state_since_wall_ms if is_empty and group.protocol_type else 0
-        needed = subscribed or set()
+        unused_since_ms, needed = found
 
         def is_due(key: Partition, committed: CommittedOffset) -> bool:
             since_ms = max(committed.commit_wall_ms, unused_since_ms)
@@ -138,15 +133,12 @@ class Removals:
 
         return is_due
 
-    def _is_left_empty(self, group: ClassicGroup | None, expired: int) -> bool:
-        return (
-            group is not None
-            and group.state is GroupState.EMPTY
-            and not group.pending_members
-            and group.group_id not in self.groups
-            and len(self._offsets.of_group(group.group_id)) == expired
-            and not self._offsets.open_partitions(group.group_id)
+    def _end(self, groups: ExpiringGroups, group_id: str, expired: int) -> list[CoordinatorRecord]:
+        """Tombstones of an empty group that has no offsets left."""
+        is_used = (
+            group_id in self.groups or len(self._offsets.of_group(group_id)) != expired or self._offsets.open_partitions(group_id)
         )
+        return [] if is_used else groups.end(group_id)
 
 
 class _Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_requests import KEY_TYPE_GROUP, KEY_TYPE_SHARE, KEY_TYPE_TRANSACTION
@@ -10,6 +11,8 @@ from minikafka.broker.security.authorization.guard import Guard, Verdict
 from minikafka.broker.security.authorization.topics import split, topic_name
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from minikafka.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 OPERATIONS_VERSION_MIN = 3
+HIDDEN_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 _COORDINATED = {
     KEY_TYPE_GROUP: (ResourceType.GROUP, DENIED),
     KEY_TYPE_TRANSACTION: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
@@ -175,6 +179,13 @@ def _offset_fetch_of_one(authority: Authority, context: Any, request: OffsetFetc
     return merge if errors else None
 
 
+def may_describe_topic(authority: Authority | None) -> Callable[[Any, str], bool]:
+    """Says whether a request's principal may describe a topic."""
+    if authority is None:
+        return lambda context, name: True
+    return lambda context, name: _describes(authority, context, name)
+
+
 def offset_delete(authority: Authority, context: Any, request: OffsetDeleteRequest) -> Verdict:
     """DELETE of the group, READ of each topic."""
     kind = OffsetDeleteResponse
@@ -196,6 +207,41 @@ def offset_delete(authority: Authority, context: Any, request: OffsetDeleteReque
         return response
 
     return merge if errors else None
+
+
+# -- consumer groups (KIP-848) -------------------------------------------------------------------------------------
+
+
+def consumer_group_heartbeat(authority: Authority, context: Any, request: ConsumerGroupHeartbeatRequest) -> Verdict:
+    """READ of the group, and DESCRIBE of each topic that is subscribed to by name."""
+    require_group(authority, context, Operation.READ, request.group_id)
+    names = list(dict.fromkeys(request.subscribed_topic_names or ()))
+    if names and len(authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names)) < len(names):
+        raise ApiError(TOPIC_DENIED)
+    return None
+
+
+def consumer_group_describe(authority: Authority, context: Any, request: ConsumerGroupDescribeRequest) -> Verdict:
+    """DESCRIBE of each group, and of every topic that one of its members has or is to have."""
+    allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    kind = ConsumerGroupDescribeResponse.DescribedGroup
+    errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
+    request.group_ids = [group_id for group_id in request.group_ids if group_id in allowed]
+
+    def visible(group: ConsumerGroupDescribeResponse.DescribedGroup) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
+        names = {topic.topic_name for held in assignments for topic in held.topic_partitions}
+        if not all(_describes(authority, context, name) for name in sorted(names)):
+            return kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=HIDDEN_TOPICS)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
+        return group
+
+    def merge(response: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:
+        response.groups = [*errors, *(visible(group) for group in response.groups)]
+        return response
+
+    return merge
 
 
 # -- groups --------------------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirs
 from minikafka.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest
 from minikafka.wire.messages.create_acls import CreateAclsRequest
 from minikafka.wire.messages.create_delegation_token import CreateDelegationTokenRequest
@@ -130,6 +132,8 @@ ON_BROKERS: Guards = {
     DescribeGroupsRequest: groups.describe_groups,
     ListGroupsRequest: groups.list_groups,
     DeleteGroupsRequest: groups.delete_groups,
+    ConsumerGroupHeartbeatRequest: groups.consumer_group_heartbeat,
+    ConsumerGroupDescribeRequest: groups.consumer_group_describe,
     InitProducerIdRequest: transactions.init_producer_id,
     AddPartitionsToTxnRequest: transactions.add_partitions,
     AddOffsetsToTxnRequest: transactions.add_offsets,

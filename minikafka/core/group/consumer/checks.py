@@ -13,6 +13,8 @@ from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartb
 MEMBER_ID_REQUIRED_VERSION = 1
 #: From this version on an OffsetCommit tells a member epoch.
 MEMBER_EPOCH_VERSION = 9
+#: Resolves a committed topic: name and id, or None when the cluster does not have the partition.
+TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | None"]
 #: (topic id, partition) -> whether its offset may be committed.
 CommitCheck = Callable[[bytes, int], ErrorCode]
 
@@ -144,6 +146,16 @@ def check_commit(group: ConsumerGroup, member_id: str, instance_id: str | None, 
         return ErrorCode.NONE if since is not None and epoch >= since else stale
 
     return check
+
+
+def first_refusal(check: CommitCheck, resolve: TopicResolver, partitions: Sequence[tuple[str, bytes, int]]) -> ErrorCode:
+    """Whether a member may commit all of these, given by topic name, id and number; one that it may not spoils the whole request."""
+    for name, topic_id, partition in partitions:
+        known = resolve(name, topic_id, partition)
+        code = ErrorCode.NONE if known is None else check(known[1], partition)
+        if code is not ErrorCode.NONE:
+            return code
+    return ErrorCode.NONE
 
 
 def _every(topic_id: bytes, partition: int) -> ErrorCode:

@@ -17,12 +17,12 @@ from minikafka.core.group.consumer.describe import described_group
 from minikafka.core.group.consumer.group import ConsumerGroup, ResolvedRegex
 from minikafka.core.group.consumer.heartbeat import HeartbeatPlanner, Plan
 from minikafka.core.group.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, MemberState
-from minikafka.core.group.consumer.records import Records
+from minikafka.core.group.consumer.records import Records, group_tombstones
 from minikafka.core.group.consumer.regexes import RefreshRule, plan_resolution
 from minikafka.core.group.consumer.replay import replay_record
 from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
-from minikafka.core.group.consumer.turns import Turns
+from minikafka.core.group.consumer.turns import Refusal, Turns
 from minikafka.core.group.effects import Effects, Reply
 from minikafka.core.timers import TimerQueue
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -140,6 +140,32 @@ class ConsumerGroups:
             # Topics that change from now on are looked at again.
             group.is_refresh_due = False
         return plan
+
+    def is_busy(self, group_id: str) -> bool:
+        """Whether a change of the group is under way."""
+        return self._turns.is_busy(group_id)
+
+    def end(self, group_id: str, ended: Refusal, now_ms: int) -> None:
+        """End a group that has no members: `ended(NONE, now)` when it is committed, or else why not."""
+
+        def work(at_ms: int) -> bool:
+            group = self.groups.get(group_id)
+            if group is None or group.members:
+                ended(ErrorCode.NONE if group is None else ErrorCode.INCONSISTENT_GROUP_PROTOCOL, at_ms)
+                return False
+
+            def done(error: ErrorCode, done_ms: int) -> None:
+                if error is ErrorCode.REQUEST_TIMED_OUT:
+                    self._turns.stalled(group_id, done_ms)
+                ended(append_error(error), done_ms)
+
+            def settled(is_written: bool, done_ms: int) -> None:
+                self._turns.settled(group_id, done_ms)
+
+            self._effects().appends.append(Append(group_tombstones(group), done, None, settled))
+            return True
+
+        self._turns.run(group_id, work, ended, now_ms)
 
     def describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """ConsumerGroupDescribe of one group. Raises GROUP_ID_NOT_FOUND."""

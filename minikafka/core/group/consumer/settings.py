@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from minikafka.core.group.consumer.topics import NoTopics, Topics
 
 
 @dataclass(slots=True, frozen=True)
@@ -21,3 +24,12 @@ class GroupIntervals:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     assignment_interval_ms: int = field(default=1_000)
+
+
+@dataclass(slots=True, frozen=True)
+class ConsumerSettings:
+    """What a shard is given for its consumer groups. `intervals(group id)`."""
+
+    config: ConsumerGroupConfig = field(default_factory=ConsumerGroupConfig)
+    topics: Topics = field(default_factory=NoTopics)
+    intervals: Callable[[str], GroupIntervals] = field(default=lambda group_id: GroupIntervals())

@@ -49,6 +49,24 @@ class Topics(Protocol):
         """Names of all topics."""
 
 
+class NoTopics:
+    """A cluster without topics."""
+
+    version = -1
+
+    def by_name(self, name: str) -> Topic | None:
+        """None."""
+        return None
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        """None."""
+        return None
+
+    def names(self) -> list[str]:
+        """No names."""
+        return []
+
+
 class TopicHashes:
     """Hashes of topics, kept until a topic changes."""
 

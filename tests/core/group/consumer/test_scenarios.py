@@ -31,12 +31,12 @@ def kinds(world: GroupsWorld) -> list[str]:
 def test_the_first_member_has_everything_with_one_batch() -> None:
     world = GroupsWorld(a=3)
     answer = world.join("m1", "a")
-    assert (answer.error_code, answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == (0, "m1", 1, 5_000)
+    assert (answer.error_code, answer.member_id, answer.member_epoch, answer.heartbeat_interval_ms) == (0, "m1", 2, 5_000)
     assert assigned(answer) == of_a(0, 1, 2)
     assert kinds(world) == ["MemberMetadata", "Metadata", "TargetAssignmentMember", "TargetAssignmentMetadata", "CurrentMemberAssignment"]
     assert len(world.batches) == 1
-    again = world.beat("m1", 1)
-    assert (again.member_epoch, again.assignment, len(world.batches)) == (1, None, 1)
+    again = world.beat("m1", 2)
+    assert (again.member_epoch, again.assignment, len(world.batches)) == (2, None, 1)
     assert world.group().state == STABLE
 
 
@@ -44,35 +44,35 @@ def test_a_partition_is_given_up_before_it_is_given_on() -> None:
     world = GroupsWorld(a=2)
     world.join("m1", "a")
     joined = world.join("m2", "a")
-    assert (joined.member_epoch, assigned(joined), world.group().state) == (2, set(), RECONCILING)
-    told = world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0, 1)))
-    assert (told.member_epoch, assigned(told)) == (1, of_a(0))
-    assert assigned(world.beat("m2", 2)) is None
-    assert world.beat("m1", 1).member_epoch == 1, "it does not say what it owns"
-    assert world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0))).member_epoch == 2
-    taken = world.beat("m2", 2)
-    assert (taken.member_epoch, assigned(taken), world.group().state) == (2, of_a(1), STABLE)
+    assert (joined.member_epoch, assigned(joined), world.group().state) == (3, set(), RECONCILING)
+    told = world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0, 1)))
+    assert (told.member_epoch, assigned(told)) == (2, of_a(0))
+    assert assigned(world.beat("m2", 3)) is None
+    assert world.beat("m1", 2).member_epoch == 2, "it does not say what it owns"
+    assert world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0))).member_epoch == 3
+    taken = world.beat("m2", 3)
+    assert (taken.member_epoch, assigned(taken), world.group().state) == (3, of_a(1), STABLE)
 
 
 def test_who_does_not_give_up_in_time_is_fenced() -> None:
     world = GroupsWorld(a=2)
     world.join("m1", "a", rebalance_timeout_ms=10_000)
     world.join("m2", "a")
-    world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0, 1)))
+    world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0, 1)))
     world.advance(9_999)
-    world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0, 1)))
+    world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0, 1)))
     assert set(world.group().members) == {"m1", "m2"}
     world.advance(1)
     assert set(world.group().members) == {"m2"}
-    assert world.beat("m1", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert assigned(world.beat("m2", 2)) == of_a(0, 1)
+    assert world.beat("m1", 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert assigned(world.beat("m2", 3)) == of_a(0, 1)
 
 
 def test_a_silent_member_is_fenced_after_its_session() -> None:
     world = GroupsWorld(intervals=GroupIntervals(session_timeout_ms=6_000, assignment_interval_ms=0), a=2)
     world.join("m1", "a")
     world.advance(5_999)
-    world.beat("m1", 1)
+    world.beat("m1", 2)
     world.advance(5_999)
     assert set(world.group().members) == {"m1"}
     world.advance(1)
@@ -85,12 +85,12 @@ def test_a_lost_answer_is_forgiven_and_a_wrong_epoch_is_not() -> None:
     world = GroupsWorld(a=2)
     world.join("m1", "a")
     world.join("m2", "a")
-    world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0)))
-    assert world.group().members["m1"].member_epoch == 2
-    assert world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0))).member_epoch == 2
-    for epoch, owned in ((1, of_a(0, 1)), (3, of_a(0)), (7, set())):
+    world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0)))
+    assert world.group().members["m1"].member_epoch == 3
+    assert world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0))).member_epoch == 3
+    for epoch, owned in ((2, of_a(0, 1)), (4, of_a(0)), (7, set())):
         assert world.beat("m1", epoch, topic_partitions=wire_partitions(owned)).error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert world.beat("m1", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert world.beat("m1", 2).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_an_instance_comes_back_to_what_it_had() -> None:
@@ -98,12 +98,12 @@ def test_an_instance_comes_back_to_what_it_had() -> None:
     world.join("m1", "a", instance_id="i1")
     world.join("m2", "a")
     assert world.join("m3", "a", instance_id="i1").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
-    world.beat("m1", 1, instance_id="i1", topic_partitions=wire_partitions(of_a(0, 1)))
+    world.beat("m1", 2, instance_id="i1", topic_partitions=wire_partitions(of_a(0, 1)))
     epoch = world.group().epoch
     left = world.beat("m1", -2, instance_id="i1")
     assert (left.error_code, left.member_epoch) == (0, -2)
-    assert world.beat("m2", 2).assignment is not None
-    assert assigned(world.beat("m2", 2)) is None, "it waits for whoever is to come back"
+    assert world.beat("m2", 3).assignment is not None
+    assert assigned(world.beat("m2", 3)) is None, "it waits for whoever is to come back"
     back = world.join("m3", "a", instance_id="i1")
     assert (back.member_epoch, assigned(back), world.group().epoch) == (epoch, of_a(0, 1), epoch)
     assert world.beat("m1", epoch, instance_id="i1").error_code == ErrorCode.FENCED_INSTANCE_ID
@@ -128,7 +128,7 @@ def test_two_who_join_at_once_share() -> None:
     world.commit()
     first, second = world.answer("m1"), world.answer("m2")
     assert first is not None and second is not None
-    assert (first.member_epoch, assigned(first), second.member_epoch, assigned(second)) == (1, of_a(0, 1, 2, 3), 2, set())
+    assert (first.member_epoch, assigned(first), second.member_epoch, assigned(second)) == (2, of_a(0, 1, 2, 3), 3, set())
 
 
 def test_whoever_waits_behind_a_stalled_change_is_told_so() -> None:
@@ -169,22 +169,22 @@ def test_whoever_waits_at_a_fail_over_is_told_so() -> None:
 def test_a_pattern_is_resolved_beside_and_then_counts() -> None:
     world = GroupsWorld(a=1, b=2, xb=1)
     joined = world.join("m1", subscribed_topic_names=None, subscribed_topic_regex="[ab]")
-    assert (joined.member_epoch, assigned(joined), world.resolutions) == (0, set(), [("g", frozenset({"[ab]"}))])
-    assert kinds(world) == ["MemberMetadata"]
+    assert (joined.member_epoch, assigned(joined), world.resolutions) == (1, set(), [("g", frozenset({"[ab]"}))])
+    assert kinds(world) == ["MemberMetadata", "CurrentMemberAssignment"]
     world.resolve()
     assert kinds(world) == ["RegularExpression", "Metadata"]
     found = world.beat("m1", 0, rebalance_timeout_ms=1_000, subscribed_topic_regex="[ab]", topic_partitions=[])
-    assert (found.member_epoch, assigned(found)) == (1, {(A, 0), (topic_id_of("b"), 0), (topic_id_of("b"), 1)})
+    assert (found.member_epoch, assigned(found)) == (2, {(A, 0), (topic_id_of("b"), 0), (topic_id_of("b"), 1)})
     world.topic("ab", 1)
     world.advance(10_000)
-    world.beat("m1", 1)
+    world.beat("m1", 2)
     assert world.resolutions == [], "not before the interval is over"
     world.advance(1)
-    world.beat("m1", 1)
+    world.beat("m1", 2)
     assert len(world.resolutions) == 1, "there are new topics"
     world.resolve()
-    assert world.group().epoch == 1, "none that the pattern stands for"
-    world.beat("m1", 1, subscribed_topic_names=["a"], subscribed_topic_regex="")
+    assert world.group().epoch == 2, "none that the pattern stands for"
+    world.beat("m1", 2, subscribed_topic_names=["a"], subscribed_topic_regex="")
     assert ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="[ab]") in [record.key for record in world.batches[-1]]
     assert world.group().regexes == {}
 
@@ -193,12 +193,12 @@ def test_a_topic_that_grows_is_shared_anew() -> None:
     world = GroupsWorld(a=1)
     world.join("m1", "a")
     world.topic("a", 3)
-    grown = world.beat("m1", 1)
-    assert (grown.member_epoch, assigned(grown)) == (2, of_a(0, 1, 2))
+    grown = world.beat("m1", 2)
+    assert (grown.member_epoch, assigned(grown)) == (3, of_a(0, 1, 2))
     world.topic("a", 0)
-    gone = world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0, 1, 2)))
+    gone = world.beat("m1", 3, topic_partitions=wire_partitions(of_a(0, 1, 2)))
     assert assigned(gone) == set()
-    assert world.beat("m1", 2, topic_partitions=[]).member_epoch == 3
+    assert world.beat("m1", 3, topic_partitions=[]).member_epoch == 4
     assert world.group().metadata_hash == 0
 
 
@@ -206,34 +206,34 @@ def test_targets_are_not_computed_more_often_than_the_interval() -> None:
     world = GroupsWorld(intervals=GroupIntervals(assignment_interval_ms=1_000), a=2)
     world.join("m1", "a")
     assert assigned(world.join("m2", "a")) == set()
-    assert (world.group().state, world.group().assignment_epoch) == (ASSIGNING, 1)
+    assert (world.group().state, world.group().assignment_epoch) == (ASSIGNING, 2)
     world.advance(999)
-    assert world.beat("m1", 1).member_epoch == 1 and world.group().assignment_epoch == 1
+    assert world.beat("m1", 2).member_epoch == 2 and world.group().assignment_epoch == 2
     world.advance(1)
-    world.beat("m1", 1)
-    assert world.group().assignment_epoch == 2
+    world.beat("m1", 2)
+    assert world.group().assignment_epoch == 3
 
 
 def test_commits_and_reads_of_offsets_need_the_epoch() -> None:
     world = GroupsWorld(a=2)
     world.join("m1", "a")
     world.join("m2", "a")
-    world.beat("m1", 1, topic_partitions=wire_partitions(of_a(0)))
+    world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0)))
     group = world.group()
-    assert check_commit(group, "m1", None, 2, 9)(A, 1) is ErrorCode.NONE
-    older = check_commit(group, "m1", None, 1, 9)
+    assert check_commit(group, "m1", None, 3, 9)(A, 1) is ErrorCode.NONE
+    older = check_commit(group, "m1", None, 2, 9)
     assert (older(A, 0), older(A, 1)) == (ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH)
     for member, epoch, version, error in (
-        ("m1", 3, 9, ErrorCode.STALE_MEMBER_EPOCH), ("m9", 2, 9, ErrorCode.UNKNOWN_MEMBER_ID), ("", -1, 9, ErrorCode.UNKNOWN_MEMBER_ID),
-        ("m1", 2, 8, ErrorCode.UNSUPPORTED_VERSION),
+        ("m1", 4, 9, ErrorCode.STALE_MEMBER_EPOCH), ("m9", 3, 9, ErrorCode.UNKNOWN_MEMBER_ID), ("", -1, 9, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("m1", 3, 8, ErrorCode.UNSUPPORTED_VERSION),
     ):  # fmt: skip
         with pytest.raises(ApiError) as caught:
             check_commit(group, member, None, epoch, version)
         assert caught.value.code is error
     assert check_commit(group, "", None, -1, None)(A, 0) is ErrorCode.NONE, "a producer that does not tell its consumer"
     check_fetch(group, None, -1)
-    check_fetch(group, "m1", 2)
-    for wanted, epoch, error in (("m1", 1, ErrorCode.STALE_MEMBER_EPOCH), ("m9", 1, ErrorCode.UNKNOWN_MEMBER_ID)):
+    check_fetch(group, "m1", 3)
+    for wanted, epoch, error in (("m1", 2, ErrorCode.STALE_MEMBER_EPOCH), ("m9", 1, ErrorCode.UNKNOWN_MEMBER_ID)):
         with pytest.raises(ApiError) as caught:
             check_fetch(group, wanted, epoch)
         assert caught.value.code is error

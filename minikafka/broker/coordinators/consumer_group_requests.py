@@ -1,0 +1,91 @@
+"""The APIs of the consumer group protocol (KIP-848): ConsumerGroupHeartbeat and ConsumerGroupDescribe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minikafka.broker.coordinators.group_requests import client_of
+from minikafka.core.pattern import InvalidPattern
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.coordinators.consumer_groups import TopicPatterns
+    from minikafka.broker.coordinators.group_coordinator import GroupHost
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.front.heavy_work import HeavyWork
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+
+GROUP_VERSION = "group.version"
+
+
+class ConsumerGroupHandlers:
+    """Translates between the wire and the shards. Both APIs are refused while the feature `group.version` is 0."""
+
+    def __init__(
+        self, groups: GroupHost, patterns: TopicPatterns, metadata: MetadataHost, environment: Environment, heavy_work: HeavyWork
+    ) -> None:
+        self._groups = groups
+        self._patterns = patterns
+        self._metadata = metadata
+        self._clock = environment.clock
+        self._heavy_work = heavy_work
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve them on a broker listener."""
+        dispatcher.register(ConsumerGroupHeartbeatRequest, self.heartbeat)
+        dispatcher.register(ConsumerGroupDescribeRequest, self.describe)
+
+    @property
+    def _is_served(self) -> bool:
+        return self._metadata.image.features.get(GROUP_VERSION, 0) >= 1
+
+    def heartbeat(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+        """Answered when what it changes is committed. A pattern is checked beside the loop first."""
+        if not self._is_served:
+            return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        if request.subscribed_topic_regex:
+            self._heavy_work.start(self._check_pattern(context, request), "the check of a pattern", context.connection)
+            return None
+        return self._heartbeat(context, request)
+
+    async def _check_pattern(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> None:
+        pattern = request.subscribed_topic_regex or ""
+        try:
+            await self._patterns.check(pattern)
+        except InvalidPattern as error:
+            message = f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: {error}."
+            context.respond(ConsumerGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION, error_message=message))
+            return
+        answer = self._heartbeat(context, request)
+        if answer is not None:
+            context.respond(answer)
+
+    def _heartbeat(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+        try:
+            index, shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return ConsumerGroupHeartbeatResponse(error_code=error.code)
+        shard.consumer_heartbeat(context, request, client_of(context), self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return None
+
+    def describe(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+        """Groups of the consumer protocol; another one is GROUP_ID_NOT_FOUND."""
+        return ConsumerGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
+
+    def _describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        try:
+            if not self._is_served:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            if not group_id:
+                raise ApiError(ErrorCode.INVALID_GROUP_ID)
+            shard = self._groups.shard(group_id)[1]
+            if group_id in shard.groups:
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+            return shard.consumers.describe(group_id)
+        except ApiError as error:
+            message = error.message if error.code is ErrorCode.GROUP_ID_NOT_FOUND else None
+            return ConsumerGroupDescribeResponse.DescribedGroup(group_id=group_id, error_code=error.code, error_message=message)

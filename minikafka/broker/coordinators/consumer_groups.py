@@ -1,0 +1,137 @@
+"""What consumer groups (KIP-848) are given of the broker: topics, configuration, and patterns resolved beside the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.group.consumer.group import ResolvedRegex
+from minikafka.core.group.consumer.settings import ConsumerGroupConfig, ConsumerSettings, GroupIntervals
+from minikafka.core.metadata.image import RESOURCE_GROUP
+from minikafka.core.pattern import InvalidPattern, matching
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.config.dynamic import Settings
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.heavy_work import HeavyWork
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.core.metadata.image import BrokerRegistration, TopicImage
+
+
+class ImageTopic:
+    """A topic of an image."""
+
+    __slots__ = ("_brokers", "_topic")
+
+    def __init__(self, topic: TopicImage, brokers: Mapping[int, BrokerRegistration]) -> None:
+        self._topic = topic
+        self._brokers = brokers
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._topic.name
+
+    @property
+    def topic_id(self) -> bytes:
+        """Its id."""
+        return self._topic.topic_id
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions it has."""
+        return len(self._topic.partitions)
+
+    def racks(self, index: int) -> list[str]:
+        """The rack of each replica of a partition whose broker has one."""
+        partition = self._topic.partitions.get(index)
+        brokers = [] if partition is None else [self._brokers.get(replica) for replica in partition.replicas]
+        return [broker.rack for broker in brokers if broker is not None and broker.rack is not None]
+
+
+class ImageTopics:
+    """The topics of the newest image."""
+
+    def __init__(self, metadata: MetadataHost) -> None:
+        self._metadata = metadata
+
+    @property
+    def version(self) -> int:
+        """The offset of the image."""
+        return self._metadata.image.offset
+
+    def by_name(self, name: str) -> ImageTopic | None:
+        """A topic, or None when there is none."""
+        topic = self._metadata.image.topics_by_name.get(name)
+        return None if topic is None else ImageTopic(topic, self._metadata.image.brokers)
+
+    def by_id(self, topic_id: bytes) -> ImageTopic | None:
+        """A topic, or None when there is none."""
+        topic = self._metadata.image.topics_by_id.get(topic_id)
+        return None if topic is None else ImageTopic(topic, self._metadata.image.brokers)
+
+    def names(self) -> list[str]:
+        """Names of all topics."""
+        return list(self._metadata.image.topics_by_name)
+
+
+def consumer_settings(config: BrokerConfig, settings: Settings, metadata: MetadataHost) -> ConsumerSettings:
+    """What every shard is given."""
+
+    def intervals(group_id: str) -> GroupIntervals:
+        own = metadata.image.config(RESOURCE_GROUP, group_id)
+
+        def value(name: str, default: int) -> int:
+            text = own.get(name, "")
+            # What other nodes have stored was not judged here.
+            return int(text) if text.strip().isdecimal() else default
+
+        return GroupIntervals(
+            session_timeout_ms=value("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms),
+            heartbeat_interval_ms=value("consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms),
+            assignment_interval_ms=value("consumer.assignment.interval.ms", settings.group_consumer_assignment_interval_ms),
+        )
+
+    limits = ConsumerGroupConfig(
+        assignors=tuple(config.group_consumer_assignors),
+        size_max=config.group_consumer_max_size,
+        regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+    )
+    return ConsumerSettings(limits, ImageTopics(metadata), intervals)
+
+
+class TopicPatterns:
+    """Finds out which topics patterns stand for, for somebody who may see only some of them."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        metadata: MetadataHost,
+        heavy_work: HeavyWork,
+        may_describe: Callable[[Any, str], bool],
+    ) -> None:
+        """`may_describe(context, topic)`: whether whoever sent the request may know of the topic."""
+        self._clock = environment.clock
+        self._metadata = metadata
+        self._heavy_work = heavy_work
+        self._may_describe = may_describe
+
+    async def check(self, pattern: str) -> None:
+        """Raises InvalidPattern."""
+        await self._heavy_work.run(matching, pattern, ())
+
+    async def resolve(self, context: Any, patterns: Collection[str]) -> dict[str, ResolvedRegex]:
+        """The topics of each pattern; none for one that cannot be read."""
+        image = self._metadata.image
+        started_ms = self._clock.wall_ms()
+        names = list(image.topics_by_name)
+        found = {}
+        for pattern in sorted(patterns):
+            try:
+                topics = await self._heavy_work.run(matching, pattern, names)
+            except InvalidPattern:
+                topics = set()
+            visible = frozenset(name for name in topics if self._may_describe(context, name))
+            found[pattern] = ResolvedRegex(visible, image.offset, started_ms)
+        return found

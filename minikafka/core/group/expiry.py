@@ -1,0 +1,48 @@
+"""What groups still need of their offsets, and how they end when they need none (KIP-211)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from minikafka.core.coordinator.shard import CoordinatorRecord
+from minikafka.core.group.classic import ClassicGroup, GroupState
+from minikafka.core.group.consumer.coordinator import ConsumerGroups
+from minikafka.core.group.consumer.group import EMPTY
+from minikafka.core.group.consumer.records import group_tombstones
+from minikafka.core.group.subscriptions import subscribed_topics
+
+
+class ExpiringGroups:
+    """The groups of a shard, of both protocols."""
+
+    def __init__(self, classic: Mapping[str, ClassicGroup], consumers: ConsumerGroups) -> None:
+        self._classic = classic
+        self._consumers = consumers
+
+    def ids(self) -> list[str]:
+        """Ids of all of them."""
+        return [*self._classic, *self._consumers.groups]
+
+    def needs(self, group_id: str) -> tuple[int, Collection[str]] | None:
+        """Since when it is not in use (wall ms, 0: the commit counts) and the topics whose offsets stay; None: all of them stay."""
+        consumers = self._consumers.groups.get(group_id)
+        if consumers is not None:
+            return 0, consumers.subscribed_topics()
+        group = self._classic.get(group_id)
+        if group is None:
+            return None
+        is_consumer = group.protocol_type == "consumer"
+        if group.state is GroupState.EMPTY:
+            return group.state_since_wall_ms if group.protocol_type else 0, ()
+        subscribed = subscribed_topics(group) if group.state is GroupState.STABLE and is_consumer else None
+        return None if subscribed is None else (0, subscribed)
+
+    def end(self, group_id: str) -> list[CoordinatorRecord]:
+        """Tombstones that end an empty group; none when it is in use."""
+        consumers = self._consumers.groups.get(group_id)
+        if consumers is not None:
+            is_idle = consumers.state == EMPTY and not self._consumers.is_busy(group_id)
+            return group_tombstones(consumers) if is_idle else []
+        group = self._classic.get(group_id)
+        is_over = group is not None and group.state is GroupState.EMPTY and not group.pending_members
+        return [CoordinatorRecord(group.key(), None)] if group is not None and is_over else []

@@ -1,0 +1,278 @@
+"""Groups of the consumer protocol (KIP-848) beside Apache Kafka: the same requests, good and bad, the same answers, the same records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.apache_kafka import KafkaBroker, wait_until
+
+from minikafka.core.group.consumer.topics import topic_hash
+from minikafka.core.xxh3 import xxh3_64
+from minikafka.testing.cluster import ProcessCluster
+from minikafka.testing.looking import exchange
+from minikafka.wire.batch import iterate_batches
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.message import Struct
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
+from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.join_group import JoinGroupRequest
+from minikafka.wire.messages.list_groups import ListGroupsRequest
+from minikafka.wire.messages.metadata import MetadataRequest
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
+from minikafka.wire.records.frame import decode_group_key, decode_group_value
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+QUICK = {"group.consumer.assignment.interval.ms": "0"}
+BEAT = ConsumerGroupHeartbeatRequest
+
+
+class Asked:
+    """A broker, and all that it answered in words that do not tell brokers apart."""
+
+    def __init__(self, bootstrap: str) -> None:
+        host, _, port = bootstrap.split(",", maxsplit=1)[0].partition(":")
+        self.address = host, int(port)
+        self.ids: dict[str, bytes] = {}
+        self.heard: list[str] = []
+
+    def ask(self, request: Any, version: int) -> Any:
+        return exchange(*self.address, request, version, 20, None)
+
+    def tell(self, what: str, request: Any, version: int) -> Any:
+        answer = self.ask(request, version)
+        self.heard.append(f"{what}: {self.words(answer)}")
+        return answer
+
+    def words(self, value: Any) -> Any:
+        """A message with names for topic ids, without what is a matter of time."""
+        names = {topic_id: name for name, topic_id in self.ids.items()}
+        if isinstance(value, bytes):
+            return names.get(value, value.hex())
+        if isinstance(value, list):
+            return sorted((self.words(one) for one in value), key=str)
+        if isinstance(value, Struct):
+            found = {name: getattr(value, name) for name in type(value).__annotations__ if name[0].islower()}
+            return {name: self.words(one) for name, one in found.items() if name not in OF_THE_MOMENT}
+        return re.sub(r"/127\.0\.0\.1(:\d+)?", "HOST", value) if isinstance(value, str) else value
+
+    def beat(self, what: str, member_id: str, epoch: int, version: int = 1, **fields: Any) -> Any:
+        owned = fields.pop("owned", None)
+        if owned is not None:
+            topic = BEAT.TopicPartitions
+            fields["topic_partitions"] = [topic(topic_id=self.ids[name], partitions=found) for name, found in owned.items()]
+        return self.tell(what, BEAT(**{"group_id": "g", "member_id": member_id, "member_epoch": epoch, **fields}), version)
+
+    def join(self, what: str, member_id: str, *names: str, **fields: Any) -> Any:
+        given = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": list(names), "owned": {}, **fields}
+        return self.beat(what, member_id, int(given.pop("epoch", 0)), **given)
+
+
+OF_THE_MOMENT = {
+    "throttle_time_ms", "timestamp", "assignment_timestamp", "commit_timestamp", "current_state_timestamp", "version", "metadata_hash",
+}  # fmt: skip
+
+
+def prepare(asked: Asked) -> None:
+    topic = CreateTopicsRequest.CreatableTopic
+    made = asked.ask(
+        CreateTopicsRequest(
+            topics=[topic(name=name, num_partitions=count, replication_factor=1) for name, count in (("a", 4), ("b", 2), ("xa", 1))],
+            timeout_ms=10_000,
+        ),
+        7,
+    )
+    assert [one.error_code for one in made.topics] == [0, 0, 0]
+    asked.ids = {one.name: one.topic_id for one in made.topics}
+    retry(lambda: asked.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4).coordinators[0].error_code == 0)
+    retry(lambda: asked.ask(ListGroupsRequest(), 5).error_code == 0)
+    retry(lambda: asked.ask(BEAT(group_id="g", member_id="m", member_epoch=3), 1).error_code == ErrorCode.GROUP_ID_NOT_FOUND)
+    retry(lambda: all(len(one.partitions) for one in asked.ask(MetadataRequest(topics=None), 12).topics))
+
+
+def retry(condition: Callable[[], bool]) -> None:
+    wait_until(condition, 30, "what was asked for")
+
+
+def refusals(asked: Asked) -> None:
+    """What no group takes."""
+    asked.beat("nobody's group", "m", 4)
+    asked.beat("leaves nobody's group", "m", -1)
+    asked.join("no member id", "", "a")
+    asked.join("no group id", "m", "a", group_id="")
+    asked.join("an empty instance id", "m", "a", instance_id="")
+    asked.join("an empty rack", "m", "a", rack_id="")
+    asked.join("no rebalance time-out", "m", "a", rebalance_timeout_ms=-1)
+    asked.join("owns something", "m", "a", owned={"a": [0]})
+    asked.join("no subscription", "m", subscribed_topic_names=None)
+    asked.join("an epoch below all", "m", "a", epoch=-3)
+    asked.join("leaves for a while without an instance", "m", "a", epoch=-2)
+    asked.join("an unknown assignor", "m", "a", server_assignor="best")
+    bad = asked.join("a bad pattern", "m", subscribed_topic_names=None, subscribed_topic_regex="a(")
+    # The words of the library differ.
+    asked.heard[-1] = f"a bad pattern: {bad.error_code}"
+
+
+def membership(asked: Asked) -> None:
+    """Joins, rebalances, fencing, leaving."""
+    asked.join("m1 joins", "m1", "a")
+    asked.beat("m1 goes on", "m1", 2)
+    asked.beat("m1 from the future", "m1", 9)
+    asked.join("m2 joins", "m2", "a", rack_id="r", server_assignor="uniform")
+    asked.beat("m1 is told", "m1", 2, owned={"a": [0, 1, 2, 3]})
+    asked.beat("m2 waits", "m2", 3)
+    asked.beat("m1 gives up", "m1", 2, owned={"a": [0, 1]})
+    asked.beat("m1 repeats", "m1", 2, owned={"a": [0, 1]})
+    asked.beat("m1 repeats with more", "m1", 2, owned={"a": [0, 1, 2]})
+    asked.beat("m2 takes", "m2", 3)
+    asked.beat("m2 tells all", "m2", 3, rebalance_timeout_ms=60_000, subscribed_topic_names=["a"], owned={"a": [2, 3]})
+    asked.join("s1 joins", "s1", "a", "b", instance_id="i1")
+    asked.join("s2 wants its place", "s2", "a", "b", instance_id="i1")
+    asked.beat("s1 leaves for a while", "s1", -2, instance_id="i1")
+    asked.join("s2 takes its place", "s2", "a", "b", instance_id="i1")
+    asked.beat("s1 is fenced", "s1", 4, instance_id="i1")
+    asked.beat("nobody's instance", "s1", 4, instance_id="i9")
+    asked.beat("s2 leaves for good", "s2", -1, instance_id="i1")
+    asked.beat("m2 leaves", "m2", -1)
+    asked.beat("m2 is gone", "m2", 3)
+
+
+def offsets(asked: Asked) -> None:
+    """Commits and reads need the epoch."""
+    epoch = asked.beat("m1 takes all", "m1", 3, owned={"a": [0, 1]}).member_epoch
+    asked.beat("m1 has all", "m1", epoch, owned={"a": [0, 1, 2, 3]})
+    topic, part = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
+    for member, at, version, partitions in (
+        ("m1", epoch, 9, [0, 3]), ("m1", epoch - 1, 9, [0]), ("m1", epoch - 1, 9, [0, 3]), ("m1", epoch + 1, 9, [0]), ("m9", epoch, 9, [0]),
+        ("", -1, 9, [0]), ("m1", epoch, 8, [0]),
+    ):  # fmt: skip
+        parts = [part(partition_index=index, committed_offset=5, committed_metadata="") for index in partitions]
+        topics = [topic(name="a", partitions=parts)]
+        request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=at, member_id=member, topics=topics)
+        asked.tell(f"commit of {member} at {at - epoch} v{version}", request, version)
+    fetch = OffsetFetchRequest
+    for who, at in (("m1", epoch), ("m1", epoch - 1), ("m9", epoch), (None, -1)):
+        topics = [fetch.OffsetFetchRequestTopics(name="a", partition_indexes=[0, 1])]
+        groups = [fetch.OffsetFetchRequestGroup(group_id="g", member_id=who, member_epoch=at, topics=topics)]
+        asked.tell(f"fetch of {who} at {at - epoch}", fetch(groups=groups), 9)
+
+
+def administration(asked: Asked) -> None:
+    """What tools see of it."""
+    asked.tell("described", ConsumerGroupDescribeRequest(group_ids=["g", "none", ""]), 1)
+    asked.tell("described as classic", DescribeGroupsRequest(groups=["g", "none"]), 6)
+    asked.tell("listed", ListGroupsRequest(states_filter=["stable"], types_filter=["consumer"]), 5)
+    asked.tell("listed as classic", ListGroupsRequest(types_filter=["classic"]), 5)
+    asked.tell("not empty", DeleteGroupsRequest(groups_names=["g"]), 2)
+
+
+def patterns(asked: Asked) -> None:
+    """A group by pattern; the resolution comes when it comes."""
+    asked.join("r1 joins", "r1", group_id="r", subscribed_topic_names=None, subscribed_topic_regex="a|b")
+
+    def is_resolved() -> bool:
+        fields = {"rebalance_timeout_ms": 60_000, "subscribed_topic_regex": "a|b", "topic_partitions": []}
+        answer = asked.ask(BEAT(group_id="r", member_id="r1", member_epoch=0, **fields), 1)  # type: ignore[arg-type]
+        return bool(answer.member_epoch == 2)
+
+    retry(is_resolved)
+    both = {"a": [0, 1, 2, 3], "b": [0, 1]}
+    asked.beat("r1 has both", "r1", 2, group_id="r", rebalance_timeout_ms=60_000, subscribed_topic_regex="a|b", owned=both)
+    asked.tell("described", ConsumerGroupDescribeRequest(group_ids=["r"]), 1)
+    asked.beat("r1 leaves", "r1", -1, group_id="r")
+
+
+def ending(asked: Asked) -> None:
+    """An empty group gives way to a classic one, which gives way to a consumer group, which is deleted."""
+    asked.beat("m1 leaves", "m1", -1)
+    asked.tell("is empty", ConsumerGroupDescribeRequest(group_ids=["g"]), 1)
+    asked.join("o1 joins", "o1", "b", group_id="o", server_assignor="range")
+    asked.beat("o1 leaves", "o1", -1, group_id="o")
+    protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\1\0\1b\0\0\0\0")
+    classic = JoinGroupRequest(
+        group_id="o", session_timeout_ms=10_000, rebalance_timeout_ms=10_000, member_id="", protocol_type="consumer", protocols=[protocol]
+    )
+    answer = asked.ask(classic, 3)
+    asked.heard.append(f"a classic member comes: {answer.error_code} {answer.generation_id}")
+    asked.tell("deleted", DeleteGroupsRequest(groups_names=["g"]), 2)
+    asked.tell("is gone", ConsumerGroupDescribeRequest(group_ids=["g"]), 1)
+
+
+def story(bootstrap: str) -> Asked:
+    asked = Asked(bootstrap)
+    prepare(asked)
+    for part in (refusals, membership, offsets, administration, patterns, ending):
+        part(asked)
+    return asked
+
+
+def written(asked: Asked, directory: Path) -> list[str]:
+    """The records of the coordinator's log, batch by batch; offsets are not of interest here."""
+    found = []
+    data = (directory / "00000000000000000000.log").read_bytes()
+    for batch in iterate_batches(memoryview(data)):
+        records = []
+        for record in batch.records():
+            key = decode_group_key(bytes(record.key or b""))
+            value = None if record.value is None else decode_group_value(key, bytes(record.value))
+            assert value is None or value.encode(int.from_bytes(bytes(record.value or b"")[:2], "big")) == bytes(record.value or b"")[2:]
+            records.append(f"{type(key).__name__} {asked.words(key)} {asked.words(value)}")
+        found.append(" | ".join(sorted(records)))
+    return found
+
+
+def hashes(directory: Path) -> set[int]:
+    """Hashes of subscribed topics in the log."""
+    found = set()
+    for batch in iterate_batches(memoryview((directory / "00000000000000000000.log").read_bytes())):
+        for record in batch.records():
+            key = decode_group_key(bytes(record.key or b""))
+            if type(key).__name__ == "ConsumerGroupMetadataKey" and record.value is not None:
+                found.add(decode_group_value(key, bytes(record.value)).metadata_hash)
+    return found
+
+
+class Topic:
+    """A topic of one replica on a broker without a rack."""
+
+    def __init__(self, name: str, topic_id: bytes, partition_count: int) -> None:
+        self.name, self.topic_id, self.partition_count = name, topic_id, partition_count
+
+    def racks(self, index: int) -> list[str]:
+        return ["here"]
+
+
+#: From here on Apache Kafka writes in one batch what is written in two here.
+END = "ConsumerGroupMetadataKey {'group_id': 'o'} None"
+
+
+def test_answers_and_records_are_those_of_apache_kafka(tmp_path: Path) -> None:
+    with ProcessCluster(
+        1, directory=tmp_path / "ours", properties={**QUICK, "broker.rack": "here", "group.consumer.heartbeat.interval.ms": "5000",
+                                                    "group.consumer.min.heartbeat.interval.ms": "5000", "offsets.topic.num.partitions": "1"}
+    ) as cluster:  # fmt: skip
+        ours = story(cluster.bootstrap)
+        our_directory = next((tmp_path / "ours").rglob("__consumer_offsets-0"))
+        our_records, our_hashes = written(ours, our_directory), hashes(our_directory)
+    kafka = KafkaBroker(tmp_path / "kafka", {**QUICK, "broker.rack": "here"})
+    kafka.format()
+    with kafka.running():
+        theirs = story(kafka.bootstrap)
+    their_directory = kafka.data / "__consumer_offsets-0"
+    assert ours.heard == theirs.heard
+    their_records = written(theirs, their_directory)
+    ends = next(number for number, batch in enumerate(our_records) if END in batch)
+    assert our_records[:ends] == their_records[:ends]
+    assert sorted(" | ".join(our_records[ends:]).split(" | ")) == sorted(" | ".join(their_records[ends:]).split(" | "))
+    for asked, found in ((ours, our_hashes), (theirs, hashes(their_directory))):
+        topics = {name: topic_hash(Topic(name, asked.ids[name], count)) for name, count in (("a", 4), ("b", 2))}
+        both = [topics["a"].to_bytes(8, "little", signed=True), topics["b"].to_bytes(8, "little", signed=True)]
+        assert found == {0, xxh3_64(both[0]), xxh3_64(both[1]), xxh3_64(b"".join(both))}
