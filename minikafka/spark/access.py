@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from minikafka.spark.fetch_client import FetchReader
 from minikafka.spark.logformat import SegmentReader
-from minikafka.spark.sources import SegmentTask
+from minikafka.spark.sources import SegmentTask, log_name
 
 WINDOW_BYTES = 4 << 20
 
@@ -34,4 +34,5 @@ def open_log(
 
 
 def log_path(task: SegmentTask) -> str:
-    return os.path.join(task.path, f"{task.base_offset:020d}.log")
+    """The file that holds the task's batches, which the next start may call otherwise (startup.py)."""
+    return os.path.join(task.path, log_name(task.base_offset, task.extensions))

@@ -350,7 +350,8 @@ def _nothing_of(topic: str, partition: int) -> PartitionResult:
 def _alone(result: PartitionResult, options: AuditOptions) -> None:
     """One replica proves nothing, unless the controller knows of no other."""
     assigned = result.assigned["replicas"] if result.assigned is not None else []
-    if options.self_check or len(result.replicas) != 1 or len(assigned) == 1 or not result.replicas[0]["batches"]:
+    given = [row for row in result.replicas if not row["is_future"]]
+    if options.self_check or len(given) != 1 or len(assigned) == 1 or not given[0]["batches"]:
         return
     if options.bootstrap and result.topic == METADATA_TOPIC:  # the other nodes' metadata logs cannot be seen over the wire
         return

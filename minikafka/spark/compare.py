@@ -107,7 +107,7 @@ def _bounds(views: list[ReplicaView], findings: FindingList) -> dict[int, int]:
         findings.add(unclean.loss_finding(one, election, begin))
     marks = [
         min(one.replica.high_watermark, lost.get(number, UNBOUNDED)) for number, one in enumerate(views)
-        if one.replica.high_watermark_known and not one.replica.mark_unread
+        if one.replica.high_watermark_known and not one.replica.mark_unread and not _grows(one)
     ]  # fmt: skip
     committed = max(marks, default=None)
     for number, one in enumerate(views):
@@ -125,7 +125,7 @@ def _lost_prefixes(views: list[ReplicaView], findings: FindingList) -> None:
     A broker writes its log's start down unless a segment begins there. So where no replica has it in writing, and another one that must be
     complete still holds what lies before, records are lost; where none does, nobody can tell.
     """
-    copies = [one.replica for one in views if one.replica.place is None]
+    copies = [one.replica for one in views if one.replica.place is None and not one.replica.is_future]
     if not any(one.is_only_compacted is not False for one in copies):
         return
     explained = max([0, *(one.start_point for one in copies)])
@@ -142,6 +142,11 @@ def _lost_prefixes(views: list[ReplicaView], findings: FindingList) -> None:
         elif one.is_only_compacted or holders:
             text += ": nobody knows whether records were deleted or lost"
             findings.add(finding_of("not-compared", text, views, (one.broker,), start))
+
+
+def _grows(one: ReplicaView) -> bool:
+    """Whether it is a copy that nobody counts on yet."""
+    return one.replica.is_future and one.replica.claim is None
 
 
 def _settle(views: list[ReplicaView], accounts: list[Account], findings: FindingList) -> None:
@@ -193,6 +198,7 @@ def _row(one: ReplicaView) -> dict[str, Any]:
     known = replica.high_watermark_known
     return {
         "broker": one.broker,
+        "is_future": replica.is_future,
         "path": replica.path,
         "log_start": one.log_start,
         "log_end": one.end_offset,
@@ -240,6 +246,8 @@ def _claim_findings(views: list[ReplicaView], findings: FindingList, lost: dict[
         return
     rows = []
     for number, one in enumerate(views):
+        if _grows(one):
+            continue
         mark, end = one.replica.high_watermark if one.replica.high_watermark_known else -1, one.end_offset
         if one.replica.place is not None or replica_unreadable(one):
             mark, end = -1, UNBOUNDED  # on the wire a replica shows its log up to its own high watermark only, at a later instant

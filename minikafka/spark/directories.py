@@ -87,7 +87,7 @@ def _is_partition(path: str) -> bool:
         names = os.listdir(path)
     except OSError:
         return True
-    return any((name := logformat.parse_segment_name(file)) and name[1] == "log" for file in names)
+    return any((name := logformat.parse_segment_name(file.removesuffix(".swap"))) and name[1] == "log" for file in names)
 
 
 def _below(path: str, depth: int) -> Iterator[str]:

@@ -52,6 +52,7 @@ SNAPSHOT_HEADER = struct.Struct(">hIi")
 _LENGTH = struct.Struct(">i")
 _SEGMENT_NAME = re.compile(r"^(\d{20})\.(log|index|timeindex|txnindex|snapshot)$")
 _PARTITION_NAME = re.compile(r"^(.+)-(\d+)$")
+_FUTURE_DIRECTORY = re.compile(r"^(.+)-(\d+)\.[0-9a-f]{32}-future$")
 _SPECIAL_DIRECTORY = re.compile(r"^.+\.[0-9a-f]{32}-(delete|future|stray)$|^.+-(delete|future|stray)$")
 
 
@@ -301,6 +302,12 @@ def parse_segment_name(name: str) -> tuple[int, str] | None:
     """(base offset, extension) of a live segment file; None for everything else (`.deleted`, `.swap`, foreign files)."""
     found = _SEGMENT_NAME.match(name)
     return (int(found[1]), found[2]) if found else None
+
+
+def parse_future_name(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a copy that is to take a partition's place (KIP-113)."""
+    found = _FUTURE_DIRECTORY.match(name)
+    return (found[1], int(found[2])) if found else None
 
 
 def parse_partition_name(name: str) -> tuple[str, int] | None:

@@ -140,8 +140,12 @@ class _Scan:
 
     def _placed(self, finding: Finding, extension: str) -> Finding:
         task = self.task
-        file = finding.file or (self.name + extension if task.place is None else task.path)
+        file = finding.file or (f"{self.name}{self._on_disk(extension)}" if task.place is None else task.path)
         return replace(finding, topic=task.topic, partition=task.partition, brokers=(task.broker,), file=file)
+
+    def _on_disk(self, extension: str) -> str:
+        """What a file that the next start calls so is called now."""
+        return extension + ".swap" if extension[1:] + ".swap" in self.task.extensions else extension
 
     def _open_indexes(self) -> None:
         base = self.task.base_offset
@@ -155,7 +159,7 @@ class _Scan:
             self.add(checks.index_sorted(entries, "timestamp"), ".timeindex")
             self.add(checks.index_sorted(entries, "offset", strictly=False), ".timeindex")
             self.time_index = checks.TimeIndexCheck(entries, base, self.cleaned_to)
-        elif "timeindex" not in self.task.extensions and "index" in self.task.extensions:
+        elif not {"timeindex", "timeindex.swap"} & set(self.task.extensions) and {"index", "index.swap"} & set(self.task.extensions):
             self.time_index = checks.TimeIndexCheck(None, base, self.cleaned_to)
         entries = self._entries("txnindex", logformat.parse_txn_index, logformat.TXN_ENTRY.itemsize)
         if entries is not None:
@@ -164,10 +168,10 @@ class _Scan:
             self.limited |= len(entries) > kept
 
     def _entries(self, extension: str, parse: Any, entry_bytes: int) -> Column | None:
-        if extension not in self.task.extensions:
+        if not {extension, extension + ".swap"} & set(self.task.extensions):
             return None
         try:
-            with open(f"{self.name}.{extension}", "rb") as file:
+            with open(f"{self.name}{self._on_disk('.' + extension)}", "rb") as file:
                 data = logformat.read_index(file, entry_bytes, INDEX_BYTES_MAX + 1)
                 if len(data) > INDEX_BYTES_MAX:
                     raise OSError(None, f"it is larger than {INDEX_BYTES_MAX} bytes", file.name)

@@ -29,10 +29,16 @@ from minikafka.spark.fetch_client import Place
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.logformat import FormatError
 from minikafka.spark.metadata_log import METADATA_TOPIC, ClusterImage, PartitionClaim
+from minikafka.spark.startup import at_start
 
 UNBOUNDED = (1 << 63) - 1
 COMPACT, DELETE, UNKNOWN = "compact", "delete", "unknown"
 CELLS_MAX = 1024
+
+
+def log_name(base_offset: int, extensions: tuple[str, ...]) -> str:
+    """The file name of a segment's log, whose other files are `extensions`."""
+    return f"{base_offset:020d}.log.swap" if "log.swap" in extensions else f"{base_offset:020d}.log"
 
 
 @dataclass(slots=True)
@@ -43,6 +49,11 @@ class Segment:
     inode: int = 0
     changed_ns: int = 0
     device: int = 0
+
+    @property
+    def log_name(self) -> str:
+        """The name of its log now; the next start takes ".swap" off."""
+        return log_name(self.base_offset, self.extensions)
 
 
 @dataclass(slots=True)
@@ -72,6 +83,8 @@ class Replica:
     #: The log start that its broker wrote down; -1 where it did not. `is_only_compacted`: see claims.is_only_compacted.
     start_point: int = -1
     is_only_compacted: bool | None = False
+    #: A `-future` copy that is to take the place of its broker's own.
+    is_future: bool = False
     topic_id: str = ""
     epochs: list[tuple[int, int]] | None = None
     transaction_timeout_ms: int = 0
@@ -154,6 +167,7 @@ def make_plan(
     plan.image = newest_image(list(directories), findings)
     wanted, wanted_partitions = set(topics), set(partitions)
     told: set[tuple[str, int, str]] = set()
+    futures: list[tuple[LogDirectory, tuple[str, int], str]] = []
     for directory in directories:
         names = list_directory(directory)
         if directory.unread and not tolerant:
@@ -161,10 +175,17 @@ def make_plan(
         if not directory.is_listed:
             findings.extend(_listed(directory.unread, each_max))
         for name in names:
-            parsed = logformat.parse_partition_name(name)
+            future = logformat.parse_future_name(name)
+            parsed = future or logformat.parse_partition_name(name)
+            if parsed is None and name.endswith("-future"):
+                text = f"{os.path.join(directory.path, name)} is a copy of some partition, but its name does not say of which"
+                findings.add(Finding("unreadable", text, brokers=(directory.broker,), file=os.path.join(directory.path, name)))
             if parsed is None or (wanted and parsed[0] not in wanted) or (wanted_partitions and parsed not in wanted_partitions):
                 continue
-            _add_replica(plan, directory, parsed, os.path.join(directory.path, name), each_max, told)
+            if future:
+                futures.append((directory, future, os.path.join(directory.path, name)))
+            else:
+                _add_replica(plan, directory, parsed, os.path.join(directory.path, name), each_max, told)
     for copies in plan.replicas.values():
         for replica in copies:
             replica.transaction_timeout_ms = transaction_timeout_ms
@@ -172,6 +193,8 @@ def make_plan(
     if plan.image is not None:
         told |= forget_earlier_topics(plan.replicas, directories, findings, plan.image)
     _claims(plan, wanted, wanted_partitions, told)
+    for directory, key, path in futures:
+        _add_future(plan, directory, key, path, each_max)
     _policies(plan, set(compacted))
     return plan
 
@@ -301,34 +324,52 @@ def _place_claims(plan: Plan, image: ClusterImage) -> None:
                     plan.skipped += 1
 
 
-def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str, each_max: int) -> Replica | None:
-    key = topic, partition
-    segments: dict[int, Segment] = {}
-    snapshots: list[str] = []
-    extensions: dict[int, list[str]] = {}
+def _add_future(plan: Plan, directory: LogDirectory, key: tuple[str, int], path: str, each_max: int) -> None:
+    """A copy that grows answers for nothing yet, but what it holds stays: it is filled up from the log, and takes its place.
+
+    Where the controller names its log directory already, Apache Kafka's next start puts it in place (recoverAbandonedFutureLogs): it
+    answers as its broker's own log, beside which it stands.
+    """
     try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                parsed = logformat.parse_segment_name(entry.name)
-                if parsed is None:
-                    continue
-                base, extension = parsed
-                if extension == "log":
-                    status = _status(entry)
-                    if status is None:
-                        continue
-                    segments[base] = Segment(base, status.st_size, (), status.st_ino, status.st_ctime_ns, status.st_dev)
-                elif extension == "snapshot":
-                    snapshots.append(entry.name)
-                else:
-                    extensions.setdefault(base, []).append(extension)
-    except FileNotFoundError:  # its topic was deleted meanwhile
+        replica = _open_replica(directory, *key, path, each_max)
+    except OSError as error:
+        text = f"{path} cannot be read: {error.strerror}"
+        plan.missing.setdefault(key, []).append(Finding("unreadable", text, *key, brokers=(directory.broker,), file=path))
+        return
+    claim = plan.image.claims().get(key) if plan.image is not None else None
+    if replica is None or (claim is not None and replica.topic_id not in {"", claim.topic_id}):
+        plan.skipped += 1  # empty, or of a topic that is gone
+        return
+    replica.is_future, replica.broker = True, f"{replica.node} (future)"
+    for finding in replica.findings.kept:
+        finding.brokers = (replica.broker,)
+    places = dict(zip(claim.replicas, claim.directories, strict=False)) if claim is not None else {}
+    if places.get(replica.node) == directory.directory_id:
+        replica.claim = claim
+    else:
+        replica.high_watermark, replica.high_watermark_known, replica.has_mark_line = replica.log_start, True, False
+        replica.clean = False if directory.clean is False else None
+    if replica.size or replica.claim is not None:
+        plan.replicas.setdefault(key, []).append(replica)
+
+
+def _open_replica(
+    directory: LogDirectory, topic: str, partition: int, path: str, each_max: int, attempts: int = 5
+) -> Replica | None:  # fmt: skip
+    """The log as the next start of its broker would load it."""
+    key = topic, partition
+    try:
+        with os.scandir(path) as listed:
+            entries = {entry.name: entry for entry in listed}
+        start = at_start(entries, lambda base: _end_of_swap(path, base))
+        ordered = _segments(entries, start.files)
+    except FileNotFoundError:  # its topic was deleted meanwhile, or a cleaner is at work
+        if not attempts:
+            raise
+        return _open_replica(directory, topic, partition, path, each_max, attempts - 1) if os.path.isdir(path) else None
+    if not ordered:
         return None
-    if not segments:
-        return None
-    for base, segment in segments.items():
-        segment.extensions = tuple(sorted(extensions.get(base, ())))
-    ordered = [segments[base] for base in sorted(segments)]
+    snapshots = [name for name in entries if (parsed := logformat.parse_segment_name(name)) and parsed[1] == "snapshot"]
     known, high_watermark = _high_watermark(directory, key, ordered, path)
     replica = Replica(
         topic, partition, directory.broker, path, ordered, sorted(snapshots), directory.clean, high_watermark, known,
@@ -342,8 +383,31 @@ def _open_replica(directory: LogDirectory, topic: str, partition: int, path: str
     replica.mark_unread = any(one.file.endswith("replication-offset-checkpoint") for one in directory.unread)
     for one in directory.unread:
         _add(replica, one)
+    for base in start.doubts:
+        text = f"an interrupted replacement (.swap) of segment {base}: Apache Kafka and minikafka would start with different files"
+        _add(replica, Finding("not-compared", text, file=path, offset=base, details={"moved": True}))
     _read_identity(replica)
     return replica
+
+
+def _segments(entries: dict[str, os.DirEntry[str]], files: dict[tuple[int, str], str]) -> list[Segment]:
+    """Raises FileNotFoundError, OSError."""
+    found = []
+    for base in sorted(base for base, part in files if part == "log"):
+        status = _status(entries[f"{base:020d}.{files[base, 'log']}"])
+        if status is not None:
+            extensions = tuple(sorted(name for (of, _), name in files.items() if of == base and name != "log"))
+            found.append(Segment(base, status.st_size, extensions, status.st_ino, status.st_ctime_ns, status.st_dev))
+    return found
+
+
+def _end_of_swap(path: str, base: int) -> int:
+    """Where a replacement ends. Raises FileNotFoundError, OSError."""
+    end = base
+    with open(os.path.join(path, f"{base:020d}.log.swap"), "rb") as file:
+        for batches in logformat.SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
+            end = int(batches.last_offset[-1]) + 1
+    return end
 
 
 def _has_held_records(directory: LogDirectory, key: tuple[str, int], path: str) -> bool:
@@ -378,7 +442,7 @@ def changed(replica: Replica) -> bool:
     last = replica.segments[-1]
     try:
         for segment in replica.segments:
-            status = os.stat(os.path.join(replica.path, f"{segment.base_offset:020d}.log"))
+            status = os.stat(os.path.join(replica.path, segment.log_name))
             if status.st_size < segment.size or status.st_ino != segment.inode:
                 return True
             if segment is not last and status.st_ctime_ns != segment.changed_ns:

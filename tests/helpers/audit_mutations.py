@@ -17,7 +17,7 @@ SPARK = "minikafka.spark"
 CONTRACT, GENERATED = "tests/spark/test_audit_contract.py", "tests/spark/test_audit_generated.py"
 BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fences.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
-CLAIMS, POLICIES, ELECTIONS = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections"))
+CLAIMS, POLICIES, ELECTIONS, STARTUP = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections", "startup"))
 Patch = tuple[str, Callable[[Any], Any]]
 
 
@@ -159,6 +159,18 @@ def _all_cleaned(original: Any) -> Any:
     return lambda replica, log_start, cleaned_to: original(replica, log_start, 1 << 62 if cleaned_to else 0)
 
 
+def _plain_files_only(original: Any) -> Any:
+    return lambda names, end_of: original([name for name in names if not name.endswith(".swap")], end_of)
+
+
+def _nothing_makes_room(original: Any) -> Any:
+    return lambda plain, swapped, ranges, cleaned: plain | original(plain, swapped, ranges, cleaned)
+
+
+def _without_doubts(original: Any) -> Any:
+    return lambda names, end_of: dataclasses.replace(original(names, end_of), doubts=[])
+
+
 def _records_only(original: Any) -> Any:
     def keep(found: Any, *rest: Any) -> None:
         original(found, *rest)
@@ -225,6 +237,10 @@ _ALL = (
     _mutant("cleaned everywhere", "above the cleaner's point nothing is followed", "views:_replay_options", _all_cleaned, POLICIES),
     _mutant("kept fields", "survivors are compared without their batches' fields", "logical:_keep", _records_only, POLICIES),
     _mutant("prefixes", "a compacted log may begin anywhere", "compare:_lost_prefixes", _none, POLICIES),
+    _mutant("replacements", "interrupted replacements are passed over", "sources:at_start", _plain_files_only, STARTUP),
+    _mutant("replaced", "segments stand beside what replaces them", "startup:_kafka", _nothing_makes_room, STARTUP),
+    _mutant("doubts", "where starts would differ Apache Kafka's counts", "sources:at_start", _without_doubts, STARTUP),
+    _mutant("futures", "copies in other log directories are passed over", "sources:_add_future", _none, STARTUP),
     _mutant("losses", "what unclean elections lost is not told", "unclean:losses", _nothing, ELECTIONS),
     _mutant("elections", "unclean elections are not noted", "metadata_log:_note_election", _none, ELECTIONS),
     _mutant("conflicts", "records acknowledged twice are not told", "ledger:_conflicts", _nothing, ELECTIONS),

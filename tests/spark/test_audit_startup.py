@@ -1,0 +1,203 @@
+"""A directory is judged as the next start of its broker would load it: interrupted replacements (`.swap`) are read."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_controller, told, verdicts
+from helpers.log_clusters import Batch, MetadataLog, Partition, directory_id, plain, write_broker
+
+from minikafka.spark.audit import AuditResult
+from minikafka.spark.startup import at_start
+from minikafka.storage import recovery
+from minikafka.storage.filesystem import OsFileSystem
+
+KEYED = [Batch(at, [(0, b"k%d" % (at % 7), b"v%d" % at)]) for at in range(60)]
+LATER = {batch.records[0][1] for batch in KEYED[40:]}
+CLEANED = [batch for batch in KEYED if batch.base >= 40 or batch.base % 3 == 0]
+
+
+def crashed(tmp_path: Path, clean: bool = False, batches: dict[int, list[Batch]] | None = None) -> Path:
+    """A compacted topic of three segments; broker 3 is in the midst of replacing the first one, or both closed ones."""
+    log = known_to_the_controller().config("t", "cleanup.policy", "compact")
+    for broker in BROKERS:
+        one = Partition("t-0", (batches or {}).get(broker, CLEANED), (0, 20, 40), topic_id=TOPIC)
+        cleaned = {"t-0": 40}
+        write_broker(tmp_path / f"b{broker}", broker, [one], log.encode(), clean=clean or broker < 3, cleaned=cleaned)
+    return tmp_path / "b3" / "t-0"
+
+
+def swap(place: Path, base: int, suffix: str = ".swap") -> None:
+    for name in ("log", "index", "timeindex"):
+        path = place / f"{base:020d}.{name}"
+        path.rename(path.with_name(path.name + suffix))
+
+
+def test_a_segment_of_which_only_the_replacement_is_left_is_read(tmp_path: Path) -> None:
+    place = crashed(tmp_path)
+    swap(place, 0)
+    result = audit(tmp_path)
+    assert (result.outcome, verdicts(result)["t-0"]) == ("PASS", "MATCH")
+    rows = next(one for one in result.partitions if one.topic == "t").replicas
+    assert len({row["batches"] for row in rows}) == 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_replacement_with_other_records_is_found(tmp_path: Path, clean: bool) -> None:
+    place = crashed(tmp_path, clean)
+    swap(place, 0)
+    path = place / f"{0:020d}.log.swap"
+    path.write_bytes(b"".join(Batch(one.base, [(0, one.records[0][1], b"other")]).encode() for one in CLEANED if one.base < 20))
+    result = audit(tmp_path)
+    assert (result.exit_code, verdicts(result)["t-0"]) == (1, "DIVERGENT")
+
+
+@pytest.mark.parametrize("text", ["other", "the same"])
+def test_what_takes_a_segments_place_is_judged_not_the_segment(tmp_path: Path, text: str) -> None:
+    """The old segment is still there, and is sound."""
+    place = crashed(tmp_path, batches={3: KEYED})
+    held = [one for one in CLEANED if one.base < 40]
+    if text == "other":
+        held[3] = Batch(held[3].base, [(0, held[3].records[0][1], b"other")])
+    (place / f"{0:020d}.log.swap").write_bytes(b"".join(one.encode() for one in held))
+    result = audit(tmp_path)
+    assert result.exit_code == (1 if text == "other" else 0), told(result, "replica-differs")
+    assert next(one for one in result.partitions if one.topic == "t").replicas[2]["segments"] == 2
+
+
+def test_a_wrong_index_of_a_replacement_is_found(tmp_path: Path) -> None:
+    place = crashed(tmp_path)
+    swap(place, 0)
+    path = place / f"{0:020d}.index.swap"
+    path.write_bytes(path.read_bytes()[:-4] + bytes(3) + b"\x05")
+    result = audit(tmp_path)
+    assert result.exit_code == 1 and told(result, "index-target") and path.name in str([one.file for one in result.findings.kept])
+
+
+def test_a_replacement_in_a_topic_that_is_not_compacted_is_installed_too(tmp_path: Path) -> None:
+    for broker in BROKERS:
+        one = Partition("t-0", [plain(at) for at in range(30)], (0, 10, 20), topic_id=TOPIC)
+        write_broker(tmp_path / f"b{broker}", broker, [one], known_to_the_controller().encode())
+    assert audit(tmp_path).outcome == "PASS"
+    (tmp_path / "b2" / "t-0" / f"{10:020d}.log.swap").write_bytes(b"".join(plain(at, text="w").encode() for at in range(10, 20)))
+    result = audit(tmp_path)
+    assert (result.exit_code, verdicts(result)["t-0"]) == (1, "DIVERGENT")
+
+
+@pytest.mark.parametrize("suffix", [".cleaned", ".deleted"])
+def test_what_a_start_removes_is_no_log(tmp_path: Path, suffix: str) -> None:
+    place = crashed(tmp_path, batches={3: KEYED, 1: KEYED, 2: KEYED})
+    for base in (0, 40):
+        (place / f"{base:020d}.log{suffix}").write_bytes(b"left over")
+    assert audit(tmp_path).outcome == "PASS"
+    swap(place, 40, suffix)
+    assert audit(tmp_path).exit_code == 1
+
+
+def test_where_apache_kafka_and_minikafka_part_nothing_is_proven(tmp_path: Path) -> None:
+    place = crashed(tmp_path)
+    swap(place, 20)
+    (place / f"{20:020d}.index.cleaned").write_bytes(b"")
+    result = audit(tmp_path)
+    assert result.exit_code == 3 or verdicts(result)["t-0"] == "DIVERGENT"
+    assert any("interrupted replacement" in text for text in told(result, "not-compared"))
+
+
+def test_a_start_of_minikafka_makes_of_it_what_the_audit_reads(tmp_path: Path) -> None:
+    """Directories with every mixture of files at rest, replacements and leftovers, against the code that loads them."""
+    chance = random.Random(5)
+    for number in range(150):
+        place = tmp_path / str(number)
+        place.mkdir()
+        replaced, end = chance.choice([0, 10, 20]), chance.choice([0, 10, 20, 30])
+        for base in (0, 10, 20):
+            for part in ("log", "index", "timeindex"):
+                name = f"{base:020d}.{part}"
+                data = plain(base).encode() if part == "log" else b"old"
+                if chance.random() < 0.8:
+                    (place / name).write_bytes(data)
+                if base == replaced and chance.random() < 0.6:
+                    new = b"".join(plain(at, text="n").encode() for at in range(base, end)) if part == "log" else b"new"
+                    (place / f"{name}.swap").write_bytes(new)
+        found = at_start([path.name for path in place.iterdir()], lambda base, end=end: max(base, end))
+        logs = {base: name for (base, part), name in found.files.items() if part == "log"}
+        held = {base: (place / f"{base:020d}.{name}").read_bytes() for base, name in logs.items()}
+        bases = recovery._clean_directory(OsFileSystem(), str(place))
+        assert {base: (place / f"{base:020d}.log").read_bytes() for base in bases} == held or found.doubts
+
+
+@pytest.mark.parametrize(("names", "logs", "doubts"), [
+    (["0.log", "10.log", "0.log.swap"], {0: "log.swap", 10: "log"}, []),
+    (["0.log", "5.log", "10.log", "0.log.swap"], {0: "log.swap", 10: "log"}, []),
+    (["0.log", "10.log", "10.log.swap", "5.index.cleaned"], {0: "log", 10: "log"}, [10]),
+    (["0.log", "10.log", "0.log.swap", "20.log.cleaned"], {0: "log.swap", 10: "log"}, []),
+    (["0.log.swap", "10.log", "20.log.swap"], {0: "log.swap", 20: "log.swap"}, [10]),
+])  # fmt: skip
+def test_a_start_of_apache_kafka(names: list[str], logs: dict[int, str], doubts: list[int]) -> None:
+    """LogLoader.load and removeTempFilesAndCollectSwapFiles of 4.3, read."""
+    found = at_start([f"{int(name.partition('.')[0]):020d}.{name.partition('.')[2]}" for name in names], lambda base: base + 10)
+    assert ({base: name for (base, part), name in found.files.items() if part == "log"}, found.doubts) == (logs, doubts)
+
+
+# ---- copies in another log directory (KIP-113) --------------------------------------------------------------------------------------
+
+
+def being_moved(tmp_path: Path, batches: list[Batch], named: bool, end: int = 30, **more: Any) -> AuditResult:
+    """Broker 2 moves t-0 from its first log directory into its second; the controller may name that already."""
+    log = MetadataLog().broker(1).broker(2, directories=2).broker(3).topic("t", TOPIC)
+    places = (directory_id(1), directory_id(2, 1 if named else 0), directory_id(3))
+    log.partition(TOPIC, BROKERS, BROKERS, 1, directories=places)
+    held = [plain(at) for at in range(30)]
+    for broker in BROKERS:
+        write_broker(tmp_path / f"b{broker}", broker, [Partition("t-0", held, (0, 10, 20), topic_id=TOPIC)], log.encode())
+    future = Partition("t-0", batches, (0, 10, 20), topic_id=TOPIC, **more)
+    path = write_broker(tmp_path / "b2-1", 2, [future], number=1)
+    (path / "t-0").rename(path / f"t-0.{'0' * 31}7-future")
+    return audit(tmp_path)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize(("at", "code"), [(None, 0), (3, 1), (25, 1)])
+def test_a_copy_that_will_take_the_logs_place_is_compared(tmp_path: Path, named: bool, at: int | None, code: int) -> None:
+    result = being_moved(tmp_path, [plain(offset, text="w" if offset == at else "v") for offset in range(30)], named)
+    blamed = {broker for one in result.findings.kept if one.check == "replica-differs" for broker in one.brokers}
+    assert result.exit_code == code and ("2 (future)" in blamed) == bool(code) and blamed <= {"1", "2 (future)"}
+
+
+@pytest.mark.parametrize(("named", "code"), [(False, 0), (True, 1)])
+def test_a_copy_may_be_short_until_the_controller_names_it(tmp_path: Path, named: bool, code: int) -> None:
+    """Apache Kafka puts it in place at the next start, however long it is."""
+    result = being_moved(tmp_path, [plain(offset) for offset in range(25)], named)
+    assert (result.exit_code, bool(told(result, "isr-claim"))) == (code, named)
+
+
+def test_what_a_copy_has_of_another_leader_epoch_is_cut(tmp_path: Path) -> None:
+    batches = [plain(offset, epoch=1 if offset >= 20 else 0, text="w" if offset >= 20 else "v") for offset in range(25)]
+    result = being_moved(tmp_path, batches, False, epochs=((0, 0), (1, 20)))
+    assert result.outcome == "PASS" and told(result, "replica-tail")
+
+
+def test_a_copy_is_no_second_replica(tmp_path: Path) -> None:
+    being_moved(tmp_path, [plain(offset) for offset in range(30)], False)
+    for broker in (1, 3):
+        shutil.rmtree(tmp_path / f"b{broker}")
+    result = audit(tmp_path)
+    assert (result.exit_code, verdicts(result)["t-0"]) == (3, "INCOMPLETE")
+
+
+def test_a_copy_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    being_moved(tmp_path, [plain(offset) for offset in range(30)], False)
+    (segment,) = (tmp_path / "b2-1").glob(f"*-future/{0:020d}.log")
+    segment.unlink()
+    segment.symlink_to("nowhere")
+    assert audit(tmp_path).exit_code == 3
+
+
+def test_a_copy_without_a_partitions_name_is_told(tmp_path: Path) -> None:
+    being_moved(tmp_path, [plain(offset) for offset in range(30)], False)
+    (tmp_path / "b2-1" / f"{'x' * 200}.{'0' * 32}-future").mkdir()
+    assert audit(tmp_path).exit_code == 3
