@@ -166,6 +166,7 @@ def _unfenced(views: list[ReplicaView], found: set[str]) -> Iterator[str]:
     record that only some hold may be committed, and one that may lead may have lost it. The metadata log keeps none on disk."""
     if views[0].replica.topic == METADATA_TOPIC:
         return
+    views = [one for one in views if not _grows(one)]
     leading = [one for one in views if one.replica.claim is None or one.replica.node in one.replica.claim.complete]
     known = max((one.replica.high_watermark for one in views if _has_mark(one)), default=-1)
     shortest, longest = min((one.end_offset for one in leading), default=0), max(one.end_offset for one in views)

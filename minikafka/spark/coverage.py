@@ -57,7 +57,9 @@ class Account:
             text += f"({self.due.offsets} offsets) {self.compared.batches} ({self.compared.offsets} offsets) were compared"
             yield text
         low, high = self.bounds
-        if low >= high or self.cleaned_to > low:
+        if low >= high:
+            return
+        if self.cleaned_to > low:
             if self.cleaned_to < high and self.end < high:
                 yield f"broker {self.broker} answers up to {high}, and it was looked at up to {max(self.end, low)} only"
             return

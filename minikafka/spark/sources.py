@@ -347,6 +347,7 @@ def _add_future(plan: Plan, directory: LogDirectory, key: tuple[str, int], path:
     if places.get(replica.node) == directory.directory_id:
         replica.claim = claim
     else:
+        replica.log_start, replica.recovery_point, replica.cleaner_point = replica.segments[0].base_offset, None, 0
         replica.high_watermark, replica.high_watermark_known, replica.has_mark_line = replica.log_start, True, False
         replica.clean = False if directory.clean is False else None
     if replica.size or replica.claim is not None:

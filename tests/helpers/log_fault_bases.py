@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from helpers.log_clusters import (
     ABORT,
     COMMIT,
+    CONTROL,
     TRANSACTIONAL,
     Batch,
     MetadataLog,
@@ -35,13 +36,17 @@ class Base:
 
 
 def controller(
-    isr: Sequence[int] = BROKERS, elr: Sequence[int] = (), leader: int = 1, log: MetadataLog | None = None, leader_epoch: int = 4
+    isr: Sequence[int] = BROKERS, elr: Sequence[int] = (), leader: int = 1, log: MetadataLog | None = None, leader_epoch: int = 4,
+    policy: str = "",
 ) -> MetadataLog:  # fmt: skip
     """Brokers, the topic, its partition: in sync at first are all."""
     found = log or MetadataLog()
     for broker in BROKERS:
         found.broker(broker)
-    found.topic("t", TOPIC).partition(TOPIC, BROKERS, BROKERS, 1, leader_epoch)
+    found.topic("t", TOPIC)
+    if policy:
+        found.config("t", "cleanup.policy", policy)
+    found.partition(TOPIC, BROKERS, BROKERS, 1, leader_epoch)
     if tuple(isr) != BROKERS or elr:
         found.change(TOPIC, isr=isr, elr=elr, leader=leader)
     return found
@@ -162,13 +167,31 @@ def transactional(count: int = 16) -> list[Batch]:
 def _compacted(folder: Path) -> None:
     keys = [b"k%d" % (at * 7 % 11) for at in range(60)]
     whole = [Batch(at, [(0, keys[at], b"v%d" % at)], 0, 1_700_000_000_000 + at) for at in range(60)]
-    newest = {batch.records[0][1]: batch.base for batch in whole[:50]}
+    newest = {batch.records[0][1]: batch.base for batch in whole[:40]}
     cleaned = [batch for batch in whole if batch.base >= 40 or newest[batch.records[0][1]] == batch.base or batch.base % 5 == 0]
-    log = controller().config("t", "cleanup.policy", "compact")
+    log = controller(policy="compact")
 
     def partition(broker: int) -> Partition:
-        held = whole if broker == 1 else [batch for batch in cleaned if broker == 2 or batch.base >= 40 or batch.base % 5]
+        least = [batch for batch in cleaned if batch.base >= 40 or newest[batch.records[0][1]] == batch.base]
+        held = {1: whole, 2: cleaned, 3: least}[broker]
         return Partition("t-0", held, (0, 20, 40), ((0, held[0].base if broker == 3 else 0),), TOPIC)
+
+    write(folder, partition, log, cleaned=40)
+
+
+def _compacted_transactions(folder: Path) -> None:
+    """Each broker's cleaner left something else of the first half; markers and the newest batch of each producer stay."""
+    batches = transactional(26)
+    batches = [replace(batch, records=[(delta, b"k%d" % ((batch.base + delta) % 5), value) for delta, _, value in batch.records])
+               if not batch.attributes & CONTROL else batch for batch in batches]  # fmt: skip
+    bases = (0, 20, 40)
+    batches = [batch for batch in batches if not any(batch.base < base <= batch.last for base in bases)]
+    log = controller(policy="compact")
+
+    def partition(broker: int) -> Partition:
+        gone = [batch for batch in batches[1:] if batch.last < 38 and not batch.attributes & CONTROL and batch.base % 3 == broker % 3]
+        held = [batch for batch in batches if broker == 1 or batch not in gone]
+        return Partition("t-0", held, bases, ((0, 0),), TOPIC)
 
     write(folder, partition, log, cleaned=40)
 
@@ -251,7 +274,8 @@ BASES = {
         Base("eligible", _eligible, Role(BROKERS, (3,), BROKERS)),
         Base("pending", _pending, Role(BROKERS, (1, 2), BROKERS)),
         Base("transactions", _transactions, _USUAL),
-        Base("compacted", _compacted, Role(BROKERS, BROKERS, BROKERS, compacted=True)),
+        Base("compacted", _compacted, Role(BROKERS, BROKERS, BROKERS, cleaned_to=40)),
+        Base("compacted transactions", _compacted_transactions, Role(BROKERS, BROKERS, BROKERS, cleaned_to=40)),
         Base("recreated", _recreated, _USUAL),
         Base("made again", _made_again, Role(BROKERS, BROKERS, BROKERS, clean=False, made_again=True)),
         Base("retained", _retained, _USUAL),

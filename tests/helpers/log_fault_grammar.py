@@ -18,6 +18,7 @@ from helpers.log_fault_bases import BASES, BROKERS
 from helpers.log_fault_beside import BESIDE, arguments_beside
 from helpers.log_fault_verbs import FIELDS, NAME, VERBS, place_of
 from helpers.log_oracle import is_comparable, visible
+from helpers.log_oracle_startup import futures, started
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +39,17 @@ class Case:
 
 
 ALL_VERBS = VERBS | BESIDE
-LEGAL_VERBS = ("repair_indexes", "foreign", "link", "roll", "retain", "side_file")
+LEGAL_VERBS = ("repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future")
 
 
 def is_legal(step: Step, base: str) -> bool:
     """Whether brokers or people do such a thing in good order, so that by itself it must not be blamed."""
     if step.verb in {"repair_indexes", "foreign", "link", "roll"}:
         return True
+    if step.verb == "interrupt":  # a start removes the index of aborted transactions of a log that alone is a replacement
+        return step.arguments[1] != "log" or "transactions" not in base
+    if step.verb == "future":
+        return step.arguments[0] != "other"
     if step.verb == "retain":
         return base not in {"compacted", "eligible", "transactions"}
     return step.verb == "side_file" and step.arguments[0] == ".index" and step.arguments[2] == "gone"
@@ -101,7 +106,11 @@ def _arguments(verb: str, chance: random.Random, only_legal: bool) -> tuple[int 
         "epoch_line": (chance.choice(["more", "less", "epoch", "start"]), at, chance.choice([-1, 1, 2])),
         "mark": (checkpoint, chance.choice(["inside", "end", "beyond", "none", "empty", "cut", "directory"]), at),
         "identity": (chance.choice(["other", "short", "gone"]),),
-        "foreign": (chance.choice([".deleted", ".swap", ".cleaned", "future", "delete", "stray", "notes.txt"]),),
+        "interrupt": (at, chance.choice(["alone", "beside", "log"])),
+        "replacement": (at, chance.choice(["other", "fewer", "none"]), chance.randrange(1 << 16)),
+        "future": (chance.choice(["same", "short"] if only_legal else ["same", "short", "other", "other"]), at),
+        "cleaner_line": (chance.choice([0, 10, 40, 1000]),),
+        "foreign": (chance.choice([".deleted", ".cleaned", "future", "delete", "stray", "notes.txt"]),),
     }.get(verb) or arguments_beside(verb, chance)  # type: ignore[return-value]
 
 
@@ -161,10 +170,14 @@ def judge(case: Case, folder: Path) -> Judgement:
         if (path / NAME).is_dir() and properties["directory.id"] in identities:
             seen.append(f"{path.name} is a copy")
         identities[properties["directory.id"]] = path
-    seen += list(visible(directories, NAME, BASES[case.base].role))
+    with tempfile.TemporaryDirectory(dir=folder.parent) as holder:
+        after = started(folder, Path(holder) / "started")
+        then = {broker: [after / path.name for path in paths] for broker, paths in directories.items()}
+        seen += list(visible(then, NAME, BASES[case.base].role))
+        seen += list(futures(then, NAME))
+        is_legal_now = all(is_legal(step, case.base) for step in case.steps) and is_comparable(then, NAME)
     seen += list(_identities(directories))
-    legal = all(is_legal(step, case.base) for step in case.steps)
-    return Judgement(tuple(seen), legal and is_comparable(directories, NAME))
+    return Judgement(tuple(seen), is_legal_now)
 
 
 def _identities(directories: dict[int, list[Path]]) -> Iterator[str]:

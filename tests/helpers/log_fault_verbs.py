@@ -322,14 +322,69 @@ def repair_marks(place: Place) -> None:
 
 
 def foreign(place: Place, how: str) -> None:
-    """Files that brokers leave beside the log: deleted, swapped, being moved, stray."""
-    if how in {".deleted", ".swap", ".cleaned"}:
+    """Files that brokers leave beside the log: deleted, not finished, being moved, stray."""
+    if how in {".deleted", ".cleaned"}:
         (place.path / f"{10**6:020d}.log{how}").write_bytes(b"left over")
     elif how in {"future", "delete", "stray"}:
         if place.path.is_dir():
             shutil.copytree(place.path, place.root / f"{NAME}.{'fedcba9876543210' * 2}-{how}", dirs_exist_ok=True)
     else:
         (place.path / how).write_text("nothing of Kafka's")
+
+
+def interrupt(place: Place, at: int, how: str) -> None:
+    """A cleaner was interrupted while it replaced a segment: its files are called `.swap` ("alone"), stand beside the old ones ("beside"),
+    or only the log still has that name ("log")."""
+    file = place.segments()[at * len(place.segments()) >> 16]
+    for beside in [file] if how == "log" else sorted(place.path.glob(file.stem + ".*")):
+        if beside.suffix not in {".snapshot", ".swap"}:
+            swapped = beside.with_name(beside.name + ".swap")
+            swapped.write_bytes(beside.read_bytes())
+            if how != "beside":
+                beside.unlink()
+
+
+def replacement(place: Place, at: int, how: str, byte: int) -> None:
+    """What an interrupted cleaner left is not what it read: other records, fewer, or none."""
+    interrupt(place, at, "beside" if byte % 2 else "alone")
+    for file in sorted(place.path.glob("*.log.swap"))[:1]:
+        batches = [bytearray(batch.raw) for batch in parse(file.read_bytes())[0]]
+        if not batches:
+            continue
+        if how == "other":
+            batches[byte % len(batches)][-2] ^= 0x15
+            _seal(batches[byte % len(batches)])
+        else:
+            del batches[byte % len(batches) if how == "fewer" else 0 :]
+        file.write_bytes(b"".join(batches))
+
+
+def future(place: Place, how: str, at: int) -> None:
+    """The partition is being moved to another log directory of its broker: the copy is whole, short, or not the same."""
+    target = place.root / f"{NAME}.{'fedcba9876543210' * 2}-future"
+    if not place.path.is_dir() or target.exists():
+        return
+    shutil.copytree(place.path, target)
+    files = sorted(target.glob("*.log"))
+    if how == "short":
+        for beside in target.glob(files[-1].stem + ".*"):
+            beside.unlink()
+        for snapshot in target.glob("*.snapshot"):
+            snapshot.unlink()
+    elif how == "other":
+        batches = [bytearray(batch.raw) for batch in parse(files[0].read_bytes())[0]]
+        if not batches:
+            return
+        chosen = at * len(batches) >> 16
+        batches[chosen][-2] ^= 0x15
+        _seal(batches[chosen])
+        files[0].write_bytes(b"".join(batches))
+
+
+def cleaner_line(place: Place, offset: int) -> None:
+    """Somebody writes that a cleaner came up to there."""
+    path = place.root / "cleaner-offset-checkpoint"
+    path.write_text(lines([f"t 0 {offset}"]))
 
 
 def link(place: Place) -> None:
@@ -371,6 +426,7 @@ VERBS: dict[str, Callable[..., None]] = {
     for function in (
         header, payload, drop, repeat, swap, others, lose_tail, cut, append, remove_segment, rename_segment, exchange_segments,
         no_directory, twin, entry, side_file, snapshot_field, epoch_line, mark, identity, repair_indexes, repair_marks, foreign, link, roll,
+        interrupt, replacement, future, cleaner_line,
         retain, epochs_from_log,
     )
 }  # fmt: skip

@@ -50,13 +50,14 @@ class Stored:
 
 @dataclass(slots=True)
 class Role:
-    """What the test knows of the cluster: who is in sync or eligible, who once was, whether brokers stopped cleanly, what is compacted."""
+    """What the test knows of the cluster: who is in sync or eligible, who once was, whether brokers stopped cleanly; up to where cleaners
+    came, in a topic that is compacted and nothing else."""
 
     replicas: tuple[int, ...]
     complete: tuple[int, ...]
     was_in_sync: tuple[int, ...]
     clean: bool = True
-    compacted: bool = False
+    cleaned_to: int = 0
     #: The topic was made again just before the brokers were killed: their checkpoints are of the earlier one.
     made_again: bool = False
 
@@ -145,8 +146,11 @@ def visible(directories: dict[int, list[Path]], name: str, role: Role) -> Iterat
         if role.made_again:
             held[0].mark, held[0].log_start = None, 0
         logs.append(held[0])
+    written = max([0, *(log.log_start for log in logs)])
     for log in logs:
         yield from alone(log, role)
+        if role.cleaned_to and log.segments[0][0] > written:
+            yield f"broker {log.broker}: nobody deleted what lies below {log.segments[0][0]}"
     if logs:
         yield from together(logs, role)
 
@@ -174,14 +178,14 @@ def alone(log: Log, role: Role) -> Iterator[str]:
         if batch.count < 0 or batch.last < batch.base or batch.epoch < 0:
             yield f"{who}: the header at {batch.base} is impossible"
     for before, after in pairwise(batches):
-        if after.base <= before.last or (after.base > before.last + 1 and not role.compacted):
+        if after.base <= before.last or after.base > max(before.last + 1, role.cleaned_to):
             yield f"{who}: {after.base} follows {before.last}"
         if after.epoch < before.epoch:
             yield f"{who}: epoch {after.epoch} follows {before.epoch}"
-    if batches and batches[0].base > log.start and not role.compacted:
+    if batches and batches[0].base > max(log.start, role.cleaned_to):
         yield f"{who}: nothing at its log start {log.start}"
     for (base, inside, _), following in zip(log.segments, [base for base, _, _ in log.segments[1:]], strict=False):
-        if (inside[-1].last + 1 if inside else base) != following and not role.compacted:
+        if (inside[-1].last + 1 if inside else base) != following and following > role.cleaned_to:
             yield f"{who}: the segment behind {base} begins elsewhere"
     if log.mark is not None and log.mark > log.end:
         yield f"{who}: committed up to {log.mark}, ends at {log.end}"
@@ -253,6 +257,8 @@ def by_epochs(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
         return
     if any(after <= before for before, after in pairwise(entries)):
         yield f"broker {log.broker}: its epochs do not rise"
+    if not role.clean:  # a start cuts what the crash left behind the log's end
+        entries = [entry for entry in entries if entry[1] <= log.end]
     if entries and not role.clean:
         batches = [batch for batch in batches if batch.last >= entries[0][1]]
     newest = entries[-1][0] if entries else -1
@@ -267,9 +273,8 @@ def by_epochs(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
 
 
 def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
-    """For every stretch that a read_committed consumer may fetch the index names the aborted transactions in it, and no other."""
-    if role.compacted:
-        return
+    """For every stretch that a read_committed consumer may fetch the index names the aborted transactions in it, and no other; of those
+    that began where cleaners were not all is known."""
     opened: dict[int, int] = {}
     aborted: list[tuple[int, int, int]] = []
     for batch in batches:
@@ -286,15 +291,15 @@ def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str
             yield f"broker {log.broker}: an index of aborted transactions is cut"
             return
         listed += [struct.unpack_from(">hqqqq", data, at) for at in range(0, len(data), 34)]
-    bounds = sorted({batch.base for batch in batches} | {log.end})
+    bounds = sorted({batch.base for batch in batches if batch.base >= role.cleaned_to} | {log.end})
     for low, high in combinations(bounds[:: max(1, len(bounds) // 12)], 2):
         told = set()
         for _, producer, first, last, stable in listed:
-            if last >= low and first < high:
+            if last >= low and role.cleaned_to <= first < high:
                 told.add((producer, first, last))
             if stable >= high:
                 break
-        wanted = {one for one in aborted if one[2] >= low and one[1] < high}
+        wanted = {one for one in aborted if one[2] >= low and role.cleaned_to <= one[1] < high}
         if {one for one in told if one[2] < log.end} != wanted:
             yield f"broker {log.broker}: read_committed in {low}..{high} sees {sorted(told ^ wanted)[:2]} wrongly"
             return
@@ -303,8 +308,8 @@ def by_transactions(log: Log, batches: list[Stored], role: Role) -> Iterator[str
 def by_sequences(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
     """No batch of a producer is there twice or missing."""
     last: dict[int, tuple[int, int]] = {}
-    for batch in batches if not role.compacted else ():
-        if batch.producer < 0 or batch.attributes & CONTROL:
+    for batch in batches:
+        if batch.base < role.cleaned_to or batch.producer < 0 or batch.attributes & CONTROL:
             continue
         epoch, sequence = last.get(batch.producer, (batch.producer_epoch, -1))
         if batch.producer_epoch < epoch:
@@ -316,7 +321,7 @@ def by_sequences(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
 
 def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
     """The newest sound snapshot, with which a broker starts, says what the log says of the producers in it."""
-    for file in sorted((log.path or Path()).glob("*.snapshot"), reverse=True) if not role.compacted else ():
+    for file in sorted((log.path or Path()).glob("*.snapshot"), reverse=True):
         data = file.read_bytes()
         if len(data) < 10 or crc32c(data[6:]) != struct.unpack_from(">I", data, 2)[0] or (len(data) - 10) % 46 or int(file.stem) > log.end:
             continue
@@ -326,6 +331,8 @@ def by_snapshot(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
             producer, epoch, sequence, offset, delta, time, _, first = struct.unpack_from(">qhiqiqiq", data, at)
             mine = [batch for batch in batches if batch.producer == producer and batch.last < int(file.stem)]
             written = [batch for batch in mine if not batch.attributes & CONTROL]
+            if max(offset, written[-1].last if written else -1) < role.cleaned_to:
+                continue
             if not written:
                 if offset >= log.start:
                     yield f"broker {log.broker}: starts with producer {producer}, of which the log knows nothing"
@@ -353,9 +360,10 @@ def together(logs: list[Log], role: Role) -> Iterator[str]:
     for one, other in combinations(logs, 2):
         low, high = max(one.start, other.start), min(duty[one.broker], duty[other.broker])
         left, right = ([batch for batch in log.batches if batch.last >= low] for log in (one, other))
-        if role.compacted:
-            yield from by_key(one, other, low, high)
-            continue
+        if role.cleaned_to:
+            cleaned = max(high, min(role.cleaned_to, one.end, other.end))  # cleaners come no further than what is committed
+            yield from by_key(one, other, low, cleaned, role.cleaned_to)
+            left, right = ([batch for batch in held if batch.base >= role.cleaned_to] for held in (left, right))
         for mine, theirs in zip(left, right, strict=False):
             committed_here = mine.base < high or theirs.base < high
             stays = mine.epoch == theirs.epoch and mine.is_sound and theirs.is_sound
@@ -366,9 +374,16 @@ def together(logs: list[Log], role: Role) -> Iterator[str]:
                 break
 
 
-def by_key(one: Log, other: Log, low: int, high: int) -> Iterator[str]:
-    """Compacted logs: at the same offset the same record, and for each key the same newest value."""
+def by_key(one: Log, other: Log, low: int, high: int, cleaned_to: int) -> Iterator[str]:
+    """Compacted logs: at the same offset the same record, and for each key the same newest value; where cleaners were, what is left of a
+    batch on both has the same epoch, attributes, producer, sequence and last offset."""
     found = []
+    kept = [{batch.base: batch for batch in log.batches if low <= batch.base < min(high, cleaned_to)} for log in (one, other)]
+    for base in sorted(kept[0].keys() & kept[1].keys()):
+        mine, theirs = (batch.raw[12:17] + batch.raw[21:27] + batch.raw[43:57] for batch in (kept[0][base], kept[1][base]))
+        if mine != theirs:
+            yield f"brokers {one.broker} and {other.broker} kept different batches at {base}"
+            return
     for log in (one, other):
         sound = [batch for batch in log.batches if batch.last >= low and batch.base < high and batch.is_sound]
         found.append({batch.base + delta: (key, value) for batch in sound for delta, key, value in records(batch)})

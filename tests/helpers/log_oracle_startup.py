@@ -1,0 +1,79 @@
+"""What a start of Apache Kafka makes of log directories, done to their files (LogLoader.load, LogManager.loadLogs); shares no code with the
+audit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from helpers.log_oracle import Log, parse, read_log
+
+
+def start(directory: Path) -> None:
+    """Every partition's leftovers are removed and its replacements installed."""
+    for path in directory.iterdir():
+        if path.is_dir() and not path.name.startswith("__"):
+            start_log(path)
+
+
+def start_log(path: Path) -> None:
+    """Only names that begin with an offset are of segments."""
+    files = [file for file in path.iterdir() if file.is_file()]
+    cleaned = [file for file in files if file.name.endswith(".cleaned")]
+    swaps = [file for file in files if file.name.endswith(".swap")]
+    for file in files:
+        if file.name.endswith(".deleted"):
+            file.unlink()
+    for file in [file for file in swaps if cleaned and _offset(file) >= min(map(_offset, cleaned))] + cleaned:
+        file.unlink()
+    swaps = [file for file in swaps if file.exists()]
+    logs = [file for file in swaps if file.name.endswith(".log.swap")]
+    low, high = min(map(_offset, logs), default=0), max(map(_end, logs), default=0)
+    for file in [file for file in files if file.exists() and file not in swaps]:
+        if file.name[:20].isdigit() and low <= _offset(file) < high:
+            file.unlink()
+    for file in swaps:
+        file.rename(file.with_name(file.name.removesuffix(".swap")))
+
+
+def _offset(file: Path) -> int:
+    return int(file.name.partition(".")[0])
+
+
+def _end(file: Path) -> int:
+    batches = parse(file.read_bytes())[0]
+    return batches[-1].last + 1 if batches else _offset(file)
+
+
+def futures(directories: dict[int, list[Path]], name: str) -> Iterator[str]:
+    """A copy that is to take a log's place keeps what it has of the leader epochs that the log has there."""
+    for broker, paths in directories.items():
+        try:
+            own = next((log for path in paths if (log := read_log(path, broker, name)) is not None), None)
+            copies = [read_log(path, broker, copy.name) for path in paths for copy in path.glob(f"{name}.*-future")]
+        except (ValueError, IndexError, OSError):  # the broker does not start, as `visible` says
+            continue
+        for future in copies if own is not None else ():
+            if own is not None and future is not None:
+                yield from _differs(own, future)
+
+
+def _differs(own: Log, future: Log) -> Iterator[str]:
+    held = {batch.base: batch for batch in own.batches}
+    for batch in (one for one in future.batches if one.last >= own.start):
+        same = held.get(batch.base)
+        if same is None or not batch.is_sound:
+            yield f"broker {own.broker}: its copy has a batch at {batch.base} that the log has not"
+            return
+        if same.raw != batch.raw and same.epoch == batch.epoch:
+            yield f"broker {own.broker}: its copy differs at {batch.base}"
+            return
+
+
+def started(folder: Path, target: Path) -> Path:
+    """A copy of the folder after its brokers have started."""
+    shutil.copytree(folder, target, symlinks=True)
+    for directory in target.iterdir():
+        start(directory)
+    return target
