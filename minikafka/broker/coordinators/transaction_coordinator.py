@@ -124,6 +124,10 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
     def add_or_verify(self, asked: Verification, done: OnVerified) -> None:
         """What the leader of partitions asks, of this broker or of another. `done(partition -> error)`, perhaps before this returns."""
         partitions = asked.partitions
+        unknown = self.unknown_partitions(partitions)
+        if unknown:
+            done(refused_for(partitions, unknown))
+            return
         try:
             if not asked.transactional_id:
                 raise ApiError(ErrorCode.INVALID_REQUEST)
@@ -133,10 +137,6 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
             return
         if not asked.adds:
             done(shard.verify_partitions(asked.transactional_id, asked.producer_id, asked.producer_epoch, partitions))
-            return
-        unknown = self.unknown_partitions(partitions)
-        if unknown:
-            done(refused_for(partitions, unknown))
             return
         shard.add_partitions(
             asked.transactional_id,
