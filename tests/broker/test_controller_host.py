@@ -364,3 +364,20 @@ async def test_what_the_connection_of_heartbeats_says_of_its_broker(software: st
     # The first was there for 250 ms before its heartbeat, if it had named itself; the second came 250 ms after the end of the first, and
     # took as long again.
     assert seen == [connect_ms, None if connect_ms is None else 2 * connect_ms]
+
+
+async def test_throttles_of_a_broker_are_shown_while_they_are_set() -> None:
+    """As Apache Kafka's (PlaintextAdminIntegrationTest.testIncrementalAlterConfigsDeleteBrokerConfigs)."""
+    plane, name = ControlPlane(), "leader.replication.throttled.rate"
+    await join(plane)
+    change = IncrementalAlterConfigsRequest.AlterableConfig
+    asked = DescribeConfigsRequest(resources=[DescribeConfigsRequest.DescribeConfigsResource(resource_type=4, resource_name="1")])
+    for operation, shown in ((None, []), (0, ["123"]), (1, [])):
+        if operation is not None:
+            configs = [change(name=name, config_operation=operation, value="123")]
+            resource = IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=4, resource_name="1", configs=configs)
+            [altered] = (await plane.request(IncrementalAlterConfigsRequest(resources=[resource]))).responses
+            assert altered.error_code == 0
+            assert await plane.metadata.wait_until(lambda image, wanted=shown: bool(image.config(4, "1")) == bool(wanted), 5_000)
+        [result] = (await plane.request(asked)).results
+        assert [entry.value for entry in result.configs if entry.name == name] == shown

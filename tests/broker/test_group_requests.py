@@ -9,8 +9,10 @@ import pytest
 from helpers.coordinator_world import CoordinatorWorld
 
 from minikafka.broker.coordinators.group_requests import GroupHandlers
+from minikafka.core.authorizer.acl import Operation, operation_bits
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
+from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest
 from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
 
@@ -82,6 +84,18 @@ async def test_a_commit_with_an_epoch_to_a_group_that_does_not_exist(group_id: s
     request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=3, member_id="m", topics=topics)
     handlers(world).offset_commit(context, request)
     assert context.answers[0].topics[0].partitions[0].error_code == code
+    await world.stop()
+
+
+@pytest.mark.parametrize(("version", "asks", "told"), [(5, True, True), (5, False, False), (6, True, False)])
+async def test_without_an_authorizer_everything_may_be_done_to_a_group(version: int, asks: bool, told: bool) -> None:
+    """Unless it is not there, which version 6 says."""
+    world = CoordinatorWorld()
+    world.lead()
+    request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=asks)
+    (group,) = handlers(world).describe_groups(Context(version), request).groups
+    every = operation_bits([Operation.READ, Operation.DELETE, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS])
+    assert group.authorized_operations == (every if told else -(2**31))
     await world.stop()
 
 

@@ -125,7 +125,9 @@ def launcher(work: Path) -> Iterator[Path]:
     address = work / "launcher"
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(HERE / "launcher.py"), str(address)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, text=True)
+    environment = {**os.environ, "PYTHONPATH": path}
+    # Tests name directories as seen from where they run.
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True, cwd=work)
     assert process.stdin and process.stdout
     try:
         if process.stdout.readline() != "ready\n":
@@ -140,20 +142,22 @@ def launcher(work: Path) -> Iterator[Path]:
 def run_class(name: str, results: Path, work: Path, options: Options) -> int:
     """Run a class in `work` (nodes' properties and logs, the JVM's output `output.log`); lines are appended to `results`.
     Returns the JVM's exit status, 124 when it was killed for its time."""
-    installed = set_up()
+    installed, work = set_up(), work.absolute()
     (work / "tmp").mkdir(parents=True)
     with launcher(work) as address:
         command = ["java", *JAVA, *_settings(installed, work, address, options)]
         if options.kind != "inprocess":
             command.append(f"-javaagent:{installed.shim / 'shim.jar'}")
-        command += ["-cp", installed.class_path, "kafkasuite.Recorder", str(results), name]
+        command += ["-cp", installed.class_path, "kafkasuite.Recorder", str(results.absolute()), name]
         with (work / "output.log").open("w") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=work)
             try:
-                return subprocess.run(
-                    command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=options.class_timeout_s, check=False
-                ).returncode
+                return process.wait(options.class_timeout_s)
             except subprocess.TimeoutExpired:
                 return 124
+            finally:
+                process.kill()
+                process.wait()
 
 
 def _settings(installed: Installed, work: Path, address: Path, options: Options) -> list[str]:

@@ -48,6 +48,11 @@ _DEFAULT_ORIGINS = {
 #: Unset, these follow from coarser ones (log.retention.hours); Kafka shows them as unset.
 _DERIVED = frozenset({"log.roll.ms", "log.roll.jitter.ms", "log.retention.ms"})
 
+#: Kafka knows these of a broker only when they have been set.
+_SHOWN_WHEN_SET = frozenset(
+    {"leader.replication.throttled.rate", "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second"}
+)
+
 #: (name, value or None, source)
 Synonym = tuple[str, str | None, int]
 
@@ -179,6 +184,8 @@ class ConfigDescriptions:
                     synonyms.append((entry.name, values[entry.name], source))
             if entry.default is not None:
                 synonyms.append((entry.name, entry.default, DEFAULT_SOURCE))
+            if entry.name in _SHOWN_WHEN_SET and not any(entry.name in values for values in (own, cluster, given)):
+                continue
             if synonyms:
                 value, source = synonyms[0][1], synonyms[0][2]
             else:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 KEY_TYPE_GROUP = 0
 KEY_TYPE_TRANSACTION = 1
 KEY_TYPE_SHARE = 2
+#: Every operation that an authorizer could grant on a group, as bits: what may be done when there is none (KIP-430).
+GROUP_OPERATIONS = 3400
+OPERATIONS_VERSION_MIN = 3
 MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
@@ -308,7 +311,12 @@ class GroupHandlers:
 
     def describe_groups(self, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
         """Describe classic groups; an unknown one is Dead, with GROUP_ID_NOT_FOUND from v6 on (KIP-1043)."""
-        return DescribeGroupsResponse(groups=[self._describe(context, group_id) for group_id in request.groups])
+        response = DescribeGroupsResponse(groups=[self._describe(context, group_id) for group_id in request.groups])
+        if context.header.api_version >= OPERATIONS_VERSION_MIN and request.include_authorized_operations:
+            for group in response.groups:
+                if not group.error_code:
+                    group.authorized_operations = GROUP_OPERATIONS
+        return response
 
     def _describe(self, context: RequestContext, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
         described = DescribeGroupsResponse.DescribedGroup(group_id=group_id)

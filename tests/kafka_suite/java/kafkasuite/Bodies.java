@@ -27,6 +27,7 @@ public final class Bodies {
             case "authorizerPlugin": return Views.authorizer(node);
             case "credentialProvider": return Views.credentials(node);
             case "groupCoordinator": return Views.groupCoordinator(node);
+            case "dataPlaneRequestProcessor": return Views.apis(node);
             case "replicaManager": return ReplicaView.replicaManager(node);
             case "logManager": return ReplicaView.logManager(node);
             case "socketServer":
@@ -70,6 +71,11 @@ public final class Bodies {
         Node node = Node.BY_SOCKET_SERVER.get(self);
         if (node != null && method.getName().equals("boundPort")) return node.boundPort((ListenerName) arguments[0]);
         throw Recorder.internals("SocketServer." + method.getName());
+    }
+
+    @RuntimeType
+    public static Object apis(@This Object self) {
+        return Views.nodeOfApis(self).metadataCache();
     }
 
     @RuntimeType

@@ -139,7 +139,7 @@ final class ReplicaView {
     }
 
     private static Optional<File> directory(Replica replica) {
-        return replica.node.config.logDirs().stream().map(root -> new File(root, replica.partition.toString())).filter(File::isDirectory).findFirst();
+        return replica.node.config.logDirs().stream().map(root -> new File(new File(root).getAbsoluteFile(), replica.partition.toString())).filter(File::isDirectory).findFirst();
     }
 
     private static long offset(Replica replica, long timestamp, int replicaId, IsolationLevel isolation) {

@@ -5,7 +5,9 @@ import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -37,6 +39,8 @@ final class Views {
         Object to(String method, Object[] arguments) throws Exception;
     }
 
+    private static final Map<Object, Node> APIS = Collections.synchronizedMap(new IdentityHashMap<>());
+
     /** An object without a state, on which no constructor ran. */
     static Object without(Class<?> type) {
         try {
@@ -50,6 +54,17 @@ final class Views {
 
     static Object socketServer(Node node) {
         return ReplicaView.made(kafka.network.SocketServer.class, Node.BY_SOCKET_SERVER, node);
+    }
+
+    /** Tests ask the handler of requests for its metadata cache, and for nothing else. */
+    static Object apis(Node node) {
+        return ReplicaView.made(kafka.server.KafkaApis.class, APIS, node);
+    }
+
+    static Node nodeOfApis(Object apis) {
+        Node node = APIS.get(apis);
+        if (node == null) throw Recorder.internals("KafkaApis.metadataCache");
+        return node;
     }
 
     private static <T> T proxy(Class<T> type, Answer answer) {
