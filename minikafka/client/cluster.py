@@ -149,6 +149,8 @@ class Cluster:
         task = self._opening.get(key)
         if task is None:
             task = self._opening[key] = asyncio.ensure_future(self._open(key))
+            # All who wait for it may give up before it fails.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(task)
 
     async def _open(self, key: tuple[str, int, str]) -> Channel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,20 @@ async def test_metadata_are_asked_elsewhere_after_a_silence(tmp_path: Path, monk
             await cluster.close()
     finally:
         await asyncio.to_thread(network.close)
+
+
+async def test_nobody_is_left_to_hear_of_a_connection_that_failed() -> None:
+    """Whoever asked for the connection gave up: its failure is not reported to the event loop as one that nobody retrieved."""
+    found: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context["message"]))
+    cluster = Cluster("127.0.0.1:1")
+    asking = asyncio.ensure_future(cluster.channel_at("127.0.0.1", 1))
+    await asyncio.sleep(0)
+    asking.cancel()
+    opening = list(cluster._opening.values())
+    await asyncio.wait([asking, *opening])
+    del asking, opening
+    gc.collect()
+    await asyncio.sleep(0)
+    assert found == []
+    await cluster.close()

@@ -146,11 +146,7 @@ class BundledTransformer(Transformer):
                     await self._transaction(producer, consumer, records, member)
 
     async def _transaction(self, producer: TransactionalProducer, consumer: Consumer, records: list[Any], member: Any) -> None:
-        first: dict[tuple[str, int], int] = {}
-        after: dict[tuple[str, int], int] = {}
-        for record in records:
-            first.setdefault((self.source, record.partition), record.offset)
-            after[self.source, record.partition] = record.offset + 1
+        after = {(self.source, record.partition): record.offset + 1 for record in records}
         producer.begin()
         try:
             for record in records:
@@ -164,9 +160,17 @@ class BundledTransformer(Transformer):
             self.history.note(f"{self.name} aborts: {error}")
         await producer.abort()
         self.aborted += 1
-        for partition, offset in first.items():
-            if partition in consumer.assignment:
-                consumer.seek(partition, offset)
+        await self._rewind(consumer)
+
+    async def _rewind(self, consumer: Consumer) -> None:
+        """Back to what the group has committed. A partition may have been another member's meanwhile: no earlier position counts."""
+        while True:
+            generation, assignment = consumer.generation, consumer.assignment
+            committed = await consumer.committed(assignment)
+            if generation == consumer.generation:
+                for partition in assignment:
+                    consumer.seek(partition, committed[partition] or 0)
+                return
 
 
 def wait_until_copied(bootstrap: str, source: str, group: str, partitions: int, timeout_s: float) -> str:
