@@ -14,8 +14,10 @@ import pytest
 from helpers.live_node import broker_port, controller_port, live_node
 from helpers.long_frames import lists_of, long_frame
 
+from minikafka.broker.admin.metadata import UNKNOWN_TOPICS_PER_RESPONSE_MAX
 from minikafka.broker.front import large_requests
-from minikafka.broker.front.large_requests import ELEMENTS_MAX
+from minikafka.broker.front.forwarding import address_bytes, principal_bytes
+from minikafka.broker.front.large_requests import ELEMENTS_MAX, FETCH_ENTRIES_MAX, LONG_BYTES
 from minikafka.broker.front.request_parts import (
     CUTS,
     PART_ENTRIES,
@@ -27,19 +29,25 @@ from minikafka.broker.front.request_parts import (
 )
 from minikafka.broker.node import Node
 from minikafka.client.admin import Admin
+from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.frame import encode_request
 from minikafka.wire.header import decode_response_header
 from minikafka.wire.message import Request
-from minikafka.wire.messages.api_versions import ApiVersionsRequest
+from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from minikafka.wire.messages.create_acls import CreateAclsRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from minikafka.wire.messages.envelope import EnvelopeRequest
+from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from minikafka.wire.messages.join_group import JoinGroupRequest
 from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from minikafka.wire.messages.metadata import MetadataRequest
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest
 from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
+from minikafka.wire.messages.produce import ProduceRequest
 from minikafka.wire.registry import api, apis
 
 AUTHORIZER = {
@@ -298,6 +306,93 @@ async def test_long_requests_are_read_one_after_the_other_when_they_are_large(tm
 
         assert await asyncio.gather(*(one() for _ in range(7))) == [2000] * 7
         assert len(seen) == 7 and max(seen) == 2 and large._bytes == 0 and not large._waiting
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_what_was_encoded_beforehand_is_an_answer_too(tmp_path: Path) -> None:
+    hello = ApiVersionsRequest(client_software_name="a" * (LONG_BYTES + 1), client_software_version="1")
+    async with live_node(tmp_path) as node, Peer(broker_port(node)) as peer:
+        for _ in range(2):
+            peer.send(hello, 3)
+            frame = await asyncio.wait_for(peer.frame(), 10)
+            assert ApiVersionsResponse.decode(3, frame, 4).api_keys
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_a_fetch_has_so_many_partitions(tmp_path: Path) -> None:
+    kind = FetchRequest
+
+    def fetch(count: int) -> FetchRequest:
+        partitions = [kind.FetchPartition(partition=number, fetch_offset=0) for number in range(count)]
+        return kind(max_wait_ms=0, topics=[kind.FetchTopic(topic="none", partitions=partitions)])
+
+    async with live_node(tmp_path) as node, Peer(broker_port(node)) as peer:
+        answer = await peer.ask(fetch(FETCH_ENTRIES_MAX - 1), 12)
+        assert len(answer.responses[0].partitions) == FETCH_ENTRIES_MAX - 1
+        # What is there is sent from its file.
+        await with_topic(node, 1)
+        batch = bytes(build_batch([(0, 1, b"k", bytes(50_000), ())]))
+        data = ProduceRequest.PartitionProduceData(index=0, records=batch)
+        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+        produced = await peer.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), 9)
+        assert produced.responses[0].partition_responses[0].error_code == 0
+        request = fetch(4_000)
+        request.topics.append(kind.FetchTopic(topic="t", partitions=[kind.FetchPartition(partition=0, partition_max_bytes=1 << 20)]))
+        request.max_bytes = 1 << 20
+        answer = await peer.ask(request, 12)
+        assert len(answer.responses[0].partitions) == 4_000 and len(answer.responses[1].partitions[0].records) == len(batch)
+        peer.send(fetch(FETCH_ENTRIES_MAX + 2 * PART_ENTRIES), 12)
+        assert await peer.is_closed()
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_topics_that_are_not_there_are_described_some_at_a_time(tmp_path: Path) -> None:
+    kind = DescribeTopicPartitionsRequest
+    names = [f"none-{number:05}" for number in range(2 * UNKNOWN_TOPICS_PER_RESPONSE_MAX + 10)]
+    async with live_node(tmp_path) as node, Peer(broker_port(node)) as peer:
+        found, cursor, asked = [], None, 0
+        while asked == 0 or cursor is not None:
+            request = kind(topics=[kind.TopicRequest(name=name) for name in names])
+            if cursor is not None:
+                request.cursor = kind.Cursor(topic_name=cursor.topic_name, partition_index=cursor.partition_index)
+            answer = await peer.ask(request, 0)
+            assert len(answer.topics) <= UNKNOWN_TOPICS_PER_RESPONSE_MAX
+            found += [topic.name for topic in answer.topics]
+            cursor, asked = answer.next_cursor, asked + 1
+        assert found == names and asked == 3
+
+
+@pytest.mark.asyncio
+@pytest.mark.timeout(120)
+async def test_a_long_request_with_two_lists_and_one_in_an_envelope(tmp_path: Path) -> None:
+    kind = AlterUserScramCredentialsRequest
+    request = kind(
+        deletions=[kind.ScramCredentialDeletion(name=f"deleted-{number}", mechanism=1) for number in range(PART_ENTRIES + 5)],
+        upsertions=[
+            kind.ScramCredentialUpsertion(name=f"changed-{number}", mechanism=1, iterations=4096, salt=b"s", salted_password=b"p" * 32)
+            for number in range(5)
+        ],
+    )
+    async with live_node(tmp_path) as node:
+        async with Peer(broker_port(node)) as peer:
+            answer = await peer.ask(request, 0)
+            codes = {result.user: result.error_code for result in answer.results}
+            assert {code for user, code in codes.items() if user.startswith("deleted")} == {ErrorCode.RESOURCE_NOT_FOUND}
+            assert [codes[f"changed-{number}"] for number in range(5)] == [0] * 5 and len(codes) == PART_ENTRIES + 10
+        async with Peer(controller_port(node)) as peer:
+            inner = b"".join(bytes(piece) for piece in encode_request(request, 0, 9, "c"))[4:]
+            envelope = EnvelopeRequest(
+                request_data=inner, request_principal=principal_bytes("User:a"), client_host_address=address_bytes("127.0.0.1")
+            )
+            answer = await peer.ask(envelope, 0)
+            assert answer.error_code == 0
+            told = AlterUserScramCredentialsResponse.decode(0, answer.response_data, 5)
+            assert len(told.results) == PART_ENTRIES + 10
+            envelope.request_data = inner[:-20]
+            assert (await peer.ask(envelope, 0)).error_code
 
 
 def test_parts_hold_everything_once_and_not_much_each() -> None:

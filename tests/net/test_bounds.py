@@ -164,6 +164,24 @@ async def test_a_connection_with_much_to_do_lets_others_have_their_turn(monkeypa
     assert max(steps) <= 2 * connection_module.FRAMES_BETWEEN_LOOKS
 
 
+async def test_the_clock_is_looked_at_after_each_large_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "TURN_S_MAX", 0.0)
+    loop, handler, turns = asyncio.get_running_loop(), Handler(b"x"), []
+
+    def count() -> None:
+        turns.append(len(handler.sizes))
+        if len(handler.sizes) < 20:
+            loop.call_soon(count)
+
+    async with connected(handler, pending_answers_max=10_000) as (connection, peer):
+        connection._resize(1 << 20)
+        sending = asyncio.ensure_future(loop.sock_sendall(peer, frame(256 * connection_module.FRAMES_BETWEEN_LOOKS) * 20))
+        count()
+        await until(lambda: len(handler.sizes) == 20)
+        await sending
+    assert max(after - before for before, after in itertools.pairwise(turns)) <= 2
+
+
 async def test_who_does_not_finish_a_request_or_read_answers_is_stuck() -> None:
     loop = asyncio.get_running_loop()
     async with connected(Handler(bytes(3_000_000))) as (connection, peer):

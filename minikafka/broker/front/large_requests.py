@@ -40,6 +40,7 @@ class Entry(Protocol):
     """A served API (`dispatch.Entry`)."""
 
     name: str
+    api_key: int
     elements_max: int
 
     def answer_to(self, context: Any, request: Any) -> Any:
@@ -107,7 +108,10 @@ class LargeRequests:
         if not cuts:
             # Whoever waits for others, as a member of a group does, keeps no long request from being read meanwhile.
             response = await asked.response_of(answered)
-        if response is not None:
+        if response is not None and entry.api_key == FETCH_KEY:
+            # It holds regions of files, and was served whole.
+            context.respond(response)
+        elif response is not None:
             context.complete(response)
             context.respond_encoded(response, await self._encoded(response, context))
             if cuts:
@@ -209,6 +213,11 @@ class Part:
         """The answer to this part."""
         if not self._future.done():
             self._future.set_result(response)
+
+    def respond_pieces(self, pieces: list[Any]) -> None:
+        """The whole request is answered by a frame that is encoded already."""
+        self._context.respond_pieces(pieces)
+        self.respond(None)
 
     def no_response(self) -> None:
         """This part has no answer."""
