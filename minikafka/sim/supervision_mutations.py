@@ -11,6 +11,8 @@ SUPERVISOR = "minikafka.broker.supervise:Supervisor"
 CHANNEL = "minikafka.net.channel:Channel"
 DELIVERY = "minikafka.broker.quorum.raft_delivery:Delivery"
 CONTROLLER = "minikafka.broker.quorum.controller_host:ControllerHost"
+LIFE = "minikafka.core.broker_lifecycle:BrokerLifecycle"
+CORE_LIFE_TESTS = ("tests/core/test_broker_lifecycle.py",)
 LIFECYCLE_TESTS = ("tests/broker/test_lifecycle.py",)
 INVARIANT_TESTS = ("tests/broker/test_broken_invariants.py",)
 
@@ -105,6 +107,22 @@ def _looks_away(original: Any) -> Any:
     return watching
 
 
+def _never_late(original: Any) -> Any:
+    return lambda self, why, is_timeout, now_ms: original(self, why, False, now_ms)
+
+
+def _carry_on(original: Any) -> Any:
+    return lambda self, code, now_ms: self._rest(now_ms)
+
+
+def _whole_timeout(original: Any) -> Any:
+    return lambda self: self._shutdown_deadline_ms
+
+
+def _no_trouble(original: Any) -> Any:
+    return lambda self, now_ms: None
+
+
 SUPERVISION_MUTATIONS: list[dict[str, Any]] = [
     {"name": "exceptions-swallowed", "breaks": "an exception in a background task ends that task, and nobody is told",
      "patches": ((f"{SUPERVISOR}.caught", _nothing),), "tests": LIFECYCLE_TESTS},
@@ -112,6 +130,14 @@ SUPERVISION_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{SUPERVISOR}.watching", _looks_away),), "tests": INVARIANT_TESTS},
     {"name": "heartbeats-end-in-silence", "breaks": "a heartbeat without an answer is the last one",
      "patches": (("minikafka.broker.quorum.broker_lifecycle:BrokerLifecycleHost._heartbeat", _heartbeats_end),), "tests": LIFECYCLE_TESTS},
+    {"name": "late-heartbeat-waits", "breaks": "after a heartbeat that timed out the next one waits for its interval, and the session ends",
+     "patches": ((f"{LIFE}.heartbeat_unanswered", _never_late),), "tests": CORE_LIFE_TESTS},
+    {"name": "stale-epoch-endures", "breaks": "a broker that the controller does not know any more does not register again",
+     "patches": ((f"{LIFE}._heartbeat_refused", _carry_on),), "tests": CORE_LIFE_TESTS},
+    {"name": "waits-for-silence", "breaks": "a broker that stops waits for a controller that is gone",
+     "patches": ((f"{LIFE}._go_deadline_ms", _whole_timeout),), "tests": CORE_LIFE_TESTS},
+    {"name": "fenced-is-ready", "breaks": "a fenced broker says that clients can count on it",
+     "patches": ((f"{LIFE}.trouble", _no_trouble),), "tests": CORE_LIFE_TESTS},
     {"name": "next-offset-before-commit", "breaks": "a listener that raises has had the committed batch",
      "patches": ((f"{DELIVERY}._deliver_to", _offset_first),), "tests": INVARIANT_TESTS},
     {"name": "delivery-goes-on", "breaks": "a listener that has not taken a committed batch is given the next ones",

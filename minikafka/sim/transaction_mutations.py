@@ -11,6 +11,7 @@ COORDINATOR = "minikafka.core.transaction.coordinator"
 SHARD = f"{COORDINATOR}:TransactionShard"
 MARKERS = "minikafka.broker.coordinators.transaction_markers"
 RUNTIME = "minikafka.broker.coordinators.runtime"
+HOST = "minikafka.broker.coordinators.transaction_coordinator:TransactionHost"
 GROUPS = "minikafka.core.group"
 STATE_TOPIC = "__transaction_state"
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -186,6 +187,18 @@ def _later_transactions_count(original: Any) -> Any:
 
 _WITH = (("transactors", 3), ("committed_readers", 1), ("transaction_timeout_ms", 1000))
 
+def _unknown_is_none(original: Any) -> Any:
+    def markers_answered(self: Any, markers: Any, results: Any, now_ms: int) -> Any:
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return original(self, markers, {key: ErrorCode.NONE if code is unknown else code for key, code in results.items()}, now_ms)
+
+    return markers_answered
+
+
+def _take_all(original: Any) -> Any:
+    return lambda self, now_ms, most: original(self, now_ms, 1 << 30)
+
+
 TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
     {"name": "marker-lost", "breaks": "one partition of a transaction gets no marker, and is told to have one",
      "patches": ((f"{MARKERS}:MarkerWriter._write_one", _lose_a_marker),), "options": (*_WITH, ("partitions", 2))},
@@ -250,6 +263,13 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{GROUPS}.offsets:OffsetStore.is_open", _constant(False)),), "options": (*_WITH, ("pace_s", 0.05))},
     {"name": "never-synced-stays", "breaks": "who joins a group and never asks for its assignment keeps its partitions for ever",
      "patches": ((f"{GROUPS}.rebalance:Rebalancer._sync_deadline", _constant(None)),), "tests": ("tests/core/group",)},
+    {"name": "unknown-is-deleted", "breaks": "a partition that its leader does not know yet is taken for deleted, and has no marker ever",
+     "patches": ((f"{SHARD}.markers_answered", _unknown_is_none),), "tests": ("tests/core/transaction/test_shard.py",)},
+    {"name": "adds-what-it-does-not-know", "breaks": "a coordinator adds partitions that its metadata do not have",
+     "patches": ((f"{HOST}.unknown_partitions", _constant(frozenset())),),
+     "tests": ("tests/broker/test_deleted_topics_in_transactions.py",)},
+    {"name": "expiry-in-one-turn", "breaks": "all ids of a partition that have expired are removed in one turn of the loop",
+     "patches": (("minikafka.core.timers:DeadlineQueue.take", _take_all),), "tests": ("tests/core/transaction/test_shard.py",)},
     {"name": "never-too-late", "breaks": "no transaction is aborted for taking too long",
      "patches": ((f"{SHARD}.has_timed_out", _constant(False)),), "options": _WITH},
     {"name": "fetch-behind-its-back", "breaks": "a fetch waits though what it let complete has written to what it had read",

@@ -296,9 +296,8 @@ class ControllerHost:
         now_ms = self._environment.clock.now_ms()
         image = self._metadata.image
         core = Controller(
-            self._config, self._rules, self._environment.random, image, self._raft.log_end_offset, now_ms, self._predecessor
+            self._config, self._rules, self._environment.random, image, self._raft.log_end_offset, now_ms, self._predecessor, self._raft
         )
-        core.features.kraft = self._raft
         self._core = core
         self._predecessor = None
         own = image.brokers.get(self._config.node_id)

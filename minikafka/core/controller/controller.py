@@ -15,7 +15,7 @@ from minikafka.core.controller.acls import AclControl
 from minikafka.core.controller.brokers import BrokerControl
 from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, ConfigRules, ControllerConfig, RandomSource
 from minikafka.core.controller.configs import ConfigControl
-from minikafka.core.controller.features import FeatureControl, bootstrap_records
+from minikafka.core.controller.features import FeatureControl, KraftVersion, bootstrap_records
 from minikafka.core.controller.partitions import PartitionControl
 from minikafka.core.controller.quotas import QuotaControl
 from minikafka.core.controller.reassignment import ReassignmentControl
@@ -70,8 +70,10 @@ class Controller:
         next_offset: int,
         now_ms: int,
         predecessor: int | None = None,
+        kraft: KraftVersion | None = None,
     ) -> None:
-        """`predecessor`: the node that led the quorum before, if that is known."""
+        """`predecessor`: the node that led the quorum before, if that is known; `kraft`: the quorum's own feature, None where it is not
+        served."""
         self._config = config
         self.state = ControllerState(image, next_offset)
         self.partitions = PartitionControl(config, self.state)
@@ -79,7 +81,7 @@ class Controller:
         self.topics = TopicControl(config, self.state, self.configs, random)
         sessions = BrokerSessions(config.broker_session_timeout_ms, config.minikafka_heartbeat_reconnect_ms)
         self.brokers = BrokerControl(config, self.state, self.partitions, sessions)
-        self.features = FeatureControl(config, self.state)
+        self.features = FeatureControl(config, self.state, kraft)
         self.quotas = QuotaControl(self.state)
         self.scram = ScramControl(self.state)
         self.acls = AclControl(self.state, random)

@@ -48,12 +48,12 @@ class KraftVersion(Protocol):
 
 
 class FeatureControl:
-    """Decides about feature levels. `kraft`: set by the host; without it kraft.version cannot be changed."""
+    """Decides about feature levels. Without `kraft` kraft.version cannot be changed."""
 
-    def __init__(self, config: ControllerConfig, state: ControllerState) -> None:
+    def __init__(self, config: ControllerConfig, state: ControllerState, kraft: KraftVersion | None = None) -> None:
         self._config = config
         self._state = state
-        self.kraft: KraftVersion | None = None
+        self._kraft = kraft
 
     def update(self, request: UpdateFeaturesRequest, version: int) -> Result:
         """UpdateFeatures: all or nothing; the first fault is everybody's."""
@@ -75,8 +75,8 @@ class FeatureControl:
         if any(record.name == ELIGIBLE_LEADER_REPLICAS_VERSION and record.feature_level > 0 for record in records):
             records = [*self._min_insync_replicas(), *records]
         for update in request.feature_updates:
-            if update.feature == KRAFT_VERSION and self.kraft is not None and not request.validate_only:
-                self.kraft.upgrade_kraft_version(update.max_version_level, validate_only=False)
+            if update.feature == KRAFT_VERSION and self._kraft is not None and not request.validate_only:
+                self._kraft.upgrade_kraft_version(update.max_version_level, validate_only=False)
         response = UpdateFeaturesResponse(error_message=None)
         if version <= 1:
             response.results = [UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_message=None) for name in names]
@@ -97,7 +97,7 @@ class FeatureControl:
     def _fault(self, name: str, level: int, kind: int) -> str | None:
         prefix = f"Invalid update version {level} for feature {name}."
         supported = self._config.supported_features.get(name)
-        if supported is None or (name == KRAFT_VERSION and self.kraft is None):
+        if supported is None or (name == KRAFT_VERSION and self._kraft is None):
             return f"{prefix} Local controller {self._config.node_id} does not support this feature."
         low, high = supported
         if level != 0 and not low <= level <= high:
@@ -113,8 +113,8 @@ class FeatureControl:
             if level != 0 and not own_low <= level <= own_high:
                 return f"{prefix} Controller {controller.controller_id} only supports versions {own_low}-{own_high}"
         current = self._state.image.features.get(name, 0)
-        if name == KRAFT_VERSION and self.kraft is not None:
-            current = self.kraft.kraft_version
+        if name == KRAFT_VERSION and self._kraft is not None:
+            current = self._kraft.kraft_version
         if kind not in {UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE}:
             return f"{prefix} The controller does not support the given upgrade type."
         if level < current:
@@ -125,7 +125,7 @@ class FeatureControl:
                 )
             if name == METADATA_VERSION:
                 return f"{prefix} Unsafe metadata downgrade is not supported in this version."
-        if name == KRAFT_VERSION and self.kraft is not None:
-            fault = self.kraft.upgrade_kraft_version(level, validate_only=True)
+        if name == KRAFT_VERSION and self._kraft is not None:
+            fault = self._kraft.upgrade_kraft_version(level, validate_only=True)
             return None if fault is None else f"{prefix} {fault}"
         return None
