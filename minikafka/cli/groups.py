@@ -71,29 +71,28 @@ def consumer_groups(bootstrap: str, action: str | None, output: str, traceback: 
         raise click.UsageError("--delete-offsets needs --topic")
 
     async def work(admin: Maintenance) -> int:
-        listed = await admin.list_groups() if action == "list" or options["all_groups"] else []
+        listed = await admin.list_groups_with_types() if action == "list" or options["all_groups"] else []
         if action == "list":
             return _list(listed, options["view"], options["types"], output)
-        chosen = [name for name, _, _ in listed] if options["all_groups"] else list(dict.fromkeys(options["groups"]))
+        chosen = [name for name, *_ in listed] if options["all_groups"] else list(dict.fromkeys(options["groups"]))
         return await _ACTIONS[action](admin, chosen, output, options)
 
     sys.exit(with_admin(bootstrap, work, traceback=traceback))
 
 
-#: What Kafka's tool calls the groups that there are here; KIP-848 has others.
-CLASSIC = "Classic"
+#: What Kafka's tool calls types of groups.
 TYPES = ("Classic", "Consumer", "Share", "Streams", "Unknown")
 
 
-def _list(listed: list[tuple[str, str, str]], view: str | None, types: str | None, output: str) -> int:
+def _list(listed: list[tuple[str, str, str, str]], view: str | None, types: str | None, output: str) -> int:
     wanted = [name.strip().capitalize() for name in (types or "").split(",") if name.strip()]
     strange = [name for name in wanted if name not in TYPES]
     if strange:
         raise click.BadParameter(f"{strange[0].lower()}: known are {', '.join(TYPES).lower()}", param_hint="--type")
     rows = [
-        {"group": name, "state": state, "protocol_type": kind, "type": CLASSIC}
-        for name, kind, state in listed
-        if not wanted or CLASSIC in wanted
+        {"group": name, "state": state, "protocol_type": kind, "type": group_type.capitalize()}
+        for name, kind, state, group_type in listed
+        if not wanted or group_type.capitalize() in wanted
     ]
     if output != "table":
         emit(rows, output, ["group", "state", "protocol_type", "type"])
@@ -102,7 +101,7 @@ def _list(listed: list[tuple[str, str, str]], view: str | None, types: str | Non
         for row in [{name: name.upper() for name in columns}, *rows]:
             click.echo(" ".join(f"{row[name]:<{width}}" for name, width in columns.items()))
     elif view == "state":
-        width = max([15, *(len(name) for name, _, _ in listed)])
+        width = max([15, *(len(name) for name, *_ in listed)])
         click.echo(f"{'GROUP':<{width}} {'STATE':<20}")
         for row in rows:
             click.echo(f"{row['group']:<{width}} {row['state']:<20}")
@@ -129,9 +128,9 @@ def groups(bootstrap: str, action: str | None, output: str, traceback: bool, **o
 
     async def work(admin: Maintenance) -> int:
         rows = [
-            {"group": name, "type": CLASSIC, "protocol": protocol_type}
-            for name, protocol_type, _ in await admin.list_groups()
-            if kind in (None, CLASSIC.lower()) and protocol in (None, protocol_type) and chosen in (None, "consumer")
+            {"group": name, "type": group_type.capitalize(), "protocol": protocol_type}
+            for name, protocol_type, _, group_type in await admin.list_groups_with_types()
+            if kind in (None, group_type) and protocol in (None, protocol_type) and chosen in (None, "consumer")
             and (chosen is None or protocol_type in ("consumer", ""))
         ]  # fmt: skip
         if output != "table":
@@ -163,7 +162,7 @@ async def _describe(admin: Maintenance, groups: list[str], output: str, options:
                 click.echo("\n" + _kafka_table(rows))
             if group.state == "Empty":
                 click.echo(f"\nConsumer group '{name}' has no active members.", err=True)
-            elif group.state in ("PreparingRebalance", "CompletingRebalance"):
+            elif group.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
                 click.echo(f"\nWarning: Consumer group '{name}' is rebalancing.", err=True)
     if output != "table":
         emit(everything, output, {"members": MEMBER_COLUMNS, "state": STATE_COLUMNS}.get(view, OFFSET_COLUMNS))

@@ -12,7 +12,7 @@ import click
 from minikafka.cli.version import show_version
 
 _CLIENT = "the bundled client decides that itself"
-_NO_KIP_848 = "groups of the new protocol (KIP-848) are not implemented; leave it out"
+_NO_KIP_848 = "the bundled client does not speak the new protocol of groups (KIP-848); leave it out"
 
 #: command -> flag with a value -> why it changes nothing.
 WITHOUT_EFFECT: dict[str, dict[str, str]] = {

@@ -18,6 +18,7 @@ from minikafka.net.channel import UnsupportedVersion
 from minikafka.net.network import Network
 from minikafka.wire.errors import ErrorCode, NotEncodable, WireError
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.delete_records import DeleteRecordsRequest
@@ -101,7 +102,7 @@ class ListedOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A classic group; `members` are (member id, client id, host, assignment)."""
+    """A group of the classic or the consumer protocol; `members` are (member id, client id, host, assignment)."""
 
     group_id: str
     state: str
@@ -432,21 +433,29 @@ class Admin:
 
     async def list_groups(self) -> list[tuple[str, str, str]]:
         """(group id, protocol type, state) of every group, in order. Raises BrokerError."""
+        return [(group_id, protocol_type, state) for group_id, protocol_type, state, _ in await self.list_groups_with_types()]
+
+    async def list_groups_with_types(self) -> list[tuple[str, str, str, str]]:
+        """(group id, protocol type, state, "classic" or "consumer") of every group, in order. Raises BrokerError."""
         await self.cluster.refresh([])
-        found: dict[str, tuple[str, str, str]] = {}
+        found: dict[str, tuple[str, str, str, str]] = {}
         for node_id in sorted(self.cluster.brokers):
             response = await self._ask(ListGroupsRequest(), node_id=node_id)
             if response.error_code:
                 raise refusal(response.error_code, f"groups of broker {node_id}")
             for group in response.groups:
-                found[group.group_id] = (group.group_id, group.protocol_type, group.group_state)
+                found[group.group_id] = (group.group_id, group.protocol_type, group.group_state, group.group_type or "classic")
         return [found[name] for name in sorted(found)]
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """A classic group with its members. Raises BrokerError."""
+        """A group with its members, of the classic or the consumer protocol. Raises BrokerError."""
         coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
         response = await self._ask(DescribeGroupsRequest(groups=[group_id]), node_id=coordinator.node_id)
         group = response.groups[0]
+        if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == "Dead":
+            found = await self._consumer_group(group_id, coordinator)
+            if found is not None:
+                return found
         if group.error_code:
             raise refusal(group.error_code, f"group {group_id}", group.error_message)
         members = []
@@ -457,6 +466,27 @@ class Admin:
                 assignment = {}
             members.append((member.member_id, member.client_id, member.client_host, assignment))
         return GroupDescription(group_id, group.group_state, group.protocol_type, group.protocol_data, coordinator, members)
+
+    async def _consumer_group(self, group_id: str, coordinator: BrokerInfo) -> GroupDescription | None:
+        """A group of the consumer protocol (KIP-848); None when there is none, or nobody who knows of such."""
+        channel = await self.cluster.channel_to(coordinator.node_id)
+        request = ConsumerGroupDescribeRequest(group_ids=[group_id])
+        try:
+            version = channel.version_for(request, None)
+        except UnsupportedVersion:
+            return None
+        response: Any = await channel.request(request, version, self._timeout_ms)
+        group = response.groups[0]
+        if group.error_code:
+            return None
+        members = [
+            (
+                member.member_id, member.client_id, member.client_host,
+                {topic.topic_name: list(topic.partitions) for topic in member.assignment.topic_partitions},
+            )
+            for member in group.members
+        ]  # fmt: skip
+        return GroupDescription(group_id, group.group_state, "consumer", group.assignor_name, coordinator, members)
 
     async def group_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
         """Everything that a group has committed. Raises BrokerError."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.apache_kafka import KafkaBroker, wait_until
+from helpers.apache_kafka import KafkaBroker, run_tool, wait_until
 
 from minikafka.core.group.consumer.topics import topic_hash
 from minikafka.core.xxh3 import xxh3_64
@@ -276,3 +276,24 @@ def test_answers_and_records_are_those_of_apache_kafka(tmp_path: Path) -> None:
         topics = {name: topic_hash(Topic(name, asked.ids[name], count)) for name, count in (("a", 4), ("b", 2))}
         both = [topics["a"].to_bytes(8, "little", signed=True), topics["b"].to_bytes(8, "little", signed=True)]
         assert found == {0, xxh3_64(both[0]), xxh3_64(both[1]), xxh3_64(b"".join(both))}
+
+
+def test_the_java_consumer_reads_and_its_tool_describes() -> None:
+    with ProcessCluster(1, properties={"offsets.topic.num.partitions": "1"}) as cluster:
+        server = ["--bootstrap-server", cluster.bootstrap]
+        run_tool("org.apache.kafka.tools.TopicCommand", *server, "--create", "--topic", "j", "--partitions", "3")
+        run_tool(
+            "org.apache.kafka.tools.ProducerPerformance", "--topic", "j", "--num-records", "3000", "--record-size", "10",
+            "--throughput", "-1", "--producer-props", f"bootstrap.servers={cluster.bootstrap}",
+        )  # fmt: skip
+        read = run_tool(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer", *server, "--topic", "j", "--group", "java", "--from-beginning",
+            "--max-messages", "3000", "--timeout-ms", "30000", "--consumer-property", "group.protocol=consumer",
+        )  # fmt: skip
+        assert "Processed a total of 3000 messages" in read
+        group = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+        lines = run_tool(group, *server, "--describe", "--group", "java").splitlines()
+        assert sum(int(line.split()[3]) for line in lines if line.startswith("java ")) == 3000
+        listed = run_tool(group, *server, "--list", "--type", "--state").splitlines()
+        assert ["java", "Consumer", "Empty"] in [line.split() for line in listed]
+        assert "successful" in run_tool(group, *server, "--delete", "--group", "java")

@@ -190,6 +190,11 @@ class GroupShard:
         classic = [(group.group_id, group.protocol_type or "", group.state.value, "classic") for group in self.groups.values()]
         return classic + [(group.group_id, "consumer", group.state, "consumer") for group in self._consumers.groups.values()]
 
+    def member_counts(self) -> dict[str, int]:
+        """Number of members by group."""
+        classic = {group_id: len(group.members) for group_id, group in self.groups.items()}
+        return classic | {group_id: len(group.members) for group_id, group in self._consumers.groups.items()}
+
     def _check_type(self, group_id: str) -> None:
         """Raises GROUP_ID_NOT_FOUND for a group of a type that is not served, COORDINATOR_LOAD_IN_PROGRESS while one is being deleted."""
         if group_id in self.other_types:

@@ -78,8 +78,8 @@ def _groups(node: ObservedNode) -> Iterator[Family]:
     lag_sums: Samples = []
     members: Samples = []
     for shard in node.broker.groups.loaded_shards():
-        for group_id, group in shard.groups.items():
-            members.append((labels(consumergroup=group_id), len(group.members)))
+        for group_id, member_count in shard.member_counts().items():
+            members.append((labels(consumergroup=group_id), member_count))
             of_topic: dict[str, list[int]] = {}
             for (topic, index), entry in shard.offsets.of_group(group_id).items():
                 where = labels(consumergroup=group_id, topic=topic, partition=str(index))

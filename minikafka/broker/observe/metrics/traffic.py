@@ -193,7 +193,8 @@ def groups(page: Page, node: ObservedNode) -> None:
     page.one(f"{prefix}_numgroups", sum(counts.values()))
     for state in GROUP_STATES:
         page.one(f"{prefix}_numgroups{state.lower()}", counts.get(state, 0))
-    page.one(f"{prefix}_numoffsets", sum(len(shard.offsets.of_group(group)) for shard in host.loaded_shards() for group in shard.groups))
+    offsets = sum(len(shard.offsets.of_group(group)) for shard in host.loaded_shards() for group, *_ in shard.listed())
+    page.one(f"{prefix}_numoffsets", offsets)
 
 
 def transactions(page: Page, node: ObservedNode, readings: Readings) -> None:
