@@ -17,6 +17,7 @@ from minikafka.spark.metadata_log import (
     compare_snapshots,
     read_image,
 )
+from minikafka.spark.quorum import check_quorum
 
 COMPACTED_TOPICS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
@@ -56,6 +57,8 @@ def newest_image(directories: list[Directory], findings: FindingList) -> Cluster
             findings.add(finding)
     for finding in compare_snapshots(copies):
         _place(finding, finding.brokers)
+        findings.add(finding)
+    for finding in check_quorum(list(directories)):
         findings.add(finding)
     newest = max(images, key=lambda image: (image.epoch, image.end_offset), default=None)
     if newest is not None:

@@ -39,6 +39,7 @@ _REMEDIES = {
     ),
     ("partition-metadata",): "write the file as another replica has it before the broker starts.",
     ("txn-index-target",): "copy the partition again from another replica, or delete the index and let recovery rebuild it.",
+    ("quorum-state",): "take the node out of the quorum and format it anew: it fetches the log from the leader.",
     ("txn-open",): "kafka-transactions.sh find-hanging, then abort.",
     ("epoch-checkpoint", "epoch-checkpoint-format"): "copy the partition again from another replica.",
     ("replica-twice",): "find out which of the two is current (newest leader epoch, longest log) and move the other out of log.dirs.",
@@ -154,6 +155,11 @@ _CHECKS = (
     Check("epoch-unknown", ERROR, "A log holds batches of a leader epoch that the controller never gave out."),
     Check("stray-replica", NOTE, "A partition directory that the controller does not assign to this broker; it is not compared."),
     Check("metadata-log", ERROR, "A copy of the metadata log cannot be read: the node would not start from it."),
+    Check(
+        "quorum-state",
+        ERROR,
+        "What a node remembers of its votes is missing or contradicts its log or another node: two controllers may lead one epoch.",
+    ),
     Check(
         "metadata-snapshot",
         ERROR,

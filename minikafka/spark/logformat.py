@@ -183,9 +183,9 @@ class SegmentReader:
                 buffer = bytearray(max(needed, self.window_bytes))
 
     def _needed(self, window: memoryview) -> int:
-        """Bytes of the next batch, by its length field; a whole file when even that is cut."""
+        """Bytes of the next batch, by its length field; the rest of the file when even that is cut."""
         if len(window) < LOG_OVERHEAD:
-            return self.size
+            return self.size - self.position
         return LOG_OVERHEAD + int(_LENGTH.unpack_from(window, 8)[0])
 
 

@@ -104,7 +104,7 @@ class ClusterImage:
         return {name: topic_id for topic_id, name in self.topics.items()}
 
 
-class _Fields:
+class Fields:
     """The fields of one record, front to back. Raises FormatError where they end too early."""
 
     def __init__(self, data: bytes, position: int = 0) -> None:
@@ -154,14 +154,14 @@ class _Fields:
             raise FormatError("a metadata record announces more elements than it has bytes")
         return count
 
-    def tagged(self) -> dict[int, _Fields]:
+    def tagged(self) -> dict[int, Fields]:
         """The tagged fields behind the others: {tag: its bytes}."""
-        return {self.varint(): _Fields(self.raw(self.varint())) for _ in range(self.varint())}
+        return {self.varint(): Fields(self.raw(self.varint())) for _ in range(self.varint())}
 
 
 def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_ms: int = -1) -> int:
     """Apply one metadata record, which stands at `offset`; returns its type. Raises FormatError."""
-    fields = _Fields(value)
+    fields = Fields(value)
     frame = fields.varint()
     if frame != 1:
         raise FormatError(f"unknown frame version {frame} of a metadata record")
@@ -200,7 +200,7 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     return kind
 
 
-def _partition(image: ClusterImage, fields: _Fields, version: int) -> None:
+def _partition(image: ClusterImage, fields: Fields, version: int) -> None:
     number, topic_id = fields.integer(4), fields.uuid()
     replicas, isr, _, adding = fields.nodes(), fields.nodes(), fields.nodes(), fields.nodes()
     leader, leader_epoch, partition_epoch = fields.integer(4), fields.integer(4), fields.integer(4)
@@ -215,7 +215,7 @@ def _partition(image: ClusterImage, fields: _Fields, version: int) -> None:
     )  # fmt: skip
 
 
-def _partition_change(image: ClusterImage, fields: _Fields, offset: int, timestamp_ms: int) -> None:
+def _partition_change(image: ClusterImage, fields: Fields, offset: int, timestamp_ms: int) -> None:
     """A change of leader raises the leader epoch, every change the partition epoch (PartitionRegistration.merge)."""
     number, topic_id = fields.integer(4), fields.uuid()
     claim = image.partitions.get((topic_id, number))
@@ -255,7 +255,7 @@ def _note_election(
         claim.elections += (UncleanElection(claim.leader, claim.leader_epoch, offset, timestamp_ms, isr, elr),)
 
 
-def _broker(image: ClusterImage, fields: _Fields, version: int) -> None:
+def _broker(image: ClusterImage, fields: Fields, version: int) -> None:
     node = str(fields.integer(4))
     if version >= 2:
         fields.integer(1)
@@ -319,7 +319,7 @@ def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int,
 
     Stops quietly at a cut tail. Raises FormatError for records that do not decode.
     """
-    bases = _bases(path)
+    bases = begins_of(path)
     for number, base in enumerate(bases):
         if number + 1 < len(bases) and bases[number + 1] <= begin:
             continue
@@ -336,7 +336,8 @@ def log_values(path: str, begin: int, end: int = 1 << 62) -> Iterator[tuple[int,
                         yield offset, int(header["epoch"]), int(header["max_timestamp"]), records.value(index) or b""
 
 
-def _bases(path: str) -> list[int]:
+def begins_of(path: str) -> list[int]:
+    """Base offsets of the segments in a metadata partition directory, ascending."""
     return sorted(parsed[0] for name in os.listdir(path) if (parsed := parse_segment_name(name)) and parsed[1] == "log")
 
 
@@ -401,7 +402,7 @@ def _newest_snapshot(path: str) -> ClusterImage | None:
 
 def _from_the_beginning(path: str) -> ClusterImage:
     """From the log's first record, or the oldest snapshot that it goes on from."""
-    begin = min(_bases(path), default=0)
+    begin = min(begins_of(path), default=0)
     image = ClusterImage(path)
     if begin > 0:
         held = [name for end, _, name in snapshots_of(path) if end >= begin]
@@ -415,7 +416,7 @@ def _from_the_beginning(path: str) -> ClusterImage:
 def check_snapshots(path: str) -> Iterator[Finding]:
     """Each snapshot of one copy: readable, and the same state as the log replayed up to its end where the log reaches back."""
     earlier: ClusterImage | None = None
-    start = min(_bases(path), default=0)
+    start = min(begins_of(path), default=0)
     for end, _, name in snapshots_of(path):
         file = os.path.join(path, name)
         try:

@@ -199,6 +199,9 @@ def _own_checks(result: ReplicaView, broken: bool) -> None:
     known = replica.high_watermark if replica.high_watermark_known else None
     if replica_unreadable(result):
         return
+    if replica.clean is False and replica.epochs and known is not None and replica.has_mark_line:
+        for finding in checks.start_beyond(replica.epochs, result.log_start, known):
+            _add(replica, finding)
     if replica.clean and replica.place is None and replica.topic != METADATA_TOPIC and not broken:
         for finding in checks.stop_snapshot(replica.snapshots, result.log_start, result.end_offset):
             _add(replica, finding)

@@ -16,6 +16,7 @@ from minikafka.sim.mutants import Mutant
 SPARK = "minikafka.spark"
 CONTRACT, GENERATED = "tests/spark/test_audit_contract.py", "tests/spark/test_audit_generated.py"
 BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fences.py"
+QUORUM = "tests/spark/test_audit_quorum.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 CLAIMS, POLICIES, ELECTIONS, STARTUP = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections", "startup"))
 Patch = tuple[str, Callable[[Any], Any]]
@@ -260,6 +261,10 @@ _ALL = (
     _mutant("earlier topics", "checkpoints of an earlier topic are taken for the later's", "sources:forget_earlier_topics",
             _constant(frozenset()), FENCES),
     _mutant("not given", "directories that were not given are missed though their brokers answer", "audit:_given_live", _none, FENCES),
+    _mutant("epochs' start", "a killed broker's first epoch may begin anywhere", "checks:start_beyond", _nothing, FENCES),
+    _mutant("quorum", "what nodes remember of their votes is not looked at", "claims:check_quorum", _nothing, QUORUM),
+    _mutant("two leaders", "two leaders of one epoch of the quorum are not told", "quorum:_two_leaders", _nothing, QUORUM),
+    _mutant("voters", "voters without a metadata log are not missed", "quorum:_missing_voters", _nothing, QUORUM),
     _mutant("time index end", "a time index may end too early", "checks:TimeIndexCheck.finish", _nothing, BESIDE),
     _mutant("stop snapshot", "the snapshot of an orderly stop is not missed", "checks:stop_snapshot", _nothing, BESIDE),
     _mutant("identity", "a log may lack the file that says of which topic it is", "sources:_without_identity", _none, BESIDE),

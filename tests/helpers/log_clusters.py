@@ -6,6 +6,7 @@ A cluster is a folder with one log directory a broker. What a test changes after
 from __future__ import annotations
 
 import base64
+import json
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -232,8 +233,14 @@ def write_broker(
         target.mkdir()
         (target / f"{0:020d}.log").write_bytes(metadata)
         (target / "leader-epoch-checkpoint").write_text(lines(["1 0"]))
+        (target / "quorum-state").write_text(json.dumps(quorum_state(1, 1)))
         (target / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_text(bytes(15) + bytes([1]))}\n")
     return path
+
+
+def quorum_state(leader: int, epoch: int, voted: int = -1, place: bytes = bytes(16)) -> dict[str, object]:
+    """QuorumStateData version 1."""
+    return {"leaderId": leader, "leaderEpoch": epoch, "votedId": voted, "votedDirectoryId": uuid_text(place), "data_version": 1}
 
 
 # ---- the controller's record ----------------------------------------------------------------------------------------------------
@@ -244,11 +251,23 @@ class MetadataLog:
     """Records of `__cluster_metadata`, one a batch, each a second after the one before."""
 
     values: list[bytes] = field(default_factory=list)
+    controls: dict[int, bytes] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """The log's bytes."""
-        batches = (Batch(at, [(0, None, value)], 1, TIME_MS + 1000 * at) for at, value in enumerate(self.values))
+        batches = (
+            Batch(at, [(0, self.controls.get(at), value)], 1, TIME_MS + 1000 * at, attributes=CONTROL if at in self.controls else 0)
+            for at, value in enumerate(self.values)
+        )
         return b"".join(batch.encode() for batch in batches)
+
+    def voters(self, nodes: Sequence[int]) -> MetadataLog:
+        """VotersRecord, a control record (KIP-853)."""
+        each = b"".join(struct.pack(">i", node) + directory_id(node) + unsigned(1) + struct.pack(">hh", 0, 1) + _tagged({}) + _tagged({})
+                        for node in nodes)  # fmt: skip
+        self.controls[len(self.values)] = struct.pack(">hh", 0, 6)
+        self.values.append(struct.pack(">h", 0) + unsigned(len(nodes) + 1) + each + _tagged({}))
+        return self
 
     def broker(self, node: int, directories: int = 1) -> MetadataLog:
         """RegisterBrokerRecord version 3."""

@@ -43,7 +43,7 @@ def controller(
     found = log or MetadataLog()
     for broker in BROKERS:
         found.broker(broker)
-    found.topic("t", TOPIC)
+    found.voters(BROKERS).topic("t", TOPIC)
     if policy:
         found.config("t", "cleanup.policy", policy)
     found.partition(TOPIC, BROKERS, BROKERS, 1, leader_epoch)
@@ -251,7 +251,7 @@ def _jbod(folder: Path) -> None:
     log = MetadataLog()
     for broker in BROKERS:
         log.broker(broker, directories=2)
-    log.topic("t", TOPIC)
+    log.voters(BROKERS).topic("t", TOPIC)
     for number in (0, 1):
         places = [directory_id(broker, 1 - number) for broker in BROKERS]
         log.partition(TOPIC, BROKERS, BROKERS, 1, 4, number=number, directories=places)

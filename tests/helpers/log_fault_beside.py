@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from collections.abc import Callable
 
 from helpers.log_fault_verbs import Place
@@ -39,7 +41,25 @@ def no_marks(place: Place) -> None:
     (place.root / "replication-offset-checkpoint").unlink(missing_ok=True)
 
 
-BESIDE: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (time_entries, no_snapshots, no_marks)}
+def votes(place: Place, how: str) -> None:
+    """What the broker remembers of its votes is gone, unreadable, too old, or of somebody unknown; or its metadata log is gone."""
+    for root in place.root.parent.glob(f"b{place.broker}*"):
+        path = root / "__cluster_metadata-0"
+        if not path.is_dir():
+            continue
+        if how == "no log":
+            shutil.rmtree(path)
+        elif how == "gone":
+            (path / "quorum-state").unlink(missing_ok=True)
+        elif how == "cut":
+            (path / "quorum-state").write_text((path / "quorum-state").read_text()[:-3])
+        else:
+            state = json.loads((path / "quorum-state").read_text())
+            state |= {"old": {"leaderEpoch": 0}, "stranger": {"votedId": 77}, "leader": {"leaderId": 2}}[how]
+            (path / "quorum-state").write_text(json.dumps(state))
+
+
+BESIDE: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (time_entries, no_snapshots, no_marks, votes)}
 
 
 def arguments_beside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
@@ -47,4 +67,5 @@ def arguments_beside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
     return {
         "time_entries": (chance.randrange(1 << 16), chance.choice(["last", "all", "other"])),
         "no_snapshots": (chance.choice(["last", "all"]),),
+        "votes": (chance.choice(["gone", "cut", "old", "stranger", "leader", "no log"]),),
     }.get(verb, ())

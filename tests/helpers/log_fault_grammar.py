@@ -18,6 +18,7 @@ from helpers.log_fault_bases import BASES, BROKERS
 from helpers.log_fault_beside import BESIDE, arguments_beside
 from helpers.log_fault_verbs import FIELDS, NAME, VERBS, place_of
 from helpers.log_oracle import is_comparable, visible
+from helpers.log_oracle_beside import by_votes
 from helpers.log_oracle_startup import futures, started
 
 
@@ -177,6 +178,7 @@ def judge(case: Case, folder: Path) -> Judgement:
         seen += list(futures(then, NAME))
         is_legal_now = all(is_legal(step, case.base) for step in case.steps) and is_comparable(then, NAME)
     seen += list(_identities(directories))
+    seen += list(by_votes(directories))
     return Judgement(tuple(seen), is_legal_now)
 
 

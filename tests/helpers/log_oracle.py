@@ -261,6 +261,8 @@ def by_epochs(log: Log, batches: list[Stored], role: Role) -> Iterator[str]:
         entries = [entry for entry in entries if entry[1] <= log.end]
     if entries and not role.clean:
         batches = [batch for batch in batches if batch.last >= entries[0][1]]
+    if not role.clean:  # what a power failure left beyond the end is cut at the start (LeaderEpochFileCache.truncateFromEnd)
+        entries = [entry for entry in entries if entry[1] <= log.end]
     newest = entries[-1][0] if entries else -1
     for epoch in sorted({batch.epoch for batch in batches}):
         ends = log.end if epoch == newest else next((start for known, start in entries if known > epoch), None)

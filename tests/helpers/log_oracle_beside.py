@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -78,3 +80,26 @@ def by_marks(logs: list[Log], role: Role) -> Iterator[str]:
     ends = {log.end for log in logs if log.broker in (role.complete or role.replicas)}
     if len(ends) > 1 and all(log.mark is None for log in logs):
         yield f"logs end at {sorted(ends)}, and nobody knows what is committed"
+
+
+def by_votes(directories: dict[int, list[Path]]) -> Iterator[str]:
+    """A voter that forgets its epoch or its vote may vote twice; two voters do not know two leaders of one epoch. All brokers here are
+    voters, where any of them has a metadata log."""
+    leaders: dict[int, set[int]] = {}
+    copies = {broker: [path / "__cluster_metadata-0" for path in paths] for broker, paths in directories.items()}
+    held = {broker: next((path for path in paths if path.is_dir()), None) for broker, paths in copies.items()}
+    for broker, path in held.items() if any(held.values()) else ():
+        if path is None:
+            yield f"node {broker} has no metadata log, and is a voter"
+            continue
+        try:
+            state = json.loads((path / "quorum-state").read_text())
+        except (OSError, ValueError):
+            yield f"node {broker} does not know its votes"
+            continue
+        epochs = [int(line.split()[0]) for line in (path / "leader-epoch-checkpoint").read_text().splitlines()[2:]]
+        if state["leaderEpoch"] < max(epochs) or state["votedId"] not in {-1, *directories}:
+            yield f"node {broker} remembers {state}"
+        leaders.setdefault(state["leaderEpoch"], set()).add(state["leaderId"])
+    if any(len(told) > 1 for told in leaders.values()):
+        yield f"one epoch has leaders {leaders}"

@@ -60,7 +60,7 @@ def test_every_check_is_planted_somewhere() -> None:
         # covered by the altered files of test_audit_golden.py and the tests below
         "epoch-order", "index-format", "index-order", "torn-tail", "replica-lagging", "replica-tail", "replica-reread", "unreadable",
         "epoch-fork", "producer-snapshot", "replica-offline", "stray-replica", "acked-conflict", "acked-unchecked",
-        "not-compared", "replica-twice", "batch-sparse", "unclean-loss", "prefix-missing",
+        "not-compared", "replica-twice", "batch-sparse", "unclean-loss", "quorum-state", "prefix-missing",
     }  # fmt: skip
     assert planted | elsewhere >= set(CHECKS)
 

@@ -154,3 +154,13 @@ def test_directories_that_were_not_given_are_said_once(tmp_path: Path, monkeypat
     assert [(one.level, one.message) for one in plan.findings.kept] == [
         ("note", "the log directories of brokers 2 and 3 were not given: what their brokers serve was read over the wire")
     ]
+
+
+@pytest.mark.parametrize(("first", "expected"), [(20, (0, "MATCH")), (30, (0, "MATCH")), (31, (3, "INCOMPLETE"))])
+def test_a_killed_brokers_first_epoch_begins_below_what_is_committed(tmp_path: Path, first: int, expected: tuple[int, str]) -> None:
+    """It may have raised its log start, and cut its epochs, without having written the log start down."""
+    cluster(tmp_path, {}, known_to_the_controller(), clean=False, high_watermark=30)
+    for broker in BROKERS:
+        (tmp_path / f"b{broker}" / "t-0" / "leader-epoch-checkpoint").write_text(lines([f"0 {first}"]))
+    result = audit(tmp_path)
+    assert (result.exit_code, verdicts(result)["t-0"]) == expected

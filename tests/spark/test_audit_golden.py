@@ -212,7 +212,7 @@ def test_no_alarm_over_logs_of_a_real_kafka(stopped_broker, folder: str, level: 
     # Of the KRaft folders only the metadata log was kept.
     topics = ("__cluster_metadata",) if folder.startswith("kraft") else ()
     result = audit([stopped_broker(folder)], self_check=True, level=level, topics=topics, compacted=("compact", "compact2"))
-    assert [found.message for found in result.findings.kept] == []
+    assert [found.message for found in result.findings.kept if found.level != "note"] == []
     assert result.exit_code == 0 and result.bytes_scanned > 0
 
 

@@ -1,0 +1,210 @@
+"""The quorum that keeps the metadata log: what each node remembers of its votes (quorum-state), and which voters must be there.
+
+A node writes quorum-state, synced, before it votes or takes part in an epoch, so it is never behind the epochs of the node's log. Without
+it, or with an older one, a node may vote twice in one epoch, and two leaders may write the same offsets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from minikafka.spark import logformat
+from minikafka.spark.directories import read_small
+from minikafka.spark.findings import ERROR, NOTE, Finding
+from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, walk
+from minikafka.spark.metadata_log import (
+    METADATA_TOPIC,
+    NO_DIRECTORY,
+    SNAPSHOT_BYTES_MAX,
+    Fields,
+    begins_of,
+    snapshots_of,
+)
+from minikafka.spark.records import decode_records
+
+QUORUM_STATE = "quorum-state"
+KRAFT_VOTERS = 6
+Voters = dict[str, str]
+
+
+class Directory(Protocol):
+    """What is needed of a log directory here."""
+
+    path: str
+    broker: str
+    cluster_id: str
+    directory_id: str
+
+
+@dataclass(slots=True)
+class Node:
+    """One node's copy: its newest epoch, what it remembers of its votes (None: no such file), every voter set that it ever knew."""
+
+    name: str
+    path: str
+    epoch: int = -1
+    holds_records: bool = False
+    state: dict[str, Any] | None = None
+    voters: list[Voters] = field(default_factory=list)
+    unread: str = ""
+
+
+def check_quorum(directories: list[Directory]) -> Iterator[Finding]:
+    """Every copy by itself, the copies against each other, and the voters against the directories that were given."""
+    nodes = []
+    for directory in directories:
+        path = os.path.join(directory.path, f"{METADATA_TOPIC}-0")
+        if os.path.isdir(path):
+            nodes.append(read_node(directory.broker, path))
+    ever = {voter for node in nodes for voters in _known(node) for voter in voters}
+    for node in nodes:
+        for text in _state_findings(node, ever):
+            yield _finding("quorum-state", text, (node.name,), os.path.join(node.path, QUORUM_STATE))
+        for text in _without_beginning(node):
+            yield _finding("metadata-log", text, (node.name,), node.path)
+    yield from _two_leaders(nodes)
+    yield from _missing_voters(nodes, directories)
+
+
+def read_node(name: str, path: str) -> Node:
+    """What the copy in `path` says. What cannot be read is noted; other checks tell of unreadable logs and snapshots."""
+    node = Node(name, path)
+    try:
+        data = read_small(os.path.join(path, QUORUM_STATE))
+        node.state = None if data is None else _state_of(data)
+    except (OSError, ValueError) as error:
+        node.unread = f"it cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+    try:
+        entries = logformat.parse_epoch_checkpoint(read_small(os.path.join(path, "leader-epoch-checkpoint")) or b"")
+        node.epoch = max((epoch for epoch, _ in entries), default=-1)
+        _read_log(node)
+    except (OSError, FormatError):
+        pass  # the audit of the log itself tells
+    return node
+
+
+def _state_of(data: bytes) -> dict[str, Any]:
+    """Raises ValueError."""
+    state = json.loads(data)
+    if not isinstance(state, dict) or state.get("data_version") not in {0, 1}:
+        raise ValueError("it is of no known version")
+    if not all(isinstance(state.get(name), int) for name in ("leaderId", "leaderEpoch", "votedId")):
+        raise ValueError("it lacks fields")
+    return state
+
+
+def _read_log(node: Node) -> None:
+    for _, _, name in snapshots_of(node.path):
+        with open(os.path.join(node.path, name), "rb") as file:
+            batches, _, _ = walk(memoryview(file.read(SNAPSHOT_BYTES_MAX)))
+        node.voters += _voter_sets(batches)
+    for base in begins_of(node.path):
+        with open(os.path.join(node.path, f"{base:020d}.log"), "rb") as file:
+            for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
+                node.holds_records = True
+                node.epoch = max(node.epoch, int(batches.header["epoch"].max()))
+                node.voters += _voter_sets(batches)
+
+
+def _voter_sets(batches: Batches) -> Iterable[Voters]:
+    """Of the control batches among these (KIP-853): {node id: id of its directory}."""
+    if len(batches) == 0:
+        return []
+    records, _ = decode_records(batches, np.flatnonzero((batches.header["attributes"] & CONTROL_BIT) != 0))
+    kinds = [int.from_bytes((records.key(index) or b"")[2:4], "big") for index in range(len(records))]
+    return [_voters(records.value(index) or b"") for index, kind in enumerate(kinds) if kind == KRAFT_VOTERS]
+
+
+def _voters(value: bytes) -> Voters:
+    """VotersRecord version 0."""
+    fields = Fields(value)
+    fields.integer(2)
+    found = {}
+    for _ in range(max(0, fields.varint() - 1)):
+        node = str(fields.integer(4))
+        found[node] = fields.uuid()
+        for _ in range(max(0, fields.varint() - 1)):
+            fields.string(), fields.string(), fields.integer(2), fields.tagged()
+        fields.integer(2), fields.integer(2), fields.tagged(), fields.tagged()
+    return found
+
+
+def _known(node: Node) -> Iterator[Voters]:
+    """Voter sets of its log, and the one that a static quorum's quorum-state names."""
+    yield from node.voters
+    for one in (node.state or {}).get("currentVoters") or []:
+        yield {str(one.get("voterId")): ""}
+
+
+def _state_findings(node: Node, ever: set[str]) -> Iterator[str]:
+    """`ever`: who was a voter by any copy; a node may hear of one before its own log does."""
+    state = node.state
+    if node.unread:
+        yield node.unread
+    elif state is None:
+        if node.holds_records:
+            yield "it is missing, though the log has records: the node may vote a second time in an epoch"
+    else:
+        yield from _contradictions(node, state, ever)
+
+
+def _contradictions(node: Node, state: dict[str, Any], ever: set[str]) -> Iterator[str]:
+    if state["leaderEpoch"] < node.epoch:
+        yield f"it knows epochs up to {state['leaderEpoch']}, the log has epoch {node.epoch}"
+    for name, words in (("leaderId", "the leader"), ("votedId", "it voted for")):
+        if ever and state[name] >= 0 and str(state[name]) not in ever:
+            yield f"{words} {state[name]} was never a voter (voters: {', '.join(sorted(ever))})"
+    place = state.get("votedDirectoryId", "")
+    places = {voters[str(state["votedId"])] for voters in node.voters if str(state["votedId"]) in voters}
+    if state["votedId"] >= 0 and place and place not in NO_DIRECTORY and places and place not in places:
+        yield f"it voted for {state['votedId']} with directory {place}; the voter's is {', '.join(sorted(places))}"
+
+
+def _without_beginning(node: Node) -> Iterator[str]:
+    begin = min(begins_of(node.path), default=0)
+    if begin > 0 and all(end < begin for end, _, _ in snapshots_of(node.path)):
+        yield f"the log begins at {begin}, and no snapshot holds what was before"
+
+
+def _two_leaders(nodes: list[Node]) -> Iterator[Finding]:
+    """An epoch has one leader at most."""
+    leaders: dict[int, dict[int, list[str]]] = {}
+    for node in nodes:
+        if node.state is not None and node.state["leaderId"] >= 0:
+            leaders.setdefault(node.state["leaderEpoch"], {}).setdefault(node.state["leaderId"], []).append(node.name)
+    for epoch, told in sorted(leaders.items()):
+        if len(told) > 1:
+            text = "; ".join(f"{leader} by node {', '.join(names)}" for leader, names in sorted(told.items()))
+            fewest = min(told.values(), key=len)
+            yield _finding("quorum-state", f"epoch {epoch} has more than one leader: {text}", tuple(fewest))
+
+
+def _missing_voters(nodes: list[Node], directories: list[Directory]) -> Iterator[Finding]:
+    """A voter whose directory was given must have its copy there; whose was not given is said."""
+    newest = max((node for node in nodes if node.voters), key=lambda node: node.epoch, default=None)
+    if newest is None:
+        return
+    present = {node.name for node in nodes}
+    given = {directory.directory_id: directory for directory in directories if directory.directory_id}
+    left = []
+    for voter, place in sorted(newest.voters[-1].items()):
+        if voter in present:
+            continue
+        if place in given:
+            text = f"node {voter} is a voter of the quorum with {given[place].path}, but has no metadata log there"
+            yield _finding("replica-missing", text, (voter,), given[place].path)
+        else:
+            left.append(voter)
+    if left:
+        text = f"the directories of the voter{'s' if len(left) > 1 else ''} {', '.join(left)} of the quorum were not given"
+        yield _finding("not-compared", text, tuple(left), level=NOTE)
+
+
+def _finding(check: str, text: str, brokers: tuple[str, ...], file: str = "", level: str = ERROR) -> Finding:
+    return Finding(check, text, METADATA_TOPIC, 0, brokers, file=file, level=level)
