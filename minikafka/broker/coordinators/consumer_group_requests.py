@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from minikafka.broker.coordinators.group_requests import client_of
+from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
 from minikafka.core.pattern import InvalidPattern
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -74,7 +74,11 @@ class ConsumerGroupHandlers:
 
     def describe(self, context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
         """Groups of the consumer protocol; another one is GROUP_ID_NOT_FOUND."""
-        return ConsumerGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
+        response = ConsumerGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
+        for group in response.groups if request.include_authorized_operations else ():
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+        return response
 
     def _describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
         try:

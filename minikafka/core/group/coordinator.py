@@ -183,7 +183,11 @@ class GroupShard:
         group = self.groups.get(group_id)
         if group_id in self.other_types or (group is not None and (group.state is not GroupState.EMPTY or group.pending_members)):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
-        return [] if group is None else [CoordinatorRecord(group.key(), None)]
+        if group is not None:
+            return [CoordinatorRecord(group.key(), None)]
+        if len(self.groups) + len(self._consumers.groups) >= self._config.groups_max:
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        return []
 
     def listed(self) -> list[tuple[str, str, str, str]]:
         """Id, protocol type, state and type of every group, for ListGroups."""

@@ -1,0 +1,163 @@
+"""A shard with groups of both protocols: which takes whose place, and what becomes of their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from helpers.consumer_group_world import FakeTopic, FakeTopics
+
+from minikafka.core.group.config import Client, GroupConfig
+from minikafka.core.group.consumer.settings import ConsumerGroupConfig, ConsumerSettings, GroupIntervals
+from minikafka.core.group.coordinator import GroupShard
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from minikafka.wire.messages.join_group import JoinGroupRequest
+from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+
+
+class BothWorld:
+    """A shard over a topic of two partitions, whose appends are committed at once; committed records are kept in `log`."""
+
+    def __init__(self, **config: int) -> None:
+        self.now_ms = 1_000_000
+        self.config = GroupConfig(**{"initial_rebalance_delay_ms": 0, **config})
+        self.answers: dict[str, Any] = {}
+        self.log: list[Any] = []
+        self.shard = self.new_shard()
+        self.shard.loaded(self.now_ms)
+
+    def new_uuid(self) -> str:
+        return "00" * 16
+
+    def settle(self) -> None:
+        while effects := self.shard.take_effects():
+            for append in effects.appends:
+                self.log += append.records
+                for record in append.records:
+                    self.shard.replay(record.key, record.value)
+                append.on_settled(True, self.now_ms)
+                append.on_done(ErrorCode.NONE, self.now_ms)
+            self.answers.update(effects.answers)
+
+    def take_steps(self, work: Iterator[None]) -> None:
+        self.settle()
+        for _ in work:
+            self.settle()
+        self.settle()
+
+    def advance(self, ms: int) -> None:
+        target_ms = self.now_ms + ms
+        while (due_ms := self.shard.next_deadline()) is not None and due_ms <= target_ms:
+            self.now_ms = max(due_ms, self.now_ms)
+            self.shard.on_deadline(self.now_ms)
+            self.settle()
+        self.now_ms = target_ms
+
+    def new_shard(self) -> GroupShard:
+        topics = FakeTopics()
+        topics.topics["t"] = FakeTopic("t", 2)
+        intervals = GroupIntervals(assignment_interval_ms=0)
+        return GroupShard(
+            self.config, self.new_uuid, lambda now_ms: now_ms, ConsumerSettings(ConsumerGroupConfig(), topics, lambda group_id: intervals)
+        )
+
+    def beat(self, epoch: int, group: str = "g") -> Any:
+        fields: dict[str, Any] = {"rebalance_timeout_ms": 1000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+        request = ConsumerGroupHeartbeatRequest(group_id=group, member_id="m", member_epoch=epoch, **(fields if epoch == 0 else {}))
+        self.shard.consumer_heartbeat("beat", request, Client("c", "/h", 1), self.now_ms)
+        self.settle()
+        return self.answers.pop("beat")
+
+    def join_classic(self) -> Any:
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
+        request = JoinGroupRequest(
+            group_id="g", session_timeout_ms=6000, rebalance_timeout_ms=6000, member_id="", protocol_type="consumer", protocols=[protocol]
+        )
+        self.shard.join("join", request, Client("c", "/h", 3), self.now_ms)
+        self.settle()
+        return self.answers.pop("join")
+
+    def commit_at(self, member: str, epoch: int) -> int:
+        part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+        topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[part])]
+        request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=epoch, member_id=member, topics=topics)
+        self.shard.commit("commit", request, 9, lambda name, topic_id, index: (name, FakeTopic("t", 2).topic_id), self.now_ms)
+        self.settle()
+        return int(self.answers.pop("commit").topics[0].partitions[0].error_code)
+
+    def kinds(self) -> list[tuple[str, str]]:
+        return [(state, kind) for _, _, state, kind in self.shard.listed()]
+
+
+def test_an_empty_group_gives_way_to_the_other_protocol_and_keeps_its_offsets() -> None:
+    world = BothWorld()
+    epoch = world.beat(0).member_epoch
+    assert world.commit_at("m", epoch) == 0 and world.kinds() == [("Stable", "consumer")]
+    assert world.join_classic().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert world.beat(-1).error_code == 0 and world.kinds() == [("Empty", "consumer")]
+    assert world.join_classic().error_code == 0
+    assert [kind for _, kind in world.kinds()] == ["classic"]
+    assert world.beat(0).error_code == ErrorCode.GROUP_ID_NOT_FOUND, "a classic group with members stays one"
+    committed = world.shard.offsets.get("g", "t", 0)
+    assert committed is not None and committed.offset == 7
+
+
+def test_offsets_before_members_belong_to_the_group() -> None:
+    world = BothWorld()
+    assert world.commit_at("", -1) == 0 and world.kinds() == [("Empty", "classic")]
+    assert world.beat(0).error_code == 0 and world.kinds() == [("Stable", "consumer")]
+    successor = world.new_shard()
+    for record in world.log:
+        successor.replay(record.key, record.value)
+    successor.loaded(world.now_ms)
+    assert successor.listed() == world.shard.listed() and successor.member_counts() == {"g": 1}
+
+
+def test_a_fenced_member_commits_nothing() -> None:
+    world = BothWorld()
+    epoch = world.beat(0).member_epoch
+    assert world.commit_at("m", epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
+    world.advance(45_000)
+    assert world.commit_at("m", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.shard.offsets.get("g", "t", 0) is None
+
+
+def test_a_group_is_deleted_when_it_is_empty_with_all_that_it_has() -> None:
+    world = BothWorld()
+    epoch = world.beat(0).member_epoch
+    world.commit_at("m", epoch)
+    with pytest.raises(ApiError) as refused:
+        world.shard.delete_group("g", lambda code: None)
+    assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
+    world.beat(-1)
+    codes: list[ErrorCode] = []
+    work = world.shard.delete_group("g", codes.append)
+    request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0)
+    world.shard.consumer_heartbeat("early", request, Client("c", "/h", 1), world.now_ms)
+    world.take_steps(work)
+    assert codes == [ErrorCode.NONE] and world.answers["early"].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.shard.listed() == [] and world.shard.offsets.group_ids() == []
+    successor = world.new_shard()
+    for record in world.log:
+        successor.replay(record.key, record.value)
+    assert successor.listed() == []
+
+
+def test_offsets_of_topics_that_members_subscribe_to_do_not_expire() -> None:
+    world = BothWorld()
+    world.commit_at("m", world.beat(0).member_epoch)
+    later_ms = world.now_ms + world.config.offsets_retention_ms
+    world.take_steps(world.shard.expire_offsets(later_ms))
+    assert world.shard.offsets.get("g", "t", 0) is not None
+    world.beat(-1)
+    world.take_steps(world.shard.expire_offsets(later_ms))
+    assert world.shard.listed() == [] and world.shard.offsets.group_ids() == []
+
+
+def test_groups_of_both_protocols_have_one_bound() -> None:
+    world = BothWorld(groups_max=1)
+    assert world.beat(0).error_code == 0
+    assert world.beat(0, "h").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.beat(2).error_code == 0
