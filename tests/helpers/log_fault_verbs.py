@@ -361,7 +361,8 @@ def replacement(place: Place, at: int, how: str, byte: int) -> None:
 
 def future(place: Place, how: str, at: int) -> None:
     """The partition is being moved to another log directory of its broker: the copy is whole, short, or not the same."""
-    target = place.root / f"{NAME}.{'fedcba9876543210' * 2}-future"
+    elsewhere = [path for path in places(place.root.parent, place.broker) if path != place.root]
+    target = (elsewhere or [place.root])[0] / f"{NAME}.{'fedcba9876543210' * 2}-future"
     if not place.path.is_dir() or target.exists():
         return
     shutil.copytree(place.path, target)
