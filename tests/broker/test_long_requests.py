@@ -363,6 +363,17 @@ async def test_topics_that_are_not_there_are_described_some_at_a_time(tmp_path: 
             found += [topic.name for topic in answer.topics]
             cursor, asked = answer.next_cursor, asked + 1
         assert found == names and asked == 3
+        # Those that are there and are described in no answer but theirs, and a cursor behind all of them.
+        await with_topic(node, 1)
+        many = [f"a-none-{number:05}" for number in range(PART_ENTRIES)]
+        request = kind(topics=[kind.TopicRequest(name=name) for name in ("t", *many)])
+        answer = await peer.ask(request, 0)
+        request.cursor = kind.Cursor(topic_name=answer.next_cursor.topic_name, partition_index=answer.next_cursor.partition_index)
+        seen = [topic.name for topic in answer.topics]
+        answer = await peer.ask(request, 0)
+        assert [*seen, *(topic.name for topic in answer.topics)] == [*many, "t"] and answer.next_cursor is None
+        request.cursor = kind.Cursor(topic_name="z", partition_index=0)
+        assert (await peer.ask(request, 0)).topics == []
 
 
 @pytest.mark.asyncio

@@ -13,12 +13,13 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.front.error_responses import failure_response
-from minikafka.broker.front.request_parts import CUTS, WHOLE_ENTRIES_MAX, Answers, Cut, all_parts, cuts_of, entries_of, parts
+from minikafka.broker.front.request_parts import CUTS, WHOLE_ENTRIES_MAX, Answers, Cut, all_parts, cuts_of, entries_of, first_topics, parts
 from minikafka.broker.front.turns import Turns
 from minikafka.broker.supervise import Ends
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.frame import response_head
 from minikafka.wire.message import Request, Response
+from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
 if TYPE_CHECKING:
     from minikafka.broker.supervise import Supervisor
@@ -101,6 +102,7 @@ class LargeRequests:
             if cuts:
                 response = await self._in_parts(context, entry, request, cuts)
             else:
+                following = first_topics(request) if isinstance(request, DescribeTopicPartitionsRequest) else None
                 asked = Part(context)
                 answered = entry.answer_to(asked, request)
         finally:
@@ -108,6 +110,8 @@ class LargeRequests:
         if not cuts:
             # Whoever waits for others, as a member of a group does, keeps no long request from being read meanwhile.
             response = await asked.response_of(answered)
+            if following is not None and response is not None and response.next_cursor is None:
+                response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following, partition_index=0)
         if response is not None and entry.api_key == FETCH_KEY:
             # It holds regions of files, and was served whole.
             context.respond(response)

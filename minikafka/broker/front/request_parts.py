@@ -34,6 +34,7 @@ from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
 from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest
 from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
+from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
 from minikafka.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
@@ -204,6 +205,19 @@ def _lists_of(kind: Any) -> tuple[tuple[str, bool], ...]:
         lists = [(field.name, field.type) for field in kind.FIELDS if isinstance(field.type, Array)] if issubclass(kind, Struct) else []
         found = _LISTS[kind] = tuple((name, not isinstance(held.element, Fixed | Variable)) for name, held in lists)
     return found
+
+
+def first_topics(request: DescribeTopicPartitionsRequest) -> str | None:
+    """Leave only as many topics in the request as a part has, the first by name from its cursor on; the name of the next one, if any.
+
+    An answer may end before the last topic: its cursor says where to go on."""
+    cursor = request.cursor
+    if not request.topics:
+        return None
+    names = sorted({topic.name for topic in request.topics if cursor is None or topic.name >= cursor.topic_name})
+    if names:
+        request.topics = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in names[:PART_ENTRIES]]
+    return names[PART_ENTRIES] if len(names) > PART_ENTRIES else None
 
 
 class Answers:
