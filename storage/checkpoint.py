@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from minikafka.storage.errors import CorruptFile
-from minikafka.storage.filesystem import FileSystem, write_atomically
+from minikafka.storage.filesystem import FileSystem, write_all, write_atomically
 
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -91,9 +91,19 @@ def uuid_bytes(text: str) -> bytes:
     return uuid
 
 
-def write_partition_metadata(filesystem: FileSystem, path: str, topic_id: bytes, *, sync: bool = True) -> None:
-    """PartitionMetadataFile; no newline at the end."""
-    write_atomically(filesystem, path, f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode(), sync=sync)
+def write_partition_metadata(
+    filesystem: FileSystem, path: str, topic_id: bytes, *, sync: bool = True, is_new: bool = False
+) -> None:
+    """PartitionMetadataFile; no newline at the end. `is_new`: there is none, so that none can be torn by writing it in its place."""
+    data = f"version: 0\ntopic_id: {uuid_text(topic_id)}".encode()
+    if sync or not is_new:
+        write_atomically(filesystem, path, data, sync=sync)
+        return
+    file = filesystem.open(path, create=True)
+    try:
+        write_all(file, data, 0)
+    finally:
+        file.close()
 
 
 def read_partition_metadata(filesystem: FileSystem, path: str) -> bytes | None:

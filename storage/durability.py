@@ -60,6 +60,10 @@ class Durability:
         active = self._segments.active
         return self._segments.may_have_holes and active.size - active.synced_size > SYNC_AHEAD_BYTES
 
+    def wants_flush(self) -> None:
+        """The first records: the files beside them are to be synced soon."""
+        self.is_flush_wanted = True
+
     def add_file(self, path: str) -> None:
         """It was written and is to be synced with the next flush."""
         self.unsynced_files.append(path)
@@ -72,7 +76,8 @@ class Durability:
             self.sync_cut()
 
     def sync_names(self) -> None:
-        """A power cut must not keep the name of a segment and lose that of the one before. Raises OSError."""
+        """Where holes are lawful, a power cut must not keep the name of a segment and lose that of the one before. Anywhere else a start
+        finds the hole, and the next flush syncs the names elsewhere. Raises OSError."""
         if self.has_unsynced_names:
             self._disk.filesystem.fsync_dir(self._disk.directory)
 

@@ -34,7 +34,7 @@ class EpochCache:
         self.latest = -1
         self.is_dirty = False
         self.is_unsynced = False
-        #: Bytes of the file as this object left or found it; None while it is not known to exist.
+        #: Bytes of the file as this object left or found it; 0 for a log that was made just now, None while nothing is known of it.
         self._file_size: int | None = None
 
     @property
@@ -59,6 +59,10 @@ class EpochCache:
         self.epochs = [epoch for epoch, _ in entries]
         self._starts = [start for _, start in entries]
         self._update_latest()
+
+    def begin(self) -> None:
+        """The log is new: there is no file."""
+        self._file_size = 0
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> bool:
         """Note that `epoch` begins at `start_offset`; entries that contradict it go. True if something changed."""
@@ -155,7 +159,7 @@ class EpochCache:
             self._overwrite(data, self._file_size)
 
     def _overwrite(self, data: bytes, size: int) -> None:
-        file = self._filesystem.open(self.path)
+        file = self._filesystem.open(self.path, create=size == 0)
         try:
             write_all(file, data, 0)
             if len(data) < size:

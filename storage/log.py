@@ -58,6 +58,8 @@ class Log:
         self.name = f"{topic}-{partition}"
         #: Zeros until the log has one; then it stays.
         self.topic_id = _ZERO_UUID
+        #: Whether its directory was made by this object.
+        self.is_new = False
         self.config = config
         disk = self._disk = LogDisk(filesystem, directory, self.name, OpenFiles() if open_files is None else open_files, on_failure)
         self.epochs = EpochCache(filesystem, f"{directory}/{LEADER_EPOCH_CHECKPOINT}")
@@ -160,15 +162,20 @@ class Log:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} is the log of another topic of that name")
         with self.disk("write partition.metadata"):
             path = f"{self.directory}/{PARTITION_METADATA}"
-            write_partition_metadata(self.filesystem, path, topic_id, sync=False)
-        self.durability.add_file(path)
+            write_partition_metadata(self.filesystem, path, topic_id, sync=False, is_new=self.is_new)
+        self.durability.unsynced_files.append(path)
+        self._flush_soon()
         self.topic_id = topic_id
 
     def assign_epoch_start(self, leader_epoch: int, offset: int) -> None:
         """A leader notes its epoch at once, before any record."""
         with self.disk("write the leader epoch checkpoint"):
             self.epochs.assign(leader_epoch, offset)
-        self.durability.is_flush_wanted = True
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """What a log is called and led by is worth a sync when it has records: the first one asks for it, too."""
+        self.durability.is_flush_wanted = self.durability.is_flush_wanted or not self.is_new or self.size > 0
 
     def write_epochs(self) -> None:
         """Write the epochs if their file still has some that ended before the log's start. Loading drops those as well, so

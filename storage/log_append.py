@@ -190,6 +190,8 @@ class LogAppender:
         except BaseException as error:
             self._undo(error)
             raise
+        if not segments.size:
+            self._durability.wants_flush()
         segments.size += size
         marks.log_end_offset = last + 1
         if admitted is not None:
@@ -360,6 +362,8 @@ class LogAppender:
             if segment.should_roll(self._config, self._rolling.jitter_ms, end, last, largest, now_ms):
                 segment = self._rolling.roll(now_ms, first_offset)
             segment.append_all(records[:end], entries)
+            if not self._segments.size:
+                self._durability.wants_flush()
             self._segments.size += end
             marks.log_end_offset = last + 1
             self._publish(update, segment)

@@ -285,8 +285,8 @@ class LogDirectory:
                 jitter_ms=self._jitter_ms,
                 open_files=self._open_files,
             )
-            self.logs[topic, partition] = log
         log.assign_topic_id(topic_id)
+        self.logs[topic, partition] = log
         return log
 
     # -- copies that grow (KIP-113)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from minikafka.storage.errors import LogClosed, ResourceShortage, StorageError
@@ -22,7 +23,7 @@ class LogDisk:
         #: `<topic>-<partition>`, for messages.
         self.name = name
         self.open_files = open_files
-        #: Path of a file that is there, None while there is none.
+        #: Path of the newest segment's file, None before there is one.
         self.any_file: str | None = None
         #: Once set it stays: the disk failed, or the log was closed, moved or deleted. Every call is refused with it.
         self.failure: StorageError | None = None
@@ -39,7 +40,9 @@ class LogDisk:
     def require_descriptors(self) -> None:
         """Raises OSError if too few files could be opened for a change."""
         if self.any_file is not None:
-            self.open_files.require(self.filesystem, self.any_file)
+            # A log to which nothing was written has no file, and nothing that could be done by half.
+            with contextlib.suppress(FileNotFoundError):
+                self.open_files.require(self.filesystem, self.any_file)
 
     def fail(self, action: str, error: OSError, *, is_half_done: bool = False) -> StorageError:
         """The error to raise. A disk that failed takes the log offline, a shortage (ResourceShortage) does not, unless it left something

@@ -74,6 +74,13 @@ class LogSegments(Sequence[Segment]):
             disk.filesystem, disk.directory, base_offset, self.config, wall_ms, open_files=disk.open_files, on_error=disk.on_error
         )
 
+    def begin(self, wall_ms: int) -> Segment:
+        """The first one of a log whose directory is empty."""
+        disk = self._disk
+        segment = Segment(disk.filesystem, disk.directory, 0, self.config, open_files=disk.open_files, on_error=disk.on_error)
+        segment.begin(self.config, wall_ms)
+        return segment
+
     def open(self, base_offset: int, wall_ms: int, *, is_trusted: bool = True) -> Segment:
         """One from its files."""
         disk = self._disk

@@ -91,8 +91,8 @@ class OpenFiles:
         """Close what is above the bound, after a sync made it possible."""
         excess = len(self._queue) - self._limit
         if excess > 0:
-            # The last one is whose file may just have been opened.
-            self._close(excess, len(self._queue) - 1 if looks_max is None else min(looks_max, len(self._queue) - 1))
+            # With a bound of looks a file has just been opened, the last one. Without, twice around: who synced a file has used it, too.
+            self._close(excess, 2 * len(self._queue) if looks_max is None else min(looks_max, len(self._queue) - 1))
 
     def _close(self, wanted: int, looks: int, *, used_too: bool = False) -> int:
         """Close up to `wanted` files of the next `looks` in the queue; how many were."""

@@ -49,6 +49,9 @@ def load_log(
     try:
         if not filesystem.is_dir(directory):
             filesystem.mkdir(directory)
+            if log_start_offset == 0:
+                _begin(log, may_have_holes, wall_ms)
+                return log
         _load(log, is_clean, recovery_point, log_start_offset, may_have_holes, wall_ms)
     except OSError as error:
         for segment in log.segments:
@@ -57,6 +60,14 @@ def load_log(
     log.watermarks.high_watermark = log.log_start_offset
     log.update_high_watermark(log.log_start_offset if high_watermark is None else high_watermark)
     return log
+
+
+def _begin(log: Log, may_have_holes: bool, wall_ms: int) -> None:
+    """Its directory was made just now, and nobody need look into it."""
+    log.is_new = True
+    log.segments.may_have_holes = log.segments.may_have_holes or may_have_holes
+    log.epochs.begin()
+    log.segments.set([log.segments.begin(wall_ms)], 0)
 
 
 def _load(

@@ -48,7 +48,8 @@ class Rolling:
             if segments.may_have_holes and durability.recovery_point < parts.watermarks.log_end_offset:
                 # No start could tell a hole that a power cut tore here from those that compaction leaves.
                 active.file.fsync()
-        durability.sync_names()
+        if segments.may_have_holes:
+            durability.sync_names()
         segment = segments.create(offset, wall_ms)
         segments.add(segment)
         self._choose_jitter()

@@ -57,6 +57,7 @@ class Segment:
     __slots__ = (
         "_filesystem",
         "_index_interval_bytes",
+        "_is_made",
         "_on_error",
         "_open_files",
         "_opened_size",
@@ -102,6 +103,8 @@ class Segment:
         self.time_index = TimeIndex(filesystem, f"{stem}.timeindex{suffix}", base_offset, index_bytes, self._open_files)
         self.txn_index = TransactionIndex(filesystem, f"{stem}.txnindex{suffix}")
         self._index_interval_bytes = config.index_interval_bytes
+        #: Whether there are files. Those of a new log are made when its first batch is written.
+        self._is_made = True
         #: None while the file is closed.
         self._shared: SharedFile | None = None
         #: Bytes that readers may see: whole batches, written. The file is as long, or longer by what was preallocated.
@@ -127,17 +130,9 @@ class Segment:
 
     @classmethod
     def create(
-        cls,
-        filesystem: FileSystem,
-        directory: str,
-        base_offset: int,
-        config: LogConfig,
-        wall_ms: int,
-        *,
-        suffix: str = "",
-        open_files: OpenFiles | None = None,
-        on_error: OnDiskError | None = None,
-    ) -> Segment:
+        cls, filesystem: FileSystem, directory: str, base_offset: int, config: LogConfig, wall_ms: int, *,
+        suffix: str = "", open_files: OpenFiles | None = None, on_error: OnDiskError | None = None,
+    ) -> Segment:  # fmt: skip
         """A new empty segment, ready for appends. Leftover files of the same name are emptied. `suffix` is put behind the
         names of its files."""
         segment = cls(filesystem, directory, base_offset, config, suffix, open_files=open_files, on_error=on_error)
@@ -153,6 +148,15 @@ class Segment:
         segment.offset_index.activate()
         segment.time_index.activate()
         return segment
+
+    def begin(self, config: LogConfig, wall_ms: int) -> None:
+        """Be the first segment of a log whose directory is empty: no file is made before something is written."""
+        self.created_ms = wall_ms
+        self._is_made = False
+        self.offset_index.begin()
+        self.time_index.begin()
+        if config.preallocate:
+            self.file.preallocate(config.segment_bytes)
 
     @classmethod
     def open(
@@ -279,7 +283,9 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.trim()
         self.time_index.trim()
-        if self._filesystem.size(self.log_path) > self.size:
+        if not self._is_made:
+            self._open_shared()
+        elif self._filesystem.size(self.log_path) > self.size:
             self.file.truncate(self.size)
         self.forget_recent(NO_RECENT)
 
@@ -297,8 +303,12 @@ class Segment:
     def _open_shared(self, *, create: bool = False) -> SharedFile:
         shared = self._shared
         if shared is None:
-            shared = SharedFile(self._open_files.open(self._filesystem, self.log_path, create=create), self._on_error)
-            self._shared = shared
+            if not self._is_made:
+                self.offset_index.make()
+                self.time_index.make()
+            file = self._open_files.open(self._filesystem, self.log_path, create=create or not self._is_made)
+            shared = SharedFile(file, self._on_error)
+            self._shared, self._is_made = shared, True
             self._opened_size = self.size
             self._open_files.admit(self)
         return shared
@@ -367,6 +377,8 @@ class Segment:
 
     def timestamp_candidate(self, timestamp: int, from_offset: int) -> TimestampCandidate | None:
         """The first batch whose header lets it hold a record at or after `from_offset` with a timestamp >= `timestamp`."""
+        if not self.size:
+            return None
         start = max(self.time_index.offset_for(timestamp), from_offset)
         position = self.offset_index.position_for(start)
         for at, size, header in batches(self.file, position, self.size, LOOKUP_BYTES):
@@ -404,6 +416,8 @@ class Segment:
         """Of the records; of the file's last change if no record has one."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
+        if not self._is_made:
+            return self.created_ms
         return self._filesystem.modified_ms(self.log_path)
 
     # -- recovery and truncation

@@ -54,6 +54,7 @@ class SparseIndex:
     KEY_TYPE: str
     __slots__ = (
         "_filesystem",
+        "_is_made",
         "_open_files",
         "_page",
         "_page_number",
@@ -81,6 +82,8 @@ class SparseIndex:
         self.entries = 0
         self.keys: array[int] | None = None
         self.values: array[int] | None = None
+        #: Whether there may be a file; see `begin`.
+        self._is_made = True
         #: Entries that the file has; the others are in memory only.
         self._written = 0
         #: At rest: pages by number, as they stand in the file, and the first entry of each page that a search has met.
@@ -107,6 +110,16 @@ class SparseIndex:
         with self._opened() as file:
             if file.size() != size:
                 file.truncate(size)
+
+    def begin(self) -> None:
+        """Take entries, of a new segment in a directory that has no file of this name."""
+        self.keys, self.values = array(self.KEY_TYPE), array("i")
+        self._is_made = False
+
+    def make(self) -> None:
+        """Make and preallocate the file after `begin`."""
+        with self._opened():
+            pass
 
     def trim(self) -> None:
         """Write what is pending, cut the file to its entries and go to rest."""
@@ -248,8 +261,11 @@ class SparseIndex:
 
     @contextlib.contextmanager
     def _opened(self, create: bool = False) -> Iterator[File]:
-        file = self._filesystem.open(self.path, create=create)
+        file = self._filesystem.open(self.path, create=create or not self._is_made)
         try:
+            if not self._is_made:
+                file.truncate(self.size_max)
+                self._is_made = True
             yield file
         finally:
             file.close()
