@@ -111,10 +111,11 @@ def test_no_file_grows_beyond_what_a_reader_can_hold() -> None:
     assert not long
 
 
-def test_no_function_of_the_broker_and_below_grows_beyond_a_page() -> None:
+def test_no_function_of_broker_and_command_line_grows_beyond_a_page() -> None:
+    rooms = [f"minikafka/{room}" for room in ("broker", "cli", "client", "core", "net", "security")]
     long = [
         f"{path.relative_to(ROOT)}: {node.name} has {lines}"
-        for folder in ("wire", "storage", "minikafka/broker", "minikafka/core", "minikafka/client", "minikafka/net", "minikafka/security")
+        for folder in ("wire", "storage", *rooms)
         for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (lines := (node.end_lineno or 0) - node.lineno + 1) > 50

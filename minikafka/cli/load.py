@@ -135,13 +135,6 @@ def _run(
     source: Source, start_engine: Callable[[], Any], listeners: list[Any], audited: bool
 ) -> tuple[LoadReport, dict[str, Any] | None]:  # fmt: skip
     """Load, and audit the topic when that is wanted; leaves with one line and status 1, 2 or 3 when that fails."""
-    from minikafka.spark.audit import AuditOptions, run_audit
-    from minikafka.spark.fetch_client import BrokerError
-    from minikafka.spark.load import LoadFailed, run_load
-    from minikafka.spark.load_frame import load_dataframe
-    from minikafka.spark.produce_client import ProduceFailed, Unreachable
-    from minikafka.spark.report import build
-    from minikafka.spark.tables import TableError
 
     def progress(rows: int, share: float | None) -> None:
         for listener in listeners:
@@ -149,44 +142,58 @@ def _run(
 
     report, status, driver = None, EXIT_REFUSED, start_engine()
     try:
-        told = progress if listeners else None
-        if source.is_for_spark:
-            frame = source.frame(driver)
-            report = load_dataframe(frame, source.options, told)
-        else:
-            report = run_load(source.table, source.options, driver, told)
-        status = 0
-        verdict = None
-        if audited:
-            options = source.options
-            about = AuditOptions(topics=(report.topic,), bootstrap=options.bootstrap, security=options.security, self_check=True)
-            verdict = build(run_audit([], driver, about))
-            status = verdict["exit_code"]
+        report = _load(source, driver, progress if listeners else None)
+        verdict = _audit(source.options, report.topic, driver) if audited else None
+        status = verdict["exit_code"] if verdict is not None else 0
         return report, verdict
-    except (TableError, ValueError) as error:
-        status = 2
-        return _fail(str(error), 2)  # type: ignore[no-any-return]
-    except BrokerError as error:
-        status = EXIT_UNREACHABLE
-        return _fail(f"the rows are loaded, but the audit fails: {error.text}", status)  # type: ignore[no-any-return]
-    except (LoadFailed, ProduceFailed) as error:
-        status = EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_REFUSED
-        return _fail(str(error), status)  # type: ignore[no-any-return]
-    except OSError as error:
-        status = 2
-        return _fail(f"{error.filename or source.table}: {error.strerror or error}", 2)  # type: ignore[no-any-return]
     except Exception as error:
-        from minikafka.spark.engine_spark import is_unreachable, what_a_task_says
-
-        said = what_a_task_says(error)
-        if said is None:
+        failure = _status_and_text(error, source)
+        if failure is None:
             raise
-        status = EXIT_UNREACHABLE if is_unreachable(error) else EXIT_REFUSED
-        return _fail(said, status)  # type: ignore[no-any-return]
+        status, text = failure
+        return _fail(text, status)  # type: ignore[no-any-return]
     finally:
         for listener in listeners:
             listener.end(report, status)
         driver.close()
+
+
+def _load(source: Source, driver: Any, told: Callable[[int, float | None], None] | None) -> LoadReport:
+    from minikafka.spark.load import run_load
+    from minikafka.spark.load_frame import load_dataframe
+
+    if source.is_for_spark:
+        return load_dataframe(source.frame(driver), source.options, told)
+    return run_load(source.table, source.options, driver, told)
+
+
+def _audit(options: LoadOptions, topic: str, driver: Any) -> dict[str, Any]:
+    from minikafka.spark.audit import AuditOptions, run_audit
+    from minikafka.spark.report import build
+
+    about = AuditOptions(topics=(topic,), bootstrap=options.bootstrap, security=options.security, self_check=True)
+    return build(run_audit([], driver, about))
+
+
+def _status_and_text(error: Exception, source: Source) -> tuple[int, str] | None:
+    """Of what can happen to a load; None for what nobody expected."""
+    from minikafka.spark.fetch_client import BrokerError
+    from minikafka.spark.load import LoadFailed
+    from minikafka.spark.produce_client import ProduceFailed, Unreachable
+    from minikafka.spark.tables import TableError
+
+    if isinstance(error, (TableError, ValueError)):
+        return 2, str(error)
+    if isinstance(error, BrokerError):
+        return EXIT_UNREACHABLE, f"the rows are loaded, but the audit fails: {error.text}"
+    if isinstance(error, (LoadFailed, ProduceFailed)):
+        return EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_REFUSED, str(error)
+    if isinstance(error, OSError):
+        return 2, f"{error.filename or source.table}: {error.strerror or error}"
+    from minikafka.spark.engine_spark import is_unreachable, what_a_task_says
+
+    said = what_a_task_says(error)
+    return None if said is None else (EXIT_UNREACHABLE if is_unreachable(error) else EXIT_REFUSED, said)
 
 
 def _fail(text: str, status: int) -> Any:

@@ -6,8 +6,12 @@ import itertools
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from minikafka.sim.world import Outcome
 
 PROFILES = ("calm", "one", "crashes", "network", "disks", "rot", "mixed", "storm")
 
@@ -47,7 +51,7 @@ def sim(
     verbose: bool,
 ) -> None:
     """Whole brokers, network, disks, clients and faults in one thread, all drawn from a seed. Exit status 1 when an invariant breaks."""
-    from minikafka.sim.runner import Totals, run_drawn, run_seeds, save, shrink, source_commit
+    from minikafka.sim.runner import Totals, run_seeds, source_commit
 
     if mutants:
         _mutants()
@@ -57,42 +61,63 @@ def sim(
     if save_path is not None and commit is None:
         # The tree may change while seeds are played.
         commit = source_commit()
-    totals, unsaved = Totals(), Totals()
-    seen: set[int] = set()
-
-    def keep() -> None:
-        if save_path is not None and unsaved.seeds:
-            unsaved.states -= seen
-            seen.update(unsaved.states)
-            save(save_path, unsaved, commit or "unknown")
-            unsaved.clear()
-
-    for outcome in run_seeds(
-        [seed] if seed is not None else _numbers(seeds, hours), profile=profile, duration_s=duration, jobs=jobs, hours=hours
-    ):
+    numbers = [seed] if seed is not None else _numbers(seeds, hours)
+    totals, kept = Totals(), _Kept(save_path, commit or "unknown")
+    for outcome in run_seeds(numbers, profile=profile, duration_s=duration, jobs=jobs, hours=hours):
         totals.add(outcome)
-        unsaved.add(outcome)
-        if unsaved.seeds == SAVE_EVERY_SEEDS:
-            keep()
-        if verbose or seed is not None or outcome.violation is not None:
-            click.echo(
-                f"seed {outcome.seed} ({outcome.options.profile}, {outcome.options.shape}): digest {outcome.digest},"
-                f" {outcome.simulated_s:.1f} s in {outcome.real_s:.2f} s, {outcome.acknowledged} records acknowledged"
-                + (f"; {outcome.violation}" if outcome.violation is not None else "")
-            )
-        if outcome.violation is None:
-            continue
-        click.echo(outcome.story)
-        if not no_shrink:
-            faults = shrink(outcome.options, outcome.faults, outcome.violation.rule)
-            click.echo(f"\n{len(faults)} of {len(outcome.faults)} faults are needed:")
-            for fault in faults:
-                click.echo(f"  {fault!r}")
-            click.echo("\nwith these alone:\n" + run_drawn(outcome.options, faults).story)
-    keep()
+        kept.add(outcome)
+        _tell(outcome, in_full=verbose or seed is not None, is_shrunk=not no_shrink)
+    kept.save()
     for line in totals.lines():
         click.echo(line)
     sys.exit(1 if totals.failed else 0)
+
+
+class _Kept:
+    """Totals that go to the file of --save now and then, each seed and each state once."""
+
+    def __init__(self, path: Path | None, commit: str) -> None:
+        from minikafka.sim.runner import Totals
+
+        self._path, self._commit = path, commit
+        self._unsaved = Totals()
+        self._seen: set[int] = set()
+
+    def add(self, outcome: Outcome) -> None:
+        self._unsaved.add(outcome)
+        if self._unsaved.seeds == SAVE_EVERY_SEEDS:
+            self.save()
+
+    def save(self) -> None:
+        from minikafka.sim.runner import save
+
+        if self._path is not None and self._unsaved.seeds:
+            self._unsaved.states -= self._seen
+            self._seen.update(self._unsaved.states)
+            save(self._path, self._unsaved, self._commit)
+            self._unsaved.clear()
+
+
+def _tell(outcome: Outcome, *, in_full: bool, is_shrunk: bool) -> None:
+    """A line for a seed; of a violation the story, and the faults that it needs."""
+    from minikafka.sim.runner import run_drawn, shrink
+
+    violation = outcome.violation
+    if in_full or violation is not None:
+        click.echo(
+            f"seed {outcome.seed} ({outcome.options.profile}, {outcome.options.shape}): digest {outcome.digest},"
+            f" {outcome.simulated_s:.1f} s in {outcome.real_s:.2f} s, {outcome.acknowledged} records acknowledged"
+            + (f"; {violation}" if violation is not None else "")
+        )
+    if violation is None:
+        return
+    click.echo(outcome.story)
+    if is_shrunk:
+        faults = shrink(outcome.options, outcome.faults, violation.rule)
+        click.echo(f"\n{len(faults)} of {len(outcome.faults)} faults are needed:")
+        for fault in faults:
+            click.echo(f"  {fault!r}")
+        click.echo("\nwith these alone:\n" + run_drawn(outcome.options, faults).story)
 
 
 def _mutants() -> None:

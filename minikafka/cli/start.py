@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -32,6 +32,11 @@ from minikafka.broker.config.image_environment import (
 from minikafka.broker.config.login_file import properties_of_login_file
 from minikafka.cli.first_topics import FirstTopic, create_topics, wanted_topics
 from minikafka.cli.log_format import CONSOLE, use_json
+
+if TYPE_CHECKING:
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.node import Node
+    from minikafka.broker.observe.http import HttpServer
 
 EXIT_CONFIGURATION = 2
 EXIT_FAILED = 1
@@ -175,8 +180,41 @@ def _leave_process(status: int) -> NoReturn:
 
 
 async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
-    from minikafka.broker.environment import Environment
+    """The node's life; the status of the process."""
     from minikafka.broker.node import Node
+
+    executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="blocking")
+    node = Node(config, _environment(config, executor))
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    http = await _http(node)
+    stop_wanted = asyncio.ensure_future(stopping.wait())
+    if not await _started(node, stop_wanted):
+        return 0
+    warning = _announce(node)
+    creating = _begin_to_create(node, first_topics)
+    ends: list[asyncio.Future[Any]] = [stop_wanted, node.failed]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    status = 0
+    if node.failed.done():
+        logger.error("the node cannot go on: %s", node.failed.result())
+        status = EXIT_FAILED
+    else:
+        logger.info("stopping: leaderships are moved to other brokers first")
+    warning.cancel()
+    if creating is not None:
+        creating.cancel()
+    await node.stop()
+    if http is not None:
+        await http.stop()
+    executor.shutdown(wait=False)
+    return status
+
+
+def _environment(config: BrokerConfig, executor: ThreadPoolExecutor) -> Environment:
+    """The real world: sockets, files, clocks, threads, chance."""
+    from minikafka.broker.environment import Environment
     from minikafka.net import descriptors
     from minikafka.net.clock import SystemClock
     from minikafka.net.loop_watch import LoopWatch
@@ -184,7 +222,6 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
     from minikafka.storage.filesystem import OsFileSystem
 
     loop = asyncio.get_running_loop()
-    executor = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="blocking")
 
     async def run_blocking(function: Any, *arguments: Any) -> Any:
         return await loop.run_in_executor(executor, function, *arguments)
@@ -204,46 +241,35 @@ async def _run(config: BrokerConfig, first_topics: list[FirstTopic]) -> int:
         connections_max=descriptors.connections_max(),
     )
     loop.set_exception_handler(environment.supervisor.on_loop_error)
-    node = Node(config, environment)
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    http = None
-    if config.minikafka_http_port >= 0:
-        from minikafka.broker.observe.http import HttpServer
+    return environment
 
-        http = HttpServer(node)
-        await http.start(config.minikafka_http_host, config.minikafka_http_port)
-        logger.info("metrics and probes on port %d", http.port)
+
+async def _http(node: Node) -> HttpServer | None:
+    """Metrics and probes, before the node is in service. Raises OSError."""
+    config = node.config
+    if config.minikafka_http_port < 0:
+        return None
+    from minikafka.broker.observe.http import HttpServer
+
+    http = HttpServer(node)
+    await http.start(config.minikafka_http_host, config.minikafka_http_port)
+    logger.info("metrics and probes on port %d", http.port)
+    return http
+
+
+async def _started(node: Node, stop_wanted: asyncio.Future[Any]) -> bool:
+    """Wait until the node is in service; False when it shall stop before. Raises what the start raises."""
     starting = asyncio.ensure_future(node.start())
-    stop_wanted = asyncio.ensure_future(stopping.wait())
     await asyncio.wait([starting, stop_wanted], return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        return 0
+        return False
     await starting
     # What exists now lives as long as the process: collections need not look at it again.
     gc.collect()
     gc.freeze()
-    warning = _announce(node)
-    creating = _begin_to_create(node, first_topics)
-    ends: list[asyncio.Future[Any]] = [stop_wanted, node.failed]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    status = 0
-    if node.failed.done():
-        logger.error("the node cannot go on: %s", node.failed.result())
-        status = EXIT_FAILED
-    else:
-        logger.info("stopping: leaderships are moved to other brokers first")
-    warning.cancel()
-    if creating is not None:
-        creating.cancel()
-    await node.stop()
-    if http is not None:
-        await http.stop()
-    executor.shutdown(wait=False)
-    return status
+    return True
 
 
 def _begin_to_create(node: Any, topics: list[FirstTopic]) -> asyncio.Task[None] | None:

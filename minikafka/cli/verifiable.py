@@ -9,12 +9,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.cli.common import bootstrap_option, command_config_option, run, traceback_option
 from minikafka.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from minikafka.client.producer import Producer
 
 POLL_MS = 200
 COMMIT_TRIES_S = 10.0
@@ -58,55 +61,67 @@ def verifiable_producer(bootstrap: str, traceback: bool, **options: Any) -> None
 async def _produce(bootstrap: str, options: dict[str, Any], stopping: asyncio.Event) -> int:
     from minikafka.client.producer import Producer
 
-    prefix, keys, most, rate = options["value_prefix"], options["repeating_keys"], options["max_messages"], options["throughput"]
-    sent = acknowledged = 0
-    acks = options["acks"]
-    started = time.monotonic()
+    acks, rate = options["acks"], options["throughput"]
     async with Producer(bootstrap, acks=acks, linger_ms=0, enable_idempotence=acks in ("-1", "all")) as producer:
         say("startup_complete")
-        started = time.monotonic()
-        waiting: set[asyncio.Task[bool]] = set()
-        results = [0]
-
-        async def settle(future: Any, key: str | None, value: str) -> bool:
-            try:
-                stored = await future
-            except ClientError as error:
-                say(
-                    "producer_send_error", topic=options["topic"], key=key, value=value,
-                    exception=f"{type(error).__module__}.{type(error).__name__}", message=str(error),
-                )  # fmt: skip
-                return False
-            results[0] += 1
-            say("producer_send_success", key=key, value=value, offset=stored.offset, topic=stored.topic, partition=stored.partition)
-            return True
-
-        while (most < 0 or sent < most) and not stopping.is_set():
-            key = None if keys is None else str(sent % keys)
-            value = str(sent) if prefix is None else f"{prefix}.{sent}"
-            when = None if options["create_time"] < 0 else options["create_time"] + int((time.monotonic() - started) * 1000)
-            sent += 1
-            try:
-                future = await producer.send(options["topic"], value.encode(), key=None if key is None else key.encode(), timestamp_ms=when)
-            except (ClientError, TimeoutError) as error:
-                say("producer_send_error", topic=options["topic"], key=key, value=value, exception=type(error).__name__, message=str(error))
-                continue
-            task = asyncio.ensure_future(settle(future, key, value))
-            waiting.add(task)
-            task.add_done_callback(waiting.discard)
-            if rate > 0 and (ahead := started + sent / rate - time.monotonic()) > 0:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), ahead)
-            elif sent % 256 == 0:
-                await asyncio.sleep(0)
-        await producer.flush()
-        await asyncio.gather(*waiting)
-        acknowledged = results[0]
+        sending = _Sending(producer, options)
+        await sending.send_all(stopping)
     say("shutdown_complete")
-    seconds = max(time.monotonic() - started, 0.001)
+    seconds = max(time.monotonic() - sending.started_s, 0.001)
     target = int(rate) if rate == int(rate) else rate
+    sent, acknowledged = sending.sent, sending.acknowledged
     say("tool_data", sent=sent, acked=acknowledged, target_throughput=target, avg_throughput=acknowledged / seconds)
     return 0 if acknowledged == sent or acks == "0" else 1
+
+
+class _Sending:
+    """Numbered records, and what became of them."""
+
+    def __init__(self, producer: Producer, options: dict[str, Any]) -> None:
+        self._producer, self._options = producer, options
+        self._waiting: set[asyncio.Task[None]] = set()
+        self.started_s = time.monotonic()
+        self.sent = self.acknowledged = 0
+
+    async def send_all(self, stopping: asyncio.Event) -> None:
+        """As many as are wanted, as fast as they are, or until it is enough; returns when all are settled."""
+        most, rate = self._options["max_messages"], self._options["throughput"]
+        while (most < 0 or self.sent < most) and not stopping.is_set():
+            await self._send()
+            if rate > 0 and (ahead := self.started_s + self.sent / rate - time.monotonic()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stopping.wait(), ahead)
+            elif self.sent % 256 == 0:
+                await asyncio.sleep(0)
+        await self._producer.flush()
+        await asyncio.gather(*self._waiting)
+
+    async def _send(self) -> None:
+        prefix, keys, topic, begun = (self._options[name] for name in ("value_prefix", "repeating_keys", "topic", "create_time"))
+        key = None if keys is None else str(self.sent % keys)
+        value = str(self.sent) if prefix is None else f"{prefix}.{self.sent}"
+        when = None if begun < 0 else begun + int((time.monotonic() - self.started_s) * 1000)
+        self.sent += 1
+        try:
+            future = await self._producer.send(topic, value.encode(), key=None if key is None else key.encode(), timestamp_ms=when)
+        except (ClientError, TimeoutError) as error:
+            say("producer_send_error", topic=topic, key=key, value=value, exception=type(error).__name__, message=str(error))
+            return
+        task = asyncio.ensure_future(self._settle(future, key, value))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+
+    async def _settle(self, future: Any, key: str | None, value: str) -> None:
+        try:
+            stored = await future
+        except ClientError as error:
+            say(
+                "producer_send_error", topic=self._options["topic"], key=key, value=value,
+                exception=f"{type(error).__module__}.{type(error).__name__}", message=str(error),
+            )  # fmt: skip
+            return
+        self.acknowledged += 1
+        say("producer_send_success", key=key, value=value, offset=stored.offset, topic=stored.topic, partition=stored.partition)
 
 
 @click.command("verifiable-consumer")
