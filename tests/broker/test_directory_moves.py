@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import Node
@@ -91,6 +92,20 @@ async def test_a_replica_moves_while_it_is_written_to(tmp_path: Path) -> None:
     async with live_node(tmp_path, log_dirs=2) as node:
         assert places(node)[0].path == target.path
         assert len(await values(node)) == 90
+
+
+async def test_a_relative_log_directory_goes_by_the_name_that_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DescribeLogDirs names directories from the root."""
+    async with live_node(tmp_path, log_dirs=2):
+        pass
+    monkeypatch.chdir(tmp_path)
+    async with live_node(tmp_path, {"log.dirs": "data-0,data-1"}) as node:
+        async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+            await admin.create_topic("t", partitions=1, replication_factor=1)
+        told = [directory.log_dir for directory in (await ask(node, DescribeLogDirsRequest(topics=None))).results]
+        assert told == [str(tmp_path / "data-0"), str(tmp_path / "data-1")]
+        assert [await move(node, path) for path in (*told, "data-0", str(tmp_path / "data-2"))] == [0, 0, 0, ErrorCode.LOG_DIR_NOT_FOUND]
+        assert await move(node, told[0], "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_slow_move_is_shown_goes_on_after_a_restart_and_ends_with_its_topic(tmp_path: Path) -> None:

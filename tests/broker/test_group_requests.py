@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from helpers.coordinator_world import CoordinatorWorld
 
-from minikafka.broker.coordinators.group_requests import GroupHandlers
+from minikafka.broker.coordinators.consumer_group_requests import ConsumerGroupHandlers
+from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, GroupHandlers
 from minikafka.core.authorizer.acl import Operation, operation_bits
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
 from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest
@@ -106,3 +108,17 @@ async def test_groups_that_do_not_exist_are_not_deleted() -> None:
     handlers(world).delete_groups(context, DeleteGroupsRequest(groups_names=["", "g"]))
     assert [result.error_code for result in context.answers[0].results] == [ErrorCode.GROUP_ID_NOT_FOUND] * 2
     await world.stop()
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_the_operations_on_a_consumer_group_are_told_when_asked(asks: bool) -> None:
+    shard = SimpleNamespace(
+        groups={}, consumers=SimpleNamespace(describe=lambda name: ConsumerGroupDescribeResponse.DescribedGroup(group_id=name))
+    )
+    groups: Any = SimpleNamespace(shard=lambda name: (0, shard))
+    image: Any = SimpleNamespace(image=SimpleNamespace(features={"group.version": 1}))
+    environment: Any = SimpleNamespace(clock=None)
+    nobody: Any = None
+    request = ConsumerGroupDescribeRequest(group_ids=["g", ""], include_authorized_operations=asks)
+    served = ConsumerGroupHandlers(groups, nobody, image, environment, nobody).describe(nobody, request).groups
+    assert [group.authorized_operations for group in served] == [GROUP_OPERATIONS if asks else -(2**31), -(2**31)]

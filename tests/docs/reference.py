@@ -72,6 +72,19 @@ CI runs 3.11. The wheel was installed into empty environments of 3.12.1, 3.13.0 
 core and broker (2,428) passed there; Linux on x86-64. The source distribution was installed with 3.12.1."""
 
 
+KAFKA_SUITE = """\
+Test classes that Apache Kafka 4.3.0 publishes, run unchanged on processes of minikafka by `python tests/kafka_suite/run.py --keep`. Made
+from `tests/kafka_suite/results.tsv`, which has what has been run so far, and `reasons.toml`. Internals are tests that ask for an object
+inside of a broker. Without variants with combined nodes."""
+
+
+def kafka_suite_table() -> list[str]:
+    """The results that are kept."""
+    from kafka_suite import results
+
+    return results.table(list(results.read(results.KEPT).values()), results.reasons())
+
+
 def command_line_page() -> str:
     """docs/command-line.md."""
     from minikafka.cli.main import COMMANDS
@@ -163,6 +176,12 @@ def compatibility_page() -> str:
         "",
         "More of it, line by line: `tests/interop/README.md`.",
         "",
+        "## Apache Kafka's own tests",
+        "",
+        *KAFKA_SUITE.splitlines(),
+        "",
+        *kafka_suite_table(),
+        "",
         "## Tools and other programs",
         "",
         "Driven by hand in November 2026 against three brokers with data, groups, transactions, ACLs and quotas.",
@@ -200,7 +219,7 @@ def _span(low: int, high: int) -> str:
 PAGES = {"api.md": api_page, "command-line.md": command_line_page, "compatibility.md": compatibility_page}
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
     for page, make in PAGES.items():
         (DOCS / page).write_text(make())
         print(f"wrote docs/{page}")

@@ -49,7 +49,7 @@ class Options:
     test_timeout_s: int = 150
     class_timeout_s: int = 900
     combined: bool = False
-    consumer_protocol: bool = False
+    consumer_protocol: bool = True
 
 
 @dataclass(slots=True, frozen=True)

@@ -22,7 +22,7 @@ from kafka_suite import harness, results  # noqa: E402
 @click.option("--test-timeout", "test_timeout_s", default=150, help="Seconds that a test may take.")
 @click.option("--class-timeout", "class_timeout_s", default=1800, help="Seconds that a class may take.")
 @click.option("--combined", is_flag=True, help="Variants with combined nodes, too.")
-@click.option("--consumer-protocol", is_flag=True, help="Variants with the group protocol of KIP-848, too.")
+@click.option("--consumer-protocol/--no-consumer-protocol", default=True, help="Variants with the group protocol of KIP-848, too.")
 @click.option("--work", type=click.Path(path_type=Path), help="Keep outputs, properties and logs here (a new directory in /tmp).")
 @click.option("--keep", is_flag=True, help="Put the results into results.tsv, which the documentation's table is made from.")
 def main(pattern: str, work: Path | None, keep: bool, **options: Any) -> None:

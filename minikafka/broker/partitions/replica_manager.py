@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -354,7 +355,9 @@ class ReplicaManager:
 
     def alter_directory(self, path: str, topic: str, index: int) -> ErrorCode:
         """Move a replica to the log directory at `path`; one that is there already only ends another move."""
-        target = next((d for d in self.directories if d.path == path.rstrip("/") and not d.is_offline), None)
+        # DescribeLogDirs names them from the root, log.dirs need not.
+        wanted = os.path.abspath(path)
+        target = next((d for d in self.directories if os.path.abspath(d.path) == wanted and not d.is_offline), None)
         if target is None:
             return ErrorCode.LOG_DIR_NOT_FOUND
         try:

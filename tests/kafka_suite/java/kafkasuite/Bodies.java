@@ -74,8 +74,9 @@ public final class Bodies {
     }
 
     @RuntimeType
-    public static Object apis(@This Object self) {
-        return Views.nodeOfApis(self).metadataCache();
+    public static Object apis(@This Object self, @Origin Method method) {
+        Node node = Views.nodeOfApis(self);
+        return method.getName().equals("clusterId") ? node.shared.clusterId() : node.metadataCache();
     }
 
     @RuntimeType

@@ -176,19 +176,22 @@ final class Node {
 
     synchronized void stop(boolean kill) {
         if (process == null) return;
+        if (!kill) process.destroy();
+        if (kill || !ended()) process.destroyForcibly();
+        ended();
+        process = null;
+    }
+
+    private boolean ended() {
         try {
-            if (!kill) {
-                process.destroy();
-                process.onExit().get(STOP_S, TimeUnit.SECONDS);
-            }
+            process.onExit().get(STOP_S, TimeUnit.SECONDS);
+            return true;
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         } catch (ExecutionException | TimeoutException e) {
-            System.err.println("node " + id() + " did not end on SIGTERM: " + e);
+            System.err.println("node " + id() + " has not ended: " + e);
         }
-        process.destroyForcibly();
-        process.onExit().orTimeout(STOP_S, TimeUnit.SECONDS).exceptionally(late -> null).join();
-        process = null;
+        return false;
     }
 
     static void pause() {
