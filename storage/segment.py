@@ -103,7 +103,7 @@ class Segment:
         self.time_index = TimeIndex(filesystem, f"{stem}.timeindex{suffix}", base_offset, index_bytes, self._open_files)
         self.txn_index = TransactionIndex(filesystem, f"{stem}.txnindex{suffix}")
         self._index_interval_bytes = config.index_interval_bytes
-        #: Whether there are files. Those of a new log are made when its first batch is written.
+        #: Whether the indexes have files. Those of a new log are made when its first batch is written.
         self._is_made = True
         #: None while the file is closed.
         self._shared: SharedFile | None = None
@@ -150,11 +150,13 @@ class Segment:
         return segment
 
     def begin(self, config: LogConfig, wall_ms: int) -> None:
-        """Be the first segment of a log whose directory is empty: no file is made before something is written."""
+        """Be the first segment of a log whose directory is empty: indexes are made when something is written."""
         self.created_ms = wall_ms
         self._is_made = False
         self.offset_index.begin()
         self.time_index.begin()
+        # Who looks into the directory from outside tells an empty replica from a missing one by it.
+        self._filesystem.open(self.log_path, create=True).close()
         if config.preallocate:
             self.file.preallocate(config.segment_bytes)
 

@@ -18,8 +18,8 @@ from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory, MetaProperties, format_directory
 from minikafka.storage.recovery import load_log
 
-#: Calls of the FileSystem protocol for a log that gets a topic id and a leader epoch: its directory, and two files.
-CALLS_OF_A_NEW_LOG = 9
+#: Calls of the FileSystem protocol for a log that gets a topic id and a leader epoch: its directory, and three files.
+CALLS_OF_A_NEW_LOG = 10
 
 
 class CountingFile(OsFile):
@@ -79,7 +79,7 @@ def test_a_new_log_takes_few_calls(tmp_path: Path) -> None:
     calls = filesystem.calls
     assert sum(calls.values()) <= CALLS_OF_A_NEW_LOG, calls
     assert not calls["fsync"] and not calls["fsync_dir"] and not log.durability.is_flush_wanted
-    assert files(log) == ["leader-epoch-checkpoint", "partition.metadata"]
+    assert files(log) == [f"{0:020d}.log", "leader-epoch-checkpoint", "partition.metadata"]
 
 
 def test_the_first_record_makes_its_files_and_asks_for_a_sync(tmp_path: Path) -> None:
