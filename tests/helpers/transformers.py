@@ -74,6 +74,10 @@ class ConfluentTransformer(Transformer):
                 if messages:
                     self._transaction(producer, consumer, messages)
         finally:
+            # librdkafka does not come back from the end of a producer that was fenced while records were under way.
+            with contextlib.suppress(KafkaException):
+                producer.purge()
+                producer.flush(5)
             # Closing waits for a coordinator that may be dead: a bounded time is enough, its session ends the member.
             with contextlib.suppress(KafkaException, RuntimeError):
                 consumer.close()

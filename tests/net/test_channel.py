@@ -175,8 +175,12 @@ async def test_frames_of_any_size_arrive_however_they_are_cut(server: Server) ->
     for size in (1, 16_000, 40_000, 300_000, 2_000_000):
         topics = [MetadataRequest.MetadataRequestTopic(name="x" * 200) for _ in range(max(size // 200, 1))]
         asked = asyncio.ensure_future(channel.request(MetadataRequest(topics=topics)))
-        await until(lambda: server.parked)
-        server.parked.pop().respond(MetadataResponse(cluster_id=str(size)))
+        while not asked.done():
+            # A long request is served in parts, one after the other.
+            await until(lambda asked=asked: server.parked or asked.done())  # type: ignore[misc]
+            for part in server.parked:
+                part.respond(MetadataResponse(cluster_id=str(size)))
+            server.parked.clear()
         answer: Any = await asked
         assert answer.cluster_id == str(size)
     channel.close()
