@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.coverage_pause import without_coverage
 from helpers.live_node import broker_port, controller_port, live_node
 from helpers.long_frames import lists_of, long_frame
 
@@ -158,7 +159,8 @@ async def test_no_list_of_any_api_makes_a_turn_long(tmp_path: Path, listener: st
         if listener in known.listeners and known.key != 0
         for path in lists_of(known.request, known.max_version)
     ]
-    bound_s = TURN_UNITS * unit_s()
+    with without_coverage():
+        bound_s = TURN_UNITS * unit_s()
     long = []
     async with live_node(tmp_path, {**AUTHORIZER, "auto.create.topics.enable": "false"}) as node:
         port = broker_port(node) if listener == "broker" else controller_port(node)
@@ -166,9 +168,12 @@ async def test_no_list_of_any_api_makes_a_turn_long(tmp_path: Path, listener: st
         for frame in {name.partition(" ")[0]: frame for name, frame in frames}.values():
             await served(port, frame)
         for name, frame in frames:
-            with measured() as turns:
-                await served(port, frame)
-            if turns.longest_s > bound_s:
+            for _ in range(3):  # what is long by chance is not long each time
+                with without_coverage(), measured() as turns:
+                    await served(port, frame)
+                if turns.longest_s <= bound_s:
+                    break
+            else:
                 long.append(f"{name}: {1000 * turns.longest_s:.1f} ms of {1000 * bound_s:.1f} in {turns.what}")
     assert not long, "\n".join(long)
 

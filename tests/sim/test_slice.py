@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import coverage
 import pytest
+from helpers.coverage_pause import without_coverage
 
 from minikafka.sim.runner import run_seed
 
@@ -15,14 +15,10 @@ LOAD_S = 4.0
 
 
 @pytest.fixture(autouse=True)
-def _without_coverage() -> Iterator[None]:
-    """Counting lines doubles a seed's time, and the nearer tests have counted them."""
-    running = coverage.Coverage.current()
-    if running is not None:
-        running.stop()
-    yield
-    if running is not None:
-        running.start()
+def _uncounted() -> Iterator[None]:
+    """The nearer tests have counted these lines."""
+    with without_coverage():
+        yield
 
 
 @pytest.mark.parametrize("first", range(10_000, 10_160, SEEDS_PER_TEST))
