@@ -120,16 +120,36 @@ class Context:
         self.closed.append(reason)
 
 
+class Coordinator:
+    """Of transactions; answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def is_wanted(self, support: object) -> bool:
+        return True
+
+    def verify(self, *request: Any) -> None:
+        self.asked.append(request[-1])
+
+
 async def test_a_transactional_produce_that_fails_inside_frees_those_behind_it() -> None:
-    supervisor = Supervisor(asyncio.get_running_loop())
-    produce = TransactionalProduce(None, None, lambda: 0, supervisor)  # type: ignore[arg-type]
+    supervisor, coordinator = Supervisor(asyncio.get_running_loop()), Coordinator()
+    produce = TransactionalProduce(None, coordinator, lambda: 0, supervisor)  # type: ignore[arg-type]
+    state = SimpleNamespace(begin_verification=lambda *_, **__: object())
+    partition = SimpleNamespace(key=("t", 0), log=SimpleNamespace(producer_state=state))
+    produce._batches = lambda context, request: iter([(partition, (0,) * 13)])  # type: ignore[method-assign, assignment, arg-type, return-value]
+    request: Any = SimpleNamespace(transactional_id="id", topic_data=[])
     first, served = Context(), []
 
-    def fails() -> None:
+    def fails(verdicts: object) -> None:
         raise KeyError("an error of ours")
 
-    for context, work in ((first, fails), (Context(), lambda: served.append("second"))):
-        produce._serve(context, work)  # type: ignore[arg-type]
+    assert produce.hold(first, request, fails)  # type: ignore[arg-type]
+    assert produce.hold(Context(), request, lambda verdicts: served.append("second"))  # type: ignore[arg-type]
+    assert len(coordinator.asked) == 1
+    coordinator.asked.pop()({})
+    coordinator.asked.pop()({})
     assert first.closed == ["a transactional produce failed inside: KeyError: 'an error of ours'"] and served == ["second"]
     assert supervisor.unexpected == {"connection": 1} and not supervisor.failed.done()
 
