@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.client.assignors import decode_assignment
-from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, PartitionInfo, ask_controllers
+from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster, PartitionInfo, TopicInfo, ask_controllers
 from minikafka.client.controllers import ControllerCluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.client.group import find_coordinator
+from minikafka.client.repeating import until_known
 from minikafka.core.scram import SCRAM_MECHANISMS
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.net.network import Network
@@ -144,10 +145,10 @@ class Admin:
         """Disconnect."""
         await self.cluster.close()
 
-    async def _ask(self, request: Any, version_max: int | None = None, node_id: int | None = None) -> Any:
+    async def _ask(self, request: Any, version_max: int | None = None, node_id: int | None = None, *, timeout_ms: int | None = None) -> Any:
         channel = await (self.cluster.any_channel() if node_id is None else self.cluster.channel_to(node_id))
         try:
-            return await channel.request(request, channel.version_for(request, version_max), self._timeout_ms)
+            return await channel.request(request, channel.version_for(request, version_max), timeout_ms or self._timeout_ms)
         except UnsupportedVersion as error:
             raise ClientError(str(error)) from error
         except NotEncodable as error:
@@ -238,8 +239,8 @@ class Admin:
         validate_only: bool = False,
         wait: bool = True,
     ) -> None:
-        """Create a topic; -1 takes the cluster's default. Waits until every partition has a leader unless told not to. Raises
-        BrokerError."""
+        """Create a topic; -1 takes the cluster's default. Waits until every partition has a leader unless told not to. A try without an
+        answer is repeated, and a topic that is there then, just as it was asked for, counts as created. Raises BrokerError."""
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=-1 if assignments else partitions,
@@ -250,12 +251,51 @@ class Admin:
             ],
             configs=[CreateTopicsRequest.CreatableTopicConfig(name=k, value=v) for k, v in (configs or {}).items()],
         )
-        response = await self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms, validate_only=validate_only))
-        answer = response.topics[0]
-        if answer.error_code:
-            raise refusal(answer.error_code, f"creating topic {name}", answer.error_message)
+
+        async def ask(broker_ms: int, wait_ms: int) -> tuple[ErrorCode, str | None]:
+            request = CreateTopicsRequest(topics=[topic], timeout_ms=broker_ms, validate_only=validate_only)
+            answer = (await self._ask(request, timeout_ms=wait_ms)).topics[0]
+            return ErrorCode(answer.error_code), answer.error_message
+
+        async def is_done(code: ErrorCode) -> bool | None:
+            return not validate_only and code is ErrorCode.TOPIC_ALREADY_EXISTS and await self._is_as_asked(topic)
+
+        await until_known(ask, is_done, self._timeout_ms, f"creating topic {name}")
         if wait and not validate_only:
             await self._wait_for_leaders(name)
+
+    async def _is_as_asked(self, topic: CreateTopicsRequest.CreatableTopic) -> bool | None:
+        """Whether a topic is what this asks for; None while the broker that is asked does not know of it."""
+        found = await self._partitions_now(topic.name)
+        if not found:
+            return None
+        assigned = {entry.partition_index: list(entry.broker_ids) for entry in topic.assignments}
+        is_placed = {p.index: list(p.replicas) for p in found} == assigned if assigned else (
+            topic.num_partitions in (-1, len(found))
+            and all(topic.replication_factor in (-1, len(p.replicas)) for p in found)
+        )  # fmt: skip
+        if not is_placed or not topic.configs:
+            return is_placed
+        wanted = {entry.name: entry.value for entry in topic.configs}
+        try:
+            entries = await self.describe_configs(TOPIC, topic.name, list(wanted))
+        except BrokerError:
+            return False  # it may not be looked at
+        return {entry.name: entry.value for entry in entries} == wanted
+
+    async def _topic_now(self, name: str) -> TopicInfo | None:
+        """What the broker that is asked knows of a topic."""
+        self.cluster.topics.pop(name, None)
+        await self.cluster.refresh([name])
+        return self.cluster.topics.get(name)
+
+    async def _partitions_now(self, name: str) -> list[PartitionInfo]:
+        known = await self._topic_now(name)
+        return [] if known is None else known.partitions
+
+    async def _topic_id_now(self, name: str) -> bytes | None:
+        known = await self._topic_now(name)
+        return None if known is None or not any(known.topic_id) else known.topic_id
 
     async def _wait_for_leaders(self, name: str) -> None:
         async def led() -> bool | None:
@@ -266,21 +306,41 @@ class Admin:
         await self.cluster.retry(led, self._timeout_ms)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic. Raises BrokerError."""
-        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=self._timeout_ms)
-        response = await self._ask(request, DELETE_TOPICS_VERSION_MAX)
-        answer = response.responses[0]
-        if answer.error_code:
-            raise refusal(answer.error_code, f"deleting topic {name}", answer.error_message)
+        """Delete a topic. A try without an answer is repeated, and a topic that is gone then counts as deleted. Raises BrokerError."""
+        asked_for: bytes | None = None
+
+        async def ask(broker_ms: int, wait_ms: int) -> tuple[ErrorCode, str | None]:
+            nonlocal asked_for
+            topic_id = await self._topic_id_now(name)
+            if asked_for and topic_id and topic_id != asked_for:
+                return ErrorCode.NONE, None  # another topic has the name by now: it must not be taken for ours
+            asked_for = asked_for or topic_id
+            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=broker_ms)
+            answer = (await self._ask(request, DELETE_TOPICS_VERSION_MAX, timeout_ms=wait_ms)).responses[0]
+            return ErrorCode(answer.error_code), answer.error_message
+
+        async def is_done(code: ErrorCode) -> bool:
+            return code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+        await until_known(ask, is_done, self._timeout_ms, f"deleting topic {name}")
         self.cluster.topics.pop(name, None)
 
     async def create_partitions(self, name: str, count: int) -> None:
-        """Grow a topic to `count` partitions. Raises BrokerError."""
+        """Grow a topic to `count` partitions. A try without an answer is repeated, and a topic that has as many then counts as grown.
+        Raises BrokerError."""
         topic = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
-        response = await self._ask(CreatePartitionsRequest(topics=[topic], timeout_ms=self._timeout_ms))
-        answer = response.results[0]
-        if answer.error_code:
-            raise refusal(answer.error_code, f"adding partitions to {name}", answer.error_message)
+
+        async def ask(broker_ms: int, wait_ms: int) -> tuple[ErrorCode, str | None]:
+            answer = (await self._ask(CreatePartitionsRequest(topics=[topic], timeout_ms=broker_ms), timeout_ms=wait_ms)).results[0]
+            return ErrorCode(answer.error_code), answer.error_message
+
+        async def is_done(code: ErrorCode) -> bool | None:
+            if code is not ErrorCode.INVALID_PARTITIONS:
+                return False
+            now = len(await self._partitions_now(name))
+            return None if now < count else now == count
+
+        await until_known(ask, is_done, self._timeout_ms, f"adding partitions to {name}")
         self.cluster.forget(name)
 
     async def elect_leaders(
