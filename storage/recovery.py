@@ -118,11 +118,7 @@ def _load(
 
 def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
     """Remove leftovers, complete interrupted swaps; base offsets of the segments."""
-    names = filesystem.list(directory)
-    for name in names:
-        path = f"{directory}/{name}"
-        if name.endswith((DELETED, CLEANED, _TEMPORARY)):
-            filesystem.unlink(path)
+    _remove_leftovers(filesystem, directory)
     _complete_swaps(filesystem, directory)
     names = filesystem.list(directory)
     bases = sorted(int(name[:20]) for name in names if name.endswith(".log") and name[:-4].isdigit())
@@ -133,22 +129,41 @@ def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
     return bases
 
 
+def _remove_leftovers(filesystem: FileSystem, directory: str) -> None:
+    """Replacements get the name `.swap` from the last one to the first: one at or behind a `.cleaned` file is part of something that was
+    not all named, such as the split of a segment, and goes (LogLoader.removeTempFilesAndCollectSwapFiles)."""
+    names = filesystem.list(directory)
+    cleaned = [name for name in names if name.endswith(CLEANED)]
+    first_cleaned = min((base for base in map(_base_offset_of, cleaned) if base is not None), default=None)
+    swaps = [(name, _base_offset_of(name)) for name in names if name.endswith(SWAP)]
+    invalid = [name for name, base in swaps if base is not None and first_cleaned is not None and base >= first_cleaned]
+    # What tells that the others are not valid goes last, for another crash may come in between.
+    for name in [name for name in names if name.endswith((DELETED, _TEMPORARY))] + invalid + cleaned:
+        filesystem.unlink(f"{directory}/{name}")
+
+
 def _complete_swaps(filesystem: FileSystem, directory: str) -> None:
-    """All parts of a replacement had been written when the first was named .swap. The segments that it replaces go first: one `.swap` may
-    stand for several (LogLoader's passes)."""
-    names = [name for name in filesystem.list(directory) if not name.endswith((DELETED, CLEANED, _TEMPORARY))]
+    """What lies between the first replacement and the end of the last one was replaced, and goes first (LogLoader.load)."""
+    names = filesystem.list(directory)
+    ends: dict[int, int] = {}
     for name in names:
-        if not name.endswith(f".log{SWAP}"):
-            continue
-        first = int(name[:20])
-        end = _end_offset_of(filesystem, f"{directory}/{name}", first)
-        for other in names:
-            stem, dot, suffix = other.partition(".")
-            if dot + suffix in (".log", *INDEX_SUFFIXES) and stem.isdigit() and (int(stem) == first or first < int(stem) < end):
-                filesystem.unlink(f"{directory}/{other}")
+        base = _base_offset_of(name)
+        if base is not None and name.endswith(f".log{SWAP}"):
+            ends[base] = _end_offset_of(filesystem, f"{directory}/{name}", base)
+    low, high = min(ends, default=0), max(ends.values(), default=0)
+    for name in names:
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix in (".log", *INDEX_SUFFIXES) and stem.isdigit() and (low <= int(stem) < high or int(stem) in ends):
+            filesystem.unlink(f"{directory}/{name}")
     for name in names:
         if name.endswith(SWAP):
             filesystem.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
+
+
+def _base_offset_of(name: str) -> int | None:
+    """None for a name that does not begin with an offset."""
+    stem = name.partition(".")[0]
+    return int(stem) if stem.isascii() and stem.isdigit() else None
 
 
 def _end_offset_of(filesystem: FileSystem, path: str, base_offset: int) -> int:

@@ -165,11 +165,11 @@ def _plain_files_only(original: Any) -> Any:
 
 
 def _nothing_makes_room(original: Any) -> Any:
-    return lambda plain, swapped, ranges, cleaned: plain | original(plain, swapped, ranges, cleaned)
+    return lambda plain, swapped, ends: plain | original(plain, swapped, ends)
 
 
-def _without_doubts(original: Any) -> Any:
-    return lambda names, end_of: dataclasses.replace(original(names, end_of), doubts=[])
+def _splits_count_as_finished(original: Any) -> Any:
+    return lambda names, end_of: original([name for name in names if not name.endswith(".cleaned")], end_of)
 
 
 def _records_only(original: Any) -> Any:
@@ -239,8 +239,8 @@ _ALL = (
     _mutant("kept fields", "survivors are compared without their batches' fields", "logical:_keep", _records_only, POLICIES),
     _mutant("prefixes", "a compacted log may begin anywhere", "compare:_lost_prefixes", _none, POLICIES),
     _mutant("replacements", "interrupted replacements are passed over", "sources:at_start", _plain_files_only, STARTUP),
-    _mutant("replaced", "segments stand beside what replaces them", "startup:_kafka", _nothing_makes_room, STARTUP),
-    _mutant("doubts", "where starts would differ Apache Kafka's counts", "sources:at_start", _without_doubts, STARTUP),
+    _mutant("replaced", "segments stand beside what replaces them", "startup:_installed", _nothing_makes_room, STARTUP),
+    _mutant("splits", "replacements of a split that did not end are read", "sources:at_start", _splits_count_as_finished, STARTUP),
     _mutant("futures", "copies in other log directories are passed over", "sources:_add_future", _none, STARTUP),
     _mutant("losses", "what unclean elections lost is not told", "unclean:losses", _nothing, ELECTIONS),
     _mutant("elections", "unclean elections are not noted", "metadata_log:_note_election", _none, ELECTIONS),

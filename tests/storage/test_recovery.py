@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from helpers.batches import T0, batch
 from helpers.memory_filesystem import MemoryFileSystem
 
 from minikafka.storage.durability import SYNC_AHEAD_BYTES
+from minikafka.storage.errors import StorageError
 from minikafka.storage.log import Log
 
 LOG = "/data/t-0/00000000000000000000.log"
@@ -133,12 +135,64 @@ def test_leftovers_go_and_finished_swaps_are_completed(open_log: Callable[..., L
     log.close()
     second = f"/data/t-0/{log.segments.bases[1]:020d}.log"
     disk.rename(second, second + ".swap")
-    for name in ("00000000000000000000.log.deleted", "00000000000000000000.log.cleaned", "leader-epoch-checkpoint.tmp"):
+    for name in ("00000000000000000000.log.deleted", "00000000000000000777.log.cleaned", "leader-epoch-checkpoint.tmp"):
         disk.write(f"/data/t-0/{name}", b"left")
     disk.write("/data/t-0/00000000000000000777.index", bytes(8))
     again = open_log(segment_bytes=500)
     assert again.log_end_offset == 10
     assert not [name for name in disk.names if name.endswith((".deleted", ".cleaned", ".tmp", ".swap")) or "777" in name]
+
+
+def test_replacements_that_overlap_are_installed(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    """The segment in both ranges is removed once; between the first replacement and the end of the last one nothing old is left."""
+    log = open_log(segment_bytes=500)
+    fill(log, 18)
+    log.close()
+    first, second, third, last = (disk.read(f"/data/t-0/{base:020d}.log") for base in log.segments.bases)
+    end_of_first = log.segments.bases[1]
+    disk.write(LOG + ".swap", first + second)
+    disk.write(f"/data/t-0/{end_of_first:020d}.log.swap", second + third)
+    again = open_log(segment_bytes=500)
+    assert again.segments.bases == [0, end_of_first, log.segments.bases[3]]
+    assert [disk.read(f"/data/t-0/{base:020d}.log") for base in again.segments.bases] == [first + second, second + third, last]
+
+
+@pytest.mark.parametrize(("cleaned", "is_installed"), [("before", False), ("at", False), ("behind", True)])
+def test_a_replacement_at_or_behind_a_cleaned_file_is_of_a_split_that_did_not_end(
+    open_log: Callable[..., Log], disk: MemoryFileSystem, cleaned: str, is_installed: bool
+) -> None:
+    """Its segment is still there, whole (LogLoader.removeTempFilesAndCollectSwapFiles)."""
+    log = open_log(segment_bytes=500)
+    fill(log, 12)
+    log.close()
+    second = f"/data/t-0/{log.segments.bases[1]:020d}"
+    old = disk.read(f"{second}.log")
+    disk.write(f"{second}.log.swap", old[: len(old) // 5])
+    disk.write(f"{second}.index.swap", b"")
+    at = log.segments.bases[{"before": 0, "at": 1, "behind": 2}[cleaned]]
+    disk.write(f"/data/t-0/{at:020d}.timeindex.cleaned", b"")
+    again = open_log(segment_bytes=500)
+    assert (disk.read(f"{second}.log") == old) == (not is_installed)
+    assert again.log_end_offset == 12
+    assert not [name for name in disk.names if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_crash_while_leftovers_are_removed_does_not_install_them(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log(segment_bytes=500)
+    fill(log, 12)
+    log.close()
+    old = disk.read(LOG)
+    for count in range(4):
+        crashed = disk.kill()
+        crashed.write(LOG + ".swap", old[: len(old) // 5])
+        crashed.write("/data/t-0/00000000000000000000.index.swap", b"")
+        crashed.write("/data/t-0/00000000000000000000.timeindex.cleaned", b"")
+        crashed.fail("unlink", after=count)
+        with contextlib.suppress(StorageError):
+            open_log(crashed, segment_bytes=500)
+        crashed.heal()
+        again = open_log(crashed, segment_bytes=500)
+        assert (again.log_end_offset, crashed.read(LOG)) == (12, old)
 
 
 def test_a_log_start_beyond_what_is_left_starts_an_empty_log(
