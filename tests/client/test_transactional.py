@@ -14,7 +14,7 @@ from minikafka.client import consumer as ours
 from minikafka.client.admin import Admin
 from minikafka.client.errors import BrokerError, ClientError, DeliveryFailed, ProducerFenced, TransactionFailed
 from minikafka.client.maintenance import Maintenance
-from minikafka.client.producer import Producer
+from minikafka.client.producer import PartitionQueue, Producer
 from minikafka.client.transactional import TransactionalProducer
 from minikafka.testing import EmbeddedCluster
 from minikafka.wire.errors import ErrorCode
@@ -240,3 +240,35 @@ async def test_a_cluster_of_before_transaction_version_2() -> None:
         assert read(cluster, "t") == expected
         async with ours.Consumer(cluster.bootstrap_servers, group_id="group") as consumer:
             assert await consumer.committed([("t", 0), ("t", 1)]) == {("t", 0): 5, ("t", 1): 9}
+
+
+async def test_every_transaction_after_a_refused_epoch_has_a_new_one(
+    cluster: EmbeddedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that is behind may refuse an epoch that the coordinator has given: the next transaction has the next, again and again."""
+    refusals = 3
+    used: list[tuple[int, int]] = []
+    async with await producer(cluster, topic) as going:
+        attempt = going._attempt
+
+        async def refused(queue: PartitionQueue) -> Any:
+            sent = await attempt(queue)
+            used.append(sent[0][0].producer)
+            if len(used) <= refusals:
+                for _, answer in sent:
+                    answer.error_code = ErrorCode.INVALID_PRODUCER_EPOCH
+            return sent
+
+        monkeypatch.setattr(going, "_attempt", refused)
+        for number in range(refusals + 2):
+            going.begin()
+            future = await going.send(topic, b"%d" % number, partition=0)
+            if number < refusals:
+                with pytest.raises(TransactionFailed, match="INVALID_PRODUCER_EPOCH"):
+                    await going.commit()
+                await going.abort()
+            else:
+                await going.commit()
+                await future
+    assert used == [(used[0][0], used[0][1] + number) for number in range(refusals + 2)]
+    assert read(cluster, topic) == [b"3", b"4"]
