@@ -472,6 +472,13 @@ class LogDirectory:
         self._has_unsynced_names = False
         return SyncOfNames(self.filesystem, self.path)
 
+    def sync_names(self) -> None:
+        """As `prepare_sync`, here and now. Raises StorageError."""
+        sync = self.prepare_sync()
+        if sync is not None:
+            with self._disk("sync"):
+                sync.run()
+
     # -- the end
 
     def close(self, broker_epoch: int = -1) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import Node
+from minikafka.broker.partitions.partition import Partition
 from minikafka.client.admin import Admin
 from minikafka.client.consumer import Consumer
 from minikafka.client.producer import Producer
@@ -128,3 +130,48 @@ async def test_a_slow_move_is_shown_goes_on_after_a_restart_and_ends_with_its_to
         async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
             await admin.delete_topic("t")
         await until(lambda: not any(path.name.endswith("-future") for path in Path(target.path).iterdir()))
+
+
+@pytest.mark.parametrize("number", [0, 1])
+async def test_of_two_copies_the_one_that_the_controller_registers_is_served(tmp_path: Path, number: int) -> None:
+    """A broker that stopped between the renames of a move finds the log in both directories; the other one is set aside."""
+    async with live_node(tmp_path, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 10)
+        if places(node)[0] is not node.directories[number]:
+            assert await move(node, node.directories[number].path) is ErrorCode.NONE
+            await until(lambda: ("t", 0) in node.directories[number].logs)
+        wanted = node.directories[number].directory_id
+        await until(lambda: node.metadata.image.topics_by_name["t"].partitions[0].directories == (wanted,))
+        here, there = places(node)
+    shutil.copytree(f"{here.path}/t-0", tmp_path / "before")
+    async with live_node(tmp_path, log_dirs=2) as node:
+        await fill(node, 20, 10)
+    shutil.copytree(tmp_path / "before", f"{there.path}/t-0")
+    async with live_node(tmp_path, log_dirs=2) as node:
+        assert places(node)[0].path == here.path
+        assert await values(node) == [b"%d" % n * 50 for n in range(30)]
+        assert node.broker is not None and node.broker.replicas.placement.strays == 1
+        assert ("t", 0) not in next(d for d in node.directories if d.path == there.path).logs
+    (aside,) = Path(there.path).glob("t-0.*-stray")
+    assert next(aside.glob("*.log")).stat().st_size == (tmp_path / "before" / f"{0:020d}.log").stat().st_size
+
+
+async def test_the_old_name_is_gone_for_good_before_the_copy_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power cut it would bring back a log that lacks what was appended since."""
+    async with live_node(tmp_path, log_dirs=2) as node:
+        await create(node)
+        await fill(node, 10)
+        source, target = places(node)
+        unsynced: list[bool] = []
+        assert node.broker is not None
+        replicas, moved = node.broker.replicas, node.broker.replicas.moved
+
+        def moved_now(partition: Partition) -> None:
+            unsynced.append(source.prepare_sync() is not None)
+            moved(partition)
+
+        monkeypatch.setattr(replicas, "moved", moved_now)
+        assert await move(node, target.path) is ErrorCode.NONE
+        await until(lambda: bool(unsynced))
+        assert unsynced == [False]

@@ -159,6 +159,11 @@ class DirectoryMoves:
         source = next(d for d in self._directories if d.logs.get(partition.key) is old)
         log = move.target.promote_future(move.future, old, wall_ms)
         partition.log = log
-        source.remove(partition.topic, partition.index, wall_ms)
+        try:
+            source.remove(partition.topic, partition.index, wall_ms)
+            # Before anything is appended: after a power cut the old name would bring back a log that has not all of it.
+            source.sync_names()
+        except StorageError as error:
+            logger.error("%s: what was moved cannot be removed from %s: %s", partition, source.path, error)
         logger.info("%s: moved from %s to %s, %d bytes", partition, source.path, move.target.path, log.size)
         self._events.moved(partition)

@@ -30,12 +30,23 @@ class LogPlacement:
         self._directories = directories
         self._cordons = cordons
         self._assignments = assignments
-        #: Replicas that were set aside because the cluster has none of them here.
+        #: Logs that were set aside because the cluster has no replica of them here, or has it in another directory.
         self.strays = 0
         self.stray_bytes = 0
 
     def log(self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, config: LogConfig, wall_ms: int) -> Log:
         """The replica's log, made if there is none. Raises StorageError, ApiError(KAFKA_STORAGE_ERROR)."""
+        directory = self._find(topic, topic_id, index, registration)
+        if directory is None:
+            directory = self._place_for(registration)
+        else:
+            directory.logs[topic, index].update_config(config)
+        return directory.create_log(topic, index, topic_id, config, wall_ms)
+
+    def _find(self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration) -> LogDirectory | None:
+        """The directory that has the log. Two have it when the broker stopped between the renames of a move: the one that the cluster knows
+        counts (Apache Kafka does not start), else the one whose log goes further. The other log is set aside, not removed."""
+        found: list[LogDirectory] = []
         for directory in self._directories:
             log = directory.logs.get((topic, index))
             if log is None:
@@ -44,9 +55,31 @@ class LogPlacement:
                 logger.warning("%s-%d on disk is of an older topic of that name: set aside", topic, index)
                 directory.set_aside(topic, index)
                 continue
-            log.update_config(config)
-            return directory.create_log(topic, index, topic_id, config, wall_ms)
-        return self._place_for(registration).create_log(topic, index, topic_id, config, wall_ms)
+            found.append(directory)
+        if len(found) < 2:
+            return found[0] if found else None
+        registered = registration.directory(self._broker_id)
+
+        def rank(directory: LogDirectory) -> tuple[bool, int, int]:
+            log = directory.logs[topic, index]
+            return directory.directory_id == registered, log.epochs.latest, log.log_end_offset
+
+        kept = max(found, key=rank)
+        for directory in found:
+            if directory is not kept:
+                self._set_second_aside(directory, topic, index, kept)
+        return kept
+
+    def _set_second_aside(self, directory: LogDirectory, topic: str, index: int, kept: LogDirectory) -> None:
+        logger.error("%s-%d is in %s, too: what is in %s is set aside as stray", topic, index, kept.path, directory.path)
+        size = directory.logs[topic, index].size
+        try:
+            directory.set_aside(topic, index)
+        except StorageError as error:
+            logger.error("%s-%d in %s cannot be set aside: %s", topic, index, directory.path, error)
+            return
+        self.strays += 1
+        self.stray_bytes += size
 
     def _place_for(self, registration: PartitionRegistration) -> LogDirectory:
         online = [directory for directory in self._directories if not directory.is_offline]
