@@ -192,9 +192,10 @@ def make_plan(
     _name_twins(plan)
     if plan.image is not None:
         told |= forget_earlier_topics(plan.replicas, directories, findings, plan.image)
-    _claims(plan, wanted, wanted_partitions, told)
+        _place_claims(plan, plan.image)
     for directory, key, path in futures:
         _add_future(plan, directory, key, path, each_max)
+    _missing(plan, wanted, wanted_partitions, told)
     _policies(plan, set(compacted))
     return plan
 
@@ -291,20 +292,20 @@ def _cleaned(replica: Replica) -> int:
     return min(replica.cleaner_point, active) if replica.clean else active
 
 
-def _claims(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], told: set[tuple[str, int, str]]) -> None:
-    """Give each replica what the controller says of it, set strays aside and note the replicas that are not there."""
-    present = told | {(*key, replica.node) for key, copies in plan.replicas.items() for replica in copies}
+def _missing(plan: Plan, topics: set[str], partitions: set[tuple[str, int]], told: set[tuple[str, int, str]]) -> None:
+    """Note the replicas that are not there. A copy that only grows is none."""
+    found = [(key, one) for key, copies in plan.replicas.items() for one in copies if not one.is_future or one.claim is not None]
+    present = told | {(*key, one.node) for key, one in found}
     for directory in plan.directories:
         if not directory.is_listed:  # what lies in it is unknown
             present |= {(*key, directory.broker) for key in (plan.image.claims() if plan.image is not None else ())}
-    if plan.image is not None:
-        _place_claims(plan, plan.image)
     for key, finding in missing_replicas(plan.image, list(plan.directories), present):
         if (not topics or key[0] in topics) and (not partitions or key in partitions):
             plan.missing.setdefault(key, []).append(finding)
 
 
 def _place_claims(plan: Plan, image: ClusterImage) -> None:
+    """Give each replica what the controller says of it, and set strays aside."""
     claims, topic_ids = image.claims(), image.topic_ids()
     known = {directory.broker for directory in plan.directories if directory.cluster_id}
     for key, copies in plan.replicas.items():
@@ -328,7 +329,8 @@ def _add_future(plan: Plan, directory: LogDirectory, key: tuple[str, int], path:
     """A copy that grows answers for nothing yet, but what it holds stays: it is filled up from the log, and takes its place.
 
     Where the controller names its log directory already, Apache Kafka's next start puts it in place (recoverAbandonedFutureLogs): it
-    answers as its broker's own log, beside which it stands.
+    answers as its broker's own log, beside which it stands, or which is gone with its directory. Where that directory has the log itself,
+    the controller speaks of the log, and so do the checkpoints there.
     """
     try:
         replica = _open_replica(directory, *key, path, each_max)
@@ -344,7 +346,8 @@ def _add_future(plan: Plan, directory: LogDirectory, key: tuple[str, int], path:
     for finding in replica.findings.kept:
         finding.brokers = (replica.broker,)
     places = dict(zip(claim.replicas, claim.directories, strict=False)) if claim is not None else {}
-    if places.get(replica.node) == directory.directory_id:
+    beside = any(one.node == replica.node and one.directory_id == directory.directory_id for one in plan.replicas.get(key, []))
+    if places.get(replica.node) == directory.directory_id and not beside:
         replica.claim = claim
     else:
         replica.log_start, replica.recovery_point, replica.cleaner_point = replica.segments[0].base_offset, None, 0

@@ -181,6 +181,40 @@ def test_a_copy_may_be_short_until_the_controller_names_it(tmp_path: Path, named
     assert (result.exit_code, bool(told(result, "isr-claim"))) == (code, named)
 
 
+@pytest.mark.parametrize(("at", "length", "code"), [(None, 30, 0), (None, 25, 0), (3, 25, 1)])
+def test_a_copy_beside_the_log_in_the_directory_that_the_controller_names_is_no_replica(
+    tmp_path: Path, at: int | None, length: int, code: int
+) -> None:
+    being_moved(tmp_path, [plain(offset, text="w" if offset == at else "v") for offset in range(length)], False)
+    (copy,) = (tmp_path / "b2-1").glob("*-future")
+    copy.rename(tmp_path / "b2" / copy.name)
+    result = audit(tmp_path)
+    assert result.exit_code == code and {one.check for one in result.findings.kept if one.level == "error"} <= {"replica-differs"}
+
+
+@pytest.mark.parametrize(("named", "length", "said"), [
+    (True, 30, set()), (True, 25, {"isr-claim"}), (False, 30, {"replica-missing"}), (False, 25, {"replica-missing"}),
+])  # fmt: skip
+def test_where_the_log_is_gone_only_a_copy_that_the_controller_names_answers(
+    tmp_path: Path, named: bool, length: int, said: set[str]
+) -> None:
+    being_moved(tmp_path, [plain(offset) for offset in range(length)], named)
+    shutil.rmtree(tmp_path / "b2" / "t-0")
+    result = audit(tmp_path)
+    assert {one.check for one in result.findings.kept if one.level == "error"} == said
+    assert result.exit_code == bool(said)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_orderly_stop_leaves_a_snapshot_at_the_end_of_a_copy_that_answers(tmp_path: Path, named: bool) -> None:
+    """Apache Kafka closes copies as it closes logs; of those that only grow the audit asks no more than the records."""
+    assert being_moved(tmp_path, [plain(offset) for offset in range(30)], named).exit_code == 0
+    (snapshot,) = (tmp_path / "b2-1").glob(f"*-future/{30:020d}.snapshot")
+    snapshot.unlink()
+    result = audit(tmp_path)
+    assert (result.exit_code, bool(told(result, "producer-snapshot"))) == (int(named), named)
+
+
 def test_what_a_copy_has_of_another_leader_epoch_is_cut(tmp_path: Path) -> None:
     batches = [plain(offset, epoch=1 if offset >= 20 else 0, text="w" if offset >= 20 else "v") for offset in range(25)]
     result = being_moved(tmp_path, batches, False, epochs=((0, 0), (1, 20)))
