@@ -75,7 +75,8 @@ core and broker (2,428) passed there; Linux on x86-64. The source distribution w
 KAFKA_SUITE = """\
 Test classes that Apache Kafka 4.3.0 publishes, run unchanged on processes of minikafka by `python tests/kafka_suite/run.py --keep`. Made
 from `tests/kafka_suite/results.tsv`, which has what has been run so far, and `reasons.toml`. Internals are tests that ask for an object
-inside of a broker. Without variants with combined nodes."""
+inside of a broker. Without variants with combined nodes. The rows of `GroupCoordinatorIntegrationTest`, `TxnOffsetCommitRequestTest` and
+`WriteTxnMarkersRequestTest` hold a part of their class: the rest ran before consumer groups were served, and has not been run again."""
 
 
 def kafka_suite_table() -> list[str]:
