@@ -36,8 +36,8 @@ from minikafka.wire.batch import iterate_batches  # noqa: E402
 
 TOPIC = "chaos"
 PARTITIONS = 6
-#: The topics that hold a copy of `TOPIC`, made by consume-transform-produce, and the groups that make them.
-COPIES = {"copy-confluent": "confluent-transformers", "copy-bundled": "bundled-transformers"}
+#: The topics that hold a copy of `TOPIC`, and what makes them by consume-transform-produce; the group has the topic's name.
+COPIES: dict[str, type[Transformer]] = {"copy-confluent": ConfluentTransformer, "copy-bundled": BundledTransformer}
 COPIED_S_MAX = 120.0
 CALM_S = (0.3, 1.5)
 #: While a fault lasts that leaves a majority, so many records must be acknowledged, and the fault lasts until they are, at most so long.
@@ -77,7 +77,15 @@ class Run:
     """One cluster, its clients and its faults."""
 
     def __init__(
-        self, *, seed: int, nodes: int, directory: Path, say: Say, fault_s: tuple[float, float], rate_hz: float, copies: Mapping[str, str]
+        self,
+        *,
+        seed: int,
+        nodes: int,
+        directory: Path,
+        say: Say,
+        fault_s: tuple[float, float],
+        rate_hz: float,
+        copies: Mapping[str, type[Transformer]],
     ) -> None:
         self._draw = random.Random(seed)
         self._say = say
@@ -147,10 +155,10 @@ class Run:
     def _transformers(self) -> list[Transformer]:
         """Two members a group, so that partitions change hands while transactions are open."""
         made: list[Transformer] = []
-        for (topic, group), kind in zip(self._copies.items(), (ConfluentTransformer, BundledTransformer), strict=False):
+        for topic, kind in self._copies.items():
             for number in (1, 2):
                 draw = random.Random(self._draw.randrange(1 << 31))
-                made.append(kind(f"{group}-{number}", self.cluster.bootstrap, TOPIC, topic, self.history, group, draw))
+                made.append(kind(f"{topic}-{number}", self.cluster.bootstrap, TOPIC, topic, self.history, topic, draw))
         return made
 
     # -- faults ----------------------------------------------------------------------------------------------------
@@ -229,7 +237,7 @@ class Run:
     def _judge_copies(self, transformers: list[Transformer]) -> None:
         """Once everything is written: the groups come to the end, and the copies are equal to what they were made of."""
         at, figures = self.cluster.bootstrap, self.figures
-        late = [wait_until_copied(at, TOPIC, group, PARTITIONS, COPIED_S_MAX) for group in self._copies.values()]
+        late = [wait_until_copied(at, TOPIC, group, PARTITIONS, COPIED_S_MAX) for group in self._copies]
         figures.problems += [problem for problem in late if problem]
         for transformer in transformers:
             transformer.stop()
@@ -293,9 +301,9 @@ def run(
     seconds: float = 0.0,
     fault_s: tuple[float, float] = (1.0, 6.0),
     rate_hz: float = 150.0,
-    copies: Mapping[str, str] = COPIES,
+    copies: Mapping[str, type[Transformer]] = COPIES,
 ) -> Figures:
-    """Play a plan of faults, or draw faults for `seconds`. `copies`: topic -> group of the consume-transform-produce workers."""
+    """Play a plan of faults, or draw faults for `seconds`. `copies`: topic -> kind of the consume-transform-produce workers."""
     chosen = Run(seed=seed, nodes=nodes, directory=directory, say=say, fault_s=fault_s, rate_hz=rate_hz, copies=copies)
     return chosen.play(plan, seconds)
 

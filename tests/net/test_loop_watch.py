@@ -38,12 +38,17 @@ def test_a_long_turn_is_measured_named_and_told(factory: object, caplog: pytest.
         watch.stop()
         return watch
 
-    with caplog.at_level(logging.WARNING, "minikafka.loop"), asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]
-        watch = runner.run(stalled())
-    assert watch.longest.wall_s > 0.25 and watch.longest.cpu_s > 0.01
-    assert watch.longest.what.endswith("test_loop_watch.hold")
-    assert watch.stalls >= 3 and watch.stalled_s > 3 * 0.25
-    assert len(caplog.records) == 1 and "test_loop_watch.hold" in caplog.text
+    def is_told() -> bool:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "minikafka.loop"), asyncio.Runner(loop_factory=factory) as runner:  # type: ignore[arg-type]
+            watch = runner.run(stalled())
+        assert watch.longest.wall_s > 0.25 and watch.longest.cpu_s > 0.01
+        assert watch.stalls >= 3 and watch.stalled_s > 3 * 0.25
+        assert len(caplog.records) == 1
+        return watch.longest.what.endswith("test_loop_watch.hold") and "test_loop_watch.hold" in caplog.text
+
+    # On a machine without a free core another turn may be the longest, or the first.
+    assert any(is_told() for _ in range(3))
 
 
 async def test_what_is_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
