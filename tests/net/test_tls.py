@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import trustme
 
+from minikafka.net import tls
 from minikafka.net.network import AuthenticationFailed, ConnectionLimits
 from minikafka.net.server import SocketListener, SocketNetwork
 from minikafka.net.tls_settings import ClientTls, ServerTls
@@ -285,12 +286,14 @@ async def test_a_server_that_ends_in_the_handshake_has_refused_nobody() -> None:
         await ending
 
 
-async def test_limits_count_handshakes_too() -> None:
+async def test_limits_count_handshakes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async with listening(Echo(), connections_max=2) as (network, listener):
+        monkeypatch.setattr(tls, "HANDSHAKE_TIMEOUT_MS", 500)
         silent = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(2)]
         await until(lambda: len(listener.connections) == 2, "the connections")
         with pytest.raises(ConnectionError):
             await call(network, listener)
+        monkeypatch.undo()
         for sock in silent:
             sock.close()
         await until(lambda: not listener.connections, "room")

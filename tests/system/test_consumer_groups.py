@@ -250,6 +250,16 @@ class Topic:
         return ["here"]
 
 
+#: Patterns are resolved in the background: how often their member is answered before depends on the machine.
+PATTERNS = "'group_id': 'r'"
+
+
+def apart(batches: list[str]) -> tuple[list[str], set[str]]:
+    """All batches but those of the group by pattern, and that one's records, each once."""
+    of_patterns = [batch for batch in batches if PATTERNS in batch]
+    return [batch for batch in batches if PATTERNS not in batch], set(" | ".join(of_patterns).split(" | "))
+
+
 #: From here on Apache Kafka writes in one batch what is written in two here.
 END = "ConsumerGroupMetadataKey {'group_id': 'o'} None"
 
@@ -261,14 +271,15 @@ def test_answers_and_records_are_those_of_apache_kafka(tmp_path: Path) -> None:
     ) as cluster:  # fmt: skip
         ours = story(cluster.bootstrap)
         our_directory = next((tmp_path / "ours").rglob("__consumer_offsets-0"))
-        our_records, our_hashes = written(ours, our_directory), hashes(our_directory)
+        (our_records, our_patterns), our_hashes = apart(written(ours, our_directory)), hashes(our_directory)
     kafka = KafkaBroker(tmp_path / "kafka", {**QUICK, "broker.rack": "here"})
     kafka.format()
     with kafka.running():
         theirs = story(kafka.bootstrap)
     their_directory = kafka.data / "__consumer_offsets-0"
     assert ours.heard == theirs.heard
-    their_records = written(theirs, their_directory)
+    their_records, their_patterns = apart(written(theirs, their_directory))
+    assert our_patterns == their_patterns
     ends = next(number for number, batch in enumerate(our_records) if END in batch)
     assert our_records[:ends] == their_records[:ends]
     assert sorted(" | ".join(our_records[ends:]).split(" | ")) == sorted(" | ".join(their_records[ends:]).split(" | "))
