@@ -57,9 +57,9 @@ AUTHORIZER = {
     "super.users": "User:ANONYMOUS",
 }
 FRAME_BYTES = 48_000
-#: Processor time of a turn, in units of `unit_s`: some 20 ms on an idle machine of 2024. Served in one turn, most of these frames take ten
-#: times as long.
-TURN_UNITS = 30
+#: Processor time of a turn, in units of `unit_s`. The longest takes some 25 when nothing else runs, and a neighbour on the same core nearly
+#: doubles it. Served in one turn, most of these frames take 300.
+TURN_UNITS = 60
 #: Long-polling and waiting for others is no work.
 PATIENCE_S = 0.5
 
@@ -159,8 +159,6 @@ async def test_no_list_of_any_api_makes_a_turn_long(tmp_path: Path, listener: st
         if listener in known.listeners and known.key != 0
         for path in lists_of(known.request, known.max_version)
     ]
-    with without_coverage():
-        bound_s = TURN_UNITS * unit_s()
     long = []
     async with live_node(tmp_path, {**AUTHORIZER, "auto.create.topics.enable": "false"}) as node:
         port = broker_port(node) if listener == "broker" else controller_port(node)
@@ -170,6 +168,7 @@ async def test_no_list_of_any_api_makes_a_turn_long(tmp_path: Path, listener: st
         for name, frame in frames:
             for _ in range(3):  # what is long by chance is not long each time
                 with without_coverage(), measured() as turns:
+                    bound_s = TURN_UNITS * unit_s()
                     await served(port, frame)
                 if turns.longest_s <= bound_s:
                     break
