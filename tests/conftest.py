@@ -14,6 +14,14 @@ _NEEDS = {
     "prometheus": ("a real Prometheus", prometheus.missing),
 }
 
+# Files with few, long tests begin first, so that no worker is left with one of them when the other has nothing more to do.
+_BEGIN_FIRST = ("chaos", "interop", "spark", "system", "sim")
+
+
+def _begins(item: pytest.Item) -> int:
+    room = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    return _BEGIN_FIRST.index(room) if room in _BEGIN_FIRST else len(_BEGIN_FIRST)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "java: runs a real Apache Kafka (needs Java 17 or newer and Maven)")
@@ -31,6 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.stash.setdefault(_REASONS, []).append(f"{len(marked)} tests with {what} deselected: {reason}")
             config.hook.pytest_deselected(items=marked)
             items[:] = [item for item in items if item not in marked]
+    items.sort(key=_begins)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
