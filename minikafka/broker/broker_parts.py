@@ -54,6 +54,7 @@ from minikafka.broker.security.authorization.table import ON_BROKERS, install
 from minikafka.broker.security.authorization.transactions import may_describe
 from minikafka.broker.security.node_security import NodeSecurity
 from minikafka.broker.security.sasl_requests import LateSaslHandlers, ScramHandlers
+from minikafka.broker.share.parts import ShareParts
 from minikafka.core.broker_lifecycle import heartbeat_timeout_ms
 from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.network import Listener
@@ -112,6 +113,8 @@ class BrokerParts:
         heavy_work = HeavyWork(environment)
         patterns = TopicPatterns(environment, metadata, heavy_work, may_describe_topic(node.authority))
         consumer = consumer_settings(config, self.settings, metadata)
+        inter_broker = node.security.inter_broker
+        self.shares = ShareParts(config, environment, self.replicas, metadata, self.controller_channel, steps, inter_broker)
         self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel, steps, consumer, patterns)
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel, environment.supervisor)
         self.peers = RaftPeers(environment, f"broker-{config.node_id}-transactions", config.request_timeout_ms, node.security.inter_broker)
@@ -163,7 +166,7 @@ class BrokerParts:
             TopicHandlers(self.forwarder),
             ConfigHandlers(config, ConfigDescriptions(config, metadata), self.forwarder),
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
-            GroupHandlers(self.groups, self.transactions.topic, metadata, environment),
+            GroupHandlers(self.groups, self.transactions.topic, metadata, environment, self.shares.states.topic),
             ConsumerGroupHandlers(self.groups, patterns, metadata, environment, heavy_work),
             TransactionHandlers(
                 self.transactions,
@@ -177,6 +180,7 @@ class BrokerParts:
                 heavy_work,
                 may_describe(authority),
             ),
+            self.shares,
             LateSaslHandlers(),
             ScramHandlers(metadata),
             AclHandlers(None if authority is None else authority.acls, self.forwarder),

@@ -347,6 +347,7 @@ class Node:
         broker.cleaner.start()
         await broker.groups.start()
         broker.transactions.start()
+        await broker.shares.start()
         await broker.lifecycle.start()
         waiting = self.supervisor.start(broker.lifecycle.ready.wait(), "waiting for the controller")
         ends: list[asyncio.Future[Any]] = [waiting, broker.lifecycle.failed, self.failed]
@@ -430,6 +431,7 @@ class Node:
             await broker.cleaner.stop()
             await broker.transactions.stop()
             await broker.groups.stop()
+            await broker.shares.stop()
             await broker.replicas.stop(broker_epoch=broker.lifecycle.broker_epoch)
             await broker.lifecycle.stop()
             await broker.producer_ids.close()

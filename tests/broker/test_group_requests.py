@@ -36,7 +36,7 @@ class Context:
 
 def handlers(world: CoordinatorWorld) -> Any:
     environment: Any = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 0))
-    return GroupHandlers(world.groups, world.transactions.topic, SimpleNamespace(image=world.image), environment)  # type: ignore[arg-type]
+    return GroupHandlers(world.groups, world.transactions.topic, SimpleNamespace(image=world.image), environment, world.transactions.topic)  # type: ignore[arg-type]
 
 
 async def test_offsets_of_a_group_that_does_not_exist_are_none() -> None:

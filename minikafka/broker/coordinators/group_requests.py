@@ -21,6 +21,7 @@ from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCom
 from minikafka.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from minikafka.wire.uuid import uuid_from_text
 
 if TYPE_CHECKING:
     from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
@@ -38,16 +39,17 @@ MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to an "
     "incompatible broker. See the broker logs for more details."
 )
-UNSUPPORTED_COORDINATOR = "This broker does not run a coordinator of the requested type."
 
 
 class GroupHandlers:
     """Translates between the wire and the shards; every answer of a parked request goes through its context."""
 
-    def __init__(self, groups: GroupHost, transactions: CoordinatorTopic, metadata: MetadataHost, environment: Environment) -> None:
-        """`transactions`: where the coordinators of transactions are."""
+    def __init__(
+        self, groups: GroupHost, transactions: CoordinatorTopic, metadata: MetadataHost, environment: Environment, shares: CoordinatorTopic
+    ) -> None:
+        """`transactions`, `shares`: where the coordinators of transactions and of share partitions are."""
         self._groups = groups
-        self._topics = {KEY_TYPE_GROUP: groups.topic, KEY_TYPE_TRANSACTION: transactions}
+        self._topics = {KEY_TYPE_GROUP: groups.topic, KEY_TYPE_TRANSACTION: transactions, KEY_TYPE_SHARE: shares}
         self._metadata = metadata
         self._clock = environment.clock
 
@@ -94,10 +96,8 @@ class GroupHandlers:
                 key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
             )
 
-        if key_type == KEY_TYPE_SHARE:
-            return failed(ErrorCode.COORDINATOR_NOT_AVAILABLE, UNSUPPORTED_COORDINATOR)
         topic = self._topics.get(key_type)
-        if topic is None:
+        if topic is None or (key_type == KEY_TYPE_SHARE and not _is_share_partition(key)):
             return failed(ErrorCode.INVALID_REQUEST, MALFORMED)
         leader = topic.leader_of(key)
         broker = None if leader is None else self._metadata.image.brokers.get(leader)
@@ -418,6 +418,16 @@ def _fetched(
         committed_leader_epoch=committed.leader_epoch,
         metadata=committed.metadata,
     )
+
+
+def _is_share_partition(key: str) -> bool:
+    """Whether a key is that of a share partition: group, topic id and partition."""
+    group_id, topic_id, partition = (*key.rsplit(":", 2), "", "")[:3]
+    try:
+        uuid_from_text(topic_id)
+    except ValueError:
+        return False
+    return bool(group_id.strip()) and partition.isdecimal()
 
 
 def client_of(context: RequestContext) -> Client:

@@ -34,6 +34,10 @@ logger = logging.getLogger("minikafka.coordinator")
 S = TypeVar("S", bound=Shard)
 
 
+def _of_no_interest(shard: Any, offset: int) -> None:
+    """Most coordinators do not ask where their records stand."""
+
+
 @dataclass(frozen=True, slots=True)
 class CoordinatorKind(Generic[S]):
     """What a kind of coordinator adds to the runtime."""
@@ -56,6 +60,8 @@ class CoordinatorKind(Generic[S]):
     load_buffer_bytes: int
     #: Of its batches, which have no producer's order: what Kafka writes there.
     base_sequence: int
+    #: (shard, offset): the record that is replayed next stands there.
+    on_offset: Callable[[S, int], None] = _of_no_interest
 
 
 @dataclass(slots=True)
@@ -280,10 +286,12 @@ class CoordinatorRuntime(Generic[S]):
 
     def _replayer(self, led: _Led[S]) -> tuple[Callable[[Record, int], None], Callable[[int, bool], None]]:
         decode_key, decode_value, shard = self._kind.decode_key, self._kind.decode_value, led.shard
+        on_offset = self._kind.on_offset
 
         def on_record(record: Record, producer_id: int) -> None:
             key = None if record.key is None else decode_key(bytes(record.key))
             if key is not None:
+                on_offset(shard, record.offset)
                 shard.replay(key, None if record.value is None else decode_value(key, bytes(record.value)), producer_id)
 
         return on_record, shard.replay_marker
@@ -329,7 +337,8 @@ class CoordinatorRuntime(Generic[S]):
         led.written.popleft()
         append = first.append
         producer_id = -1 if append.producer is None else append.producer[0]
-        for record in append.records:
+        for offset, record in enumerate(append.records, first.first_offset):
+            self._kind.on_offset(led.shard, offset)
             led.shard.replay(record.key, record.value, producer_id)
         reader.next_offset = first.next_offset
         now_ms = self._kind.now_ms()

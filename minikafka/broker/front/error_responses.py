@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.broker.front.error_responses_data import BUILDERS
+from minikafka.broker.front.error_responses_share import SHARE_BUILDERS
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from minikafka.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -146,4 +147,5 @@ FAILURES: dict[type, Any] = {
     AlterUserScramCredentialsRequest: _alter_users,
     DescribeTopicPartitionsRequest: _describe_partitions,
     **BUILDERS,
+    **SHARE_BUILDERS,
 }

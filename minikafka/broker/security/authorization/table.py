@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.security.authorization import groups, topics, transactions
 from minikafka.broker.security.authorization.cluster import describe_cluster, describe_controllers, on_cluster, open_to_all
 from minikafka.broker.security.authorization.guard import Guard, guarded
+from minikafka.broker.security.authorization.share_groups import SHARE_GUARDS
 from minikafka.core.authorizer.acl import Operation
 from minikafka.wire.message import Request
 from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -134,6 +135,7 @@ ON_BROKERS: Guards = {
     DeleteGroupsRequest: groups.delete_groups,
     ConsumerGroupHeartbeatRequest: groups.consumer_group_heartbeat,
     ConsumerGroupDescribeRequest: groups.consumer_group_describe,
+    **SHARE_GUARDS,
     InitProducerIdRequest: transactions.init_producer_id,
     AddPartitionsToTxnRequest: transactions.add_partitions,
     AddOffsetsToTxnRequest: transactions.add_offsets,

@@ -1,0 +1,53 @@
+"""What a broker has of share groups (KIP-932), put together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minikafka.broker.quorum.raft_peers import RaftPeers
+from minikafka.broker.share.persister import SharePersister
+from minikafka.broker.share.state_host import ShareStateHost
+from minikafka.broker.share.state_requests import ShareStateHandlers
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.coordinators.loader import StepQueue
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.controller_channel import ControllerChannel
+    from minikafka.broker.front.dispatch import Dispatcher
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.net.channel import ChannelSecurity
+
+
+class ShareParts:
+    """The share coordinator, and who asks it."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        replicas: ReplicaManager,
+        metadata: MetadataHost,
+        controller: ControllerChannel,
+        steps: StepQueue,
+        security: ChannelSecurity | None,
+    ) -> None:
+        self.states = ShareStateHost(config, environment, replicas, metadata, controller, steps)
+        self._state_handlers = ShareStateHandlers(self.states, environment)
+        self._peers = RaftPeers(environment, f"broker-{config.node_id}-share-state", config.request_timeout_ms, security)
+        metadata.subscribe(lambda delta, _: self._peers.renew_brokers(config.inter_broker_listener, delta))
+        self.persister = SharePersister(config, environment, metadata, self.states, self._state_handlers, self._peers)
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve the APIs of share groups on a broker listener."""
+        self._state_handlers.register(dispatcher)
+
+    async def start(self) -> None:
+        """Begin the upkeep."""
+        await self.states.start()
+
+    async def stop(self) -> None:
+        """Answer what waits."""
+        await self.states.stop()
+        self._peers.close()

@@ -1,0 +1,137 @@
+"""Asks the share coordinators of share partitions, this broker's own or others'.
+
+Rules: org.apache.kafka.server.share.persister.PersisterStateManager of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.share.state import SharePartitionKey
+from minikafka.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.broker.quorum.raft_peers import RaftPeers
+    from minikafka.broker.share.state_host import ShareStateHost
+    from minikafka.broker.share.state_requests import ShareStateHandlers
+
+#: How long a question is asked again, and the pauses between, ms: they double up to the longest.
+TRIES_MS_MAX = 15_000
+BACKOFF_MS = 50
+BACKOFF_MS_MAX = 1000
+_TRY_AGAIN = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+
+
+class SharePersister:
+    """One question for one share partition; asked again while its coordinator is not there."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        metadata: MetadataHost,
+        host: ShareStateHost,
+        handlers: ShareStateHandlers,
+        peers: RaftPeers,
+    ) -> None:
+        self._node_id = config.node_id
+        self._listener = config.inter_broker_listener
+        self._environment = environment
+        self._metadata = metadata
+        self._host = host
+        self._handlers = handlers
+        self._peers = peers
+
+    async def ask(self, request_class: Any, key: SharePartitionKey, **partition: Any) -> Any:
+        """The partition result of one of the five requests; its error tells what came of it. `partition`: the fields of the request's."""
+        data = request_class.PartitionData(partition=key.partition, **partition)
+        return (await self.ask_all(request_class, key.group_id, {key.topic_id: [data]}))[key.topic_id, key.partition]
+
+    async def ask_all(
+        self, request_class: Any, group_id: str, topics: dict[bytes, list[Any]]
+    ) -> dict[tuple[bytes, int], Any]:
+        """Partition results by topic id and partition; `topics`: the partitions of the request."""
+        clock = self._environment.clock
+        deadline_ms, backoff_ms = clock.now_ms() + TRIES_MS_MAX, BACKOFF_MS
+        left = [(topic_id, data) for topic_id, partitions in topics.items() for data in partitions]
+        results: dict[tuple[bytes, int], Any] = {}
+        await self._host.ensure_topic()
+        while left:
+            for found in await asyncio.gather(*self._questions(request_class, group_id, left)):
+                results.update(found)
+            left = [(topic_id, data) for topic_id, data in left if _is_worth_another_try(results[topic_id, data.partition])]
+            if not left or clock.now_ms() + backoff_ms > deadline_ms:
+                break
+            await asyncio.sleep(backoff_ms / 1000)
+            backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+        return results
+
+    def _questions(self, request_class: Any, group_id: str, wanted: list[tuple[bytes, Any]]) -> list[asyncio.Future[Any]]:
+        """One for each broker that coordinates some of them."""
+        by_leader: dict[int | None, dict[bytes, list[Any]]] = {}
+        for topic_id, data in wanted:
+            leader = self._host.topic.leader_of(SharePartitionKey(group_id, topic_id, data.partition).text)
+            by_leader.setdefault(leader, {}).setdefault(topic_id, []).append(data)
+        return [self._question(leader, request_class, group_id, topics) for leader, topics in by_leader.items()]
+
+    def _question(self, leader: int | None, request_class: Any, group_id: str, topics: dict[bytes, list[Any]]) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        request = _request(request_class, group_id, topics)
+
+        def fail(code: ErrorCode) -> None:
+            if not answer.done():
+                answer.set_result({(topic_id, data.partition): Failure(code) for topic_id, some in topics.items() for data in some})
+
+        def respond(response: Any) -> None:
+            if not answer.done():
+                found = {(topic.topic_id, p.partition): p for topic in response.results for p in topic.partitions}
+                missing = Failure(ErrorCode.UNKNOWN_SERVER_ERROR)
+                keys = [(topic_id, data.partition) for topic_id, some in topics.items() for data in some]
+                answer.set_result({key: found.get(key, missing) for key in keys})
+
+        def answered(response: Any, error: Exception | None) -> None:
+            if error is not None:
+                fail(ErrorCode.NETWORK_EXCEPTION)
+            else:
+                respond(response)
+
+        broker = None if leader is None else self._metadata.image.brokers.get(leader)
+        endpoint = None if broker is None or broker.fenced else broker.listeners.get(self._listener)
+        if leader == self._node_id:
+            self._handlers.serve(request, respond)
+        elif endpoint is None:
+            fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            self._peers.send(endpoint[0], endpoint[1], request, answered)
+        return answer
+
+
+class Failure:
+    """Stands for a partition result where there was no answer."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        self.error_code = code
+        self.error_message: str | None = code.text
+
+
+def _is_worth_another_try(result: Any) -> bool:
+    return result.error_code in _TRY_AGAIN
+
+
+def _request(request_class: Any, group_id: str, topics: dict[bytes, list[Any]]) -> Any:
+    # Each kind of request has a name of its own for a topic.
+    kind = next(value for name, value in vars(request_class).items() if name.endswith("StateData") or name.endswith("SummaryData"))
+    return request_class(
+        group_id=group_id, topics=[kind(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
+    )

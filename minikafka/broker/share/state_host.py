@@ -1,0 +1,159 @@
+"""The share coordinator (KIP-932): a plug-in of the runtime over `__share_group_state`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.coordinators.consumer_groups import ImageTopics
+from minikafka.broker.coordinators.coordinator_host import CoordinatorHost
+from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
+from minikafka.broker.coordinators.runtime import CoordinatorKind
+from minikafka.core.share.coordinator import Outcome, Reply, ShareCoordinatorConfig, ShareEffects, ShareStateShard
+from minikafka.core.share.state import SharePartitionKey
+from minikafka.storage.errors import StorageError
+from minikafka.wire.errors import ApiError
+from minikafka.wire.records.frame import decode_share_key, decode_share_value
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.coordinators.loader import StepQueue
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.controller_channel import ControllerChannel
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+
+SHARE_STATE_TOPIC = "__share_group_state"
+#: (shard, reply): asks the shard.
+Ask = Callable[[ShareStateShard, Reply], None]
+
+
+class ShareStateHost(CoordinatorHost[ShareStateShard]):
+    """Gives the shards their configuration, and sees to it that their log does not grow for ever."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        replicas: ReplicaManager,
+        metadata: MetadataHost,
+        controller: ControllerChannel,
+        steps: StepQueue,
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._replicas = replicas
+        self._topics = ImageTopics(metadata)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        #: Topics that went while a partition was loaded.
+        self._deleted: dict[int, list[bytes]] = {}
+        topic = CoordinatorTopic(
+            SHARE_STATE_TOPIC,
+            metadata,
+            controller,
+            environment.supervisor,
+            partitions=config.share_coordinator_state_topic_num_partitions,
+            replication_factor=config.share_coordinator_state_topic_replication_factor,
+            configs={
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
+                "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
+                "retention.ms": "-1",
+            },
+        )
+        super().__init__(self._kind(), environment, replicas, topic, steps)
+        metadata.subscribe(self._metadata_changed)
+
+    def _kind(self) -> CoordinatorKind[ShareStateShard]:
+        config, clock = self._config, self._environment.clock
+        limits = ShareCoordinatorConfig(
+            updates_per_snapshot=config.share_coordinator_snapshot_update_records_per_snapshot,
+            cold_interval_ms=config.share_coordinator_cold_partition_snapshot_interval_ms,
+        )
+
+        def new_shard(index: int, leader_epoch: int) -> ShareStateShard:
+            self._deleted.pop(index, None)
+            return ShareStateShard(limits, self._topics, clock.wall_ms)
+
+        def at_offset(shard: ShareStateShard, offset: int) -> None:
+            shard.offset = offset
+
+        return CoordinatorKind(
+            name="share state",
+            new_shard=new_shard,
+            decode_key=decode_share_key,
+            decode_value=decode_share_value,
+            carry_out=self._carry_out,
+            on_loaded=self._forget_deleted_topics,
+            now_ms=clock.now_ms,
+            append_timeout_ms=config.share_coordinator_write_timeout_ms,
+            load_buffer_bytes=config.share_coordinator_load_buffer_size,
+            base_sequence=0,
+            on_offset=at_offset,
+        )
+
+    def _carry_out(self, index: int, shard: ShareStateShard, effects: ShareEffects) -> None:
+        for reply, outcome in effects.answers:
+            reply(outcome)
+
+    def ask(self, key: SharePartitionKey, ask: Ask, reply: Reply, what: str) -> None:
+        """Have the shard of a share partition asked; `reply` perhaps before this returns. `what` cannot be done where it is not here."""
+        try:
+            index, shard = self.shard(key.text)
+        except ApiError as error:
+            reply(Outcome(error.code, f"Unable to {what}: {error.code.text}"))
+            return
+        ask(shard, reply)
+        self.run_effects(index, shard)
+
+    # -- upkeep --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to delete what is superseded, and to write snapshots of what is cold."""
+        self._every(self._config.share_coordinator_state_topic_prune_interval_ms, "pruning", self._prune)
+        self._every(self._config.share_coordinator_cold_partition_snapshot_interval_ms, "snapshots", self._snapshot_cold)
+
+    async def stop(self) -> None:
+        """Answer what waits and forget the shards."""
+        for timer in self._timers.values():
+            timer.cancel()
+        await super().stop()
+
+    def _every(self, interval_ms: int, name: str, work: Callable[[int, ShareStateShard], Iterator[None]]) -> None:
+        def run() -> None:
+            self._every(interval_ms, name, work)
+            for index, shard in self.runtime.loaded():
+                self.runtime.run_steps(index, shard, work(index, shard))
+
+        self._timers[name] = self._environment.supervisor.call_later(interval_ms / 1000, f"share state: {name}", run)
+
+    def _snapshot_cold(self, index: int, shard: ShareStateShard) -> Iterator[None]:
+        return shard.snapshot_cold(self._environment.clock.now_ms())
+
+    def _prune(self, index: int, shard: ShareStateShard) -> Iterator[None]:
+        offset = shard.last_redundant_offset()
+        partition = self._replicas.partition(SHARE_STATE_TOPIC, index)
+        if offset is None or partition is None or partition.leader is None or offset <= partition.log.log_start_offset:
+            return
+        try:
+            if partition.log.increment_log_start_offset(min(offset, partition.log.high_watermark)):
+                partition.log.delete_old_segments(self._environment.clock.wall_ms())
+        except StorageError:
+            # The storage has told of it; another leader may do better.
+            return
+        yield
+
+    def _forget_deleted_topics(self, index: int, shard: ShareStateShard) -> None:
+        deleted = self._deleted.pop(index, None)
+        if deleted:
+            self.runtime.run_steps(index, shard, shard.topics_deleted(deleted, self._environment.clock.now_ms()))
+
+    def _metadata_changed(self, delta: Any, image: Any) -> None:
+        deleted = list(delta.deleted_topics)
+        if deleted:
+            for index in self.runtime.loading():
+                self._deleted.setdefault(index, []).extend(deleted)
+            for index, shard in self.runtime.loaded():
+                self.runtime.run_steps(index, shard, shard.topics_deleted(deleted, self._environment.clock.now_ms()))

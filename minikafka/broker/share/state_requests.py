@@ -1,0 +1,135 @@
+"""The APIs of the share coordinator: Initialize-, Read-, Write-, DeleteShareGroupState and ReadShareGroupStateSummary. Brokers ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from minikafka.core.share.coordinator import Outcome, Reply, ShareStateShard, StateWrite
+from minikafka.core.share.state import SharePartitionKey
+from minikafka.core.share.state_batches import StateBatch
+from minikafka.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteShareGroupStateResponse
+from minikafka.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest, InitializeShareGroupStateResponse
+from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
+from minikafka.wire.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+)
+from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest, WriteShareGroupStateResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.share.state_host import ShareStateHost
+
+Respond = Callable[[Any], None]
+#: (shard, key, partition of the request, reply, now in ms).
+_Ask = Callable[[ShareStateShard, SharePartitionKey, Any, Reply, int], None]
+
+
+def _initialize(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
+    shard.initialize(reply, key, wanted.state_epoch, wanted.start_offset, now_ms)
+
+
+def _read(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
+    shard.read(reply, key, wanted.leader_epoch, now_ms)
+
+
+def _write(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
+    batches = [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in wanted.state_batches]
+    write = StateWrite(wanted.state_epoch, wanted.leader_epoch, wanted.start_offset, wanted.delivery_complete_count, batches)
+    shard.write(reply, key, write, now_ms)
+
+
+def _delete(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
+    shard.delete(reply, key, now_ms)
+
+
+def _summary(shard: ShareStateShard, key: SharePartitionKey, wanted: Any, reply: Reply, now_ms: int) -> None:
+    reply(shard.read_summary(key))
+
+
+#: request -> how a shard is asked, the response, its results and their partitions, and what it is called when it fails.
+_KINDS: dict[type, tuple[_Ask, Any, Any, str]] = {
+    InitializeShareGroupStateRequest: (
+        _initialize, InitializeShareGroupStateResponse, InitializeShareGroupStateResponse.InitializeStateResult,
+        "initialize share group state",
+    ),
+    ReadShareGroupStateRequest: (_read, ReadShareGroupStateResponse, ReadShareGroupStateResponse.ReadStateResult, "read share group state"),
+    WriteShareGroupStateRequest: (
+        _write, WriteShareGroupStateResponse, WriteShareGroupStateResponse.WriteStateResult, "write share group state",
+    ),
+    DeleteShareGroupStateRequest: (
+        _delete, DeleteShareGroupStateResponse, DeleteShareGroupStateResponse.DeleteStateResult, "delete share group state",
+    ),
+    ReadShareGroupStateSummaryRequest: (
+        _summary, ReadShareGroupStateSummaryResponse, ReadShareGroupStateSummaryResponse.ReadStateSummaryResult,
+        "read share group state summary",
+    ),
+}  # fmt: skip
+
+
+class ShareStateHandlers:
+    """Translates between the wire and the shards."""
+
+    def __init__(self, host: ShareStateHost, environment: Environment) -> None:
+        self._host = host
+        self._clock = environment.clock
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve them on a broker listener."""
+        for request in _KINDS:
+            dispatcher.register(request, self._handle)
+
+    def _handle(self, context: RequestContext, request: Any) -> None:
+        self.serve(request, context.respond)
+
+    def serve(self, request: Any, respond: Respond) -> None:
+        """Answer one of the five requests, when all its partitions have their answers; perhaps before this returns."""
+        ask, response_class, result_class, what = _KINDS[type(request)]
+        response = response_class(results=[])
+        empty = [topic for topic in request.topics if not topic.partitions]
+        if not request.group_id or not request.topics or empty:
+            respond(response)
+            return
+        waiting = sum(len(topic.partitions) for topic in request.topics)
+        now_ms = self._clock.now_ms()
+
+        def reply_to(result: Any) -> Reply:
+            def reply(outcome: Outcome) -> None:
+                nonlocal waiting
+                _tell(result, outcome)
+                waiting -= 1
+                if waiting == 0:
+                    respond(response)
+
+            return reply
+
+        pairs = []
+        for topic in request.topics:
+            answer = result_class(topic_id=topic.topic_id, partitions=[])
+            response.results.append(answer)
+            for wanted in topic.partitions:
+                result = response_class.PartitionResult(partition=wanted.partition)
+                answer.partitions.append(result)
+                pairs.append((SharePartitionKey(request.group_id, topic.topic_id, wanted.partition), wanted, result))
+        for key, wanted, result in pairs:
+
+            def asked(shard: ShareStateShard, reply: Reply, key: SharePartitionKey = key, wanted: Any = wanted) -> None:
+                ask(shard, key, wanted, reply, now_ms)
+
+            self._host.ask(key, asked, reply_to(result), what)
+
+
+def _tell(result: Any, outcome: Outcome) -> None:
+    """Fill the answer of one share partition."""
+    result.error_code, result.error_message = outcome.code, outcome.message
+    state = outcome.state
+    if state is None:
+        return
+    result.state_epoch, result.start_offset = state.state_epoch, state.start_offset
+    if isinstance(result, ReadShareGroupStateResponse.PartitionResult):
+        kind = ReadShareGroupStateResponse.StateBatch
+        result.state_batches = [kind(first_offset=b[0], last_offset=b[1], delivery_state=b[2], delivery_count=b[3]) for b in state.batches]
+    elif isinstance(result, ReadShareGroupStateSummaryResponse.PartitionResult):
+        result.leader_epoch, result.delivery_complete_count = state.leader_epoch, state.delivery_complete_count

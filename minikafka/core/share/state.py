@@ -1,0 +1,103 @@
+"""What the share coordinator keeps of one share partition, and its records (ShareGroupOffset, ShareCoordinatorRecordHelpers)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from minikafka.core.coordinator.shard import CoordinatorRecord
+from minikafka.core.share.state_batches import StateBatch, combine
+from minikafka.wire.records.share_records import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey, ShareUpdateValue
+from minikafka.wire.uuid import uuid_to_text
+
+
+class SharePartitionKey(NamedTuple):
+    """A partition as one share group reads it."""
+
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+    @property
+    def text(self) -> str:
+        """What the coordinator is found by."""
+        return f"{self.group_id}:{uuid_to_text(self.topic_id)}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareState:
+    """`start_offset` -1: not known yet; `delivery_complete_count` -1: not known. Times are wall times in ms."""
+
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Sequence[StateBatch] = ()
+    create_wall_ms: int = 0
+    write_wall_ms: int = 0
+
+    def merged(self, value: ShareUpdateValue) -> ShareState:
+        """With an update."""
+        start = self.start_offset if value.start_offset == -1 else value.start_offset
+        new = [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in value.state_batches]
+        return replace(
+            self,
+            leader_epoch=self.leader_epoch if value.leader_epoch == -1 else value.leader_epoch,
+            start_offset=start,
+            delivery_complete_count=value.delivery_complete_count,
+            batches=combine(self.batches, new, start),
+        )
+
+
+def state_of(value: ShareSnapshotValue) -> ShareState:
+    """The state that a snapshot tells."""
+    return ShareState(
+        snapshot_epoch=value.snapshot_epoch,
+        state_epoch=value.state_epoch,
+        leader_epoch=value.leader_epoch,
+        start_offset=value.start_offset,
+        delivery_complete_count=value.delivery_complete_count,
+        batches=[StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in value.state_batches],
+        create_wall_ms=value.create_timestamp,
+        write_wall_ms=value.write_timestamp,
+    )
+
+
+def snapshot_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
+    """The whole state."""
+    kind = ShareSnapshotValue.StateBatch
+    value = ShareSnapshotValue(
+        snapshot_epoch=state.snapshot_epoch,
+        state_epoch=state.state_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.delivery_complete_count,
+        create_timestamp=state.create_wall_ms,
+        write_timestamp=state.write_wall_ms,
+        state_batches=[
+            kind(first_offset=b[0], last_offset=b[1], delivery_state=b[2], delivery_count=b[3]) for b in state.batches
+        ],
+    )
+    return CoordinatorRecord(ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), value)
+
+
+def update_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
+    """What has changed since the snapshot of the same epoch; a start offset of -1 changes nothing."""
+    kind = ShareUpdateValue.StateBatch
+    value = ShareUpdateValue(
+        snapshot_epoch=state.snapshot_epoch,
+        leader_epoch=state.leader_epoch,
+        start_offset=state.start_offset,
+        delivery_complete_count=state.delivery_complete_count,
+        state_batches=[
+            kind(first_offset=b[0], last_offset=b[1], delivery_state=b[2], delivery_count=b[3]) for b in state.batches
+        ],
+    )
+    return CoordinatorRecord(ShareUpdateKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), value)
+
+
+def tombstone(key: SharePartitionKey) -> CoordinatorRecord:
+    """The state is gone."""
+    return CoordinatorRecord(ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), None)
