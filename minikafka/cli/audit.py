@@ -29,6 +29,7 @@ VERBS = {"explain": explain_finding, "trend": show_trend}
 @click.option(
     "--level", type=click.Choice(["batches", "records"]), default="batches", show_default=True, help="records: decode every record as well."
 )
+@click.option("--deep", is_flag=True, help="Decode every record, and hold offsets and times in it against its batch: --level records.")
 @click.option(
     "--digest",
     type=click.Choice(["crc", "blake2b"]),
@@ -68,6 +69,7 @@ def audit(
     rerun: str | None,
     topics: tuple[str, ...],
     level: str,
+    deep: bool,
     digest: str,
     split_bytes: int,
     self_check: bool,
@@ -100,9 +102,9 @@ def audit(
         fail("give log directories, or --bootstrap-server of a running cluster")
     report = _audited(
         log_dirs, engine, _progress if sys.stderr.isatty() and not quiet else None,
-        topics=topics, level=level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked, compacted=compacted,
-        partitions=partitions, bootstrap=bootstrap, security=_security(), transaction_timeout_ms=transaction_timeout_ms,
-        fail_on=tuple(verdict.upper() for verdict in fail_on),
+        topics=topics, level="records" if deep else level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked,
+        compacted=compacted, partitions=partitions, bootstrap=bootstrap, security=_security(),
+        transaction_timeout_ms=transaction_timeout_ms, fail_on=tuple(verdict.upper() for verdict in fail_on),
     )  # fmt: skip
     _show(report, output, quiet)
     if report_dir is not None:

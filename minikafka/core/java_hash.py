@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 UINT32 = 0xFFFFFFFF
+SIGN = 1 << 31
 Key = TypeVar("Key", str, tuple[str, int])
 TABLE_SIZE_MIN = 16
 
@@ -20,8 +21,10 @@ def string_hash(text: str) -> int:
 
 
 def partition_for_key(key: str, partitions: int) -> int:
-    """The coordinator partition of a group or transactional id: the hash masked to 31 bits, modulo."""
-    return (string_hash(key) & 0x7FFFFFFF) % partitions
+    """The coordinator partition of a group, transactional id or share partition: the absolute value of the hash, 0 for the smallest one
+    (Utils.abs of Apache Kafka, which is no mask of 31 bits), modulo."""
+    hashed = string_hash(key)
+    return (hashed if hashed < SIGN else -hashed % SIGN) % partitions
 
 
 def topic_partition_hash(topic: str, index: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from minikafka.spark import compare, ledger, logical, unclean
 from minikafka.spark.access import open_log
 from minikafka.spark.compare import PartitionResult
+from minikafka.spark.coordination import check_coordinators
 from minikafka.spark.difference import Readers
 from minikafka.spark.directories import SourceError
 from minikafka.spark.findings import NOTE, Finding, FindingList
@@ -131,6 +133,7 @@ def run_audit(
     started_ms, start = time.time_ns() // 1_000_000, time.perf_counter()
     plan, partitions, views, done, scan_seconds = _round(paths, engine, options, options.partitions, progress)
     partitions = _confirmed(paths, engine, options, plan, partitions, views)
+    check_coordinators(plan, partitions, views, functools.partial(_mapped, engine))
     if options.acked:
         _hold_against_ledger(ledger.read_ledgers(options.acked), plan, partitions, views, engine)
     findings = FindingList(max(1000, options.findings_each_max))

@@ -128,12 +128,13 @@ def segment_bounds(batches: Batches, base_offset: int, next_base: int) -> Iterat
 
 
 def record_level(batches: Batches, largest: Column, wrong: dict[int, str]) -> Iterator[Finding]:
-    """Records decode (see records.check_records), and the latest has the header's max timestamp (LogValidator sets it)."""
+    """Records decode (see records.check_records), and the latest has the header's max timestamp: LogValidator sets it, and a cleaner that
+    removes records sets it to that of those it keeps (MemoryRecords.filterTo)."""
     for index, text in sorted(wrong.items()):
         yield _at(batches, index, "batch-records", text)
     header = batches.header
     stated = header["max_timestamp"].astype(np.int64)
-    create = ((header["attributes"] & (TIMESTAMP_TYPE_BIT | CONTROL_BIT)) == 0) & ~compacted(batches) & (header["count"] > 0)
+    create = ((header["attributes"] & (TIMESTAMP_TYPE_BIT | CONTROL_BIT)) == 0) & (header["count"] > 0)
     for index in np.flatnonzero(create & (largest != stated)).tolist():
         if index not in wrong:
             text = f"the latest record has timestamp {int(largest[index])}, the header's max timestamp is {int(stated[index])}"

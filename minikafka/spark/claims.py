@@ -19,7 +19,9 @@ from minikafka.spark.metadata_log import (
 )
 from minikafka.spark.quorum import check_quorum
 
-COMPACTED_TOPICS = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
+COORDINATOR_TOPICS = frozenset({GROUPS, TRANSACTIONS})
+COMPACTED_TOPICS = {GROUPS, TRANSACTIONS, "__share_group_state"}
 METADATA_DIRECTORY = f"{METADATA_TOPIC}-0"
 
 

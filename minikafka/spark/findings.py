@@ -40,6 +40,7 @@ _REMEDIES = {
     ("partition-metadata",): "write the file as another replica has it before the broker starts.",
     ("txn-index-target",): "copy the partition again from another replica, or delete the index and let recovery rebuild it.",
     ("quorum-state",): "take the node out of the quorum and format it anew: it fetches the log from the leader.",
+    ("group-offset",): "say where the group goes on (minikafka groups reset-offsets, kafka-consumer-groups.sh --reset-offsets).",
     ("txn-open",): "kafka-transactions.sh find-hanging, then abort.",
     ("epoch-checkpoint", "epoch-checkpoint-format"): "copy the partition again from another replica.",
     ("replica-twice",): "find out which of the two is current (newest leader epoch, longest log) and move the other out of log.dirs.",
@@ -107,6 +108,17 @@ _CHECKS = (
     Check("producer-epoch", ERROR, "A producer's epoch goes back: a fenced (zombie) producer wrote after its successor."),
     Check("txn-marker", ERROR, "A transaction marker cannot be read or is older than the one before it."),
     Check("txn-open", WARNING, "A transaction never ended: read_committed consumers stop in front of it for ever."),
+    Check(
+        "group-offset",
+        WARNING,
+        "A group committed an offset that its topic's logs do not reach: what it has read is lost, or somebody set the offset.",
+    ),
+    Check(
+        "coordinator-place",
+        WARNING,
+        "A group or transactional id is kept in a partition where its coordinator does not look: partitions were exchanged or added.",
+    ),
+    Check("coordinator-record", ERROR, "A record of a coordinator's log cannot be read: the coordinator does not load that partition."),
     Check("epoch-checkpoint-format", ERROR, "The leader epoch checkpoint cannot be read: the broker takes the log directory offline."),
     Check(
         "epoch-checkpoint",

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterable
 
+from minikafka.spark.claims import COORDINATOR_TOPICS
 from minikafka.spark.directories import LogDirectory
 from minikafka.spark.fetch_client import (
     OUT_OF_RANGE,
@@ -51,12 +52,17 @@ def add_live_replicas(
                 by_broker.setdefault(node, []).append(key)
     plan.instant_ms = time.time_ns() // 1_000_000
     compacted = _compacted(state, security, {key[0] for keys in by_broker.values() for key in keys})
+    asked: list[tuple[int, str, Place | None, list[tuple[str, int]]]] = []
     for node, keys in sorted(by_broker.items()):
         name = f"{node}/live" if str(node) in known else str(node)
         place = Place(*state.brokers[node], security) if node in state.brokers else None
         path = f"kafka://{place.host}:{place.port}" if place else "kafka:// (down)"
         plan.directories.append(LogDirectory(path, name, state.cluster_id, clean=False))
-        _probe(plan, state, node, name, place, sorted(keys), compacted, each_max)
+        asked.append((node, name, place, sorted(keys)))
+    for of_coordinators in (True, False):  # first what groups have committed, then the logs that hold it
+        for node, name, place, keys in asked:
+            chosen = [key for key in keys if (key[0] in COORDINATOR_TOPICS) == of_coordinators]
+            _probe(plan, state, node, name, place, chosen, compacted, each_max)
     _wait_for_followers(plan)
 
 
@@ -96,6 +102,8 @@ def _probe(
     each_max: int,
 ) -> None:  # fmt: skip
     """Ask one broker for the bounds of its replicas; what does not answer becomes a finding."""
+    if not keys:
+        return
     try:
         if place is None:
             raise BrokerError(f"broker {node} is not in the cluster")

@@ -72,7 +72,7 @@ def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes
     by_producer: dict[int, list[tuple[int, int]]] = {}
     for producer, first, marker in aborted:
         by_producer.setdefault(producer, []).append((first, marker))
-    for records, skipped in _read([(task, 0) for task in tasks], low, 1 << 62, by_producer):
+    for records, skipped in data_records([(task, 0) for task in tasks], low, 1 << 62, by_producer):
         for index in np.flatnonzero((records.key_length >= 0) & ~skipped).tolist():
             key = records.key(index) or b""
             hashed = _digest(key)
@@ -82,10 +82,10 @@ def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes
     return np.sort(np.array([(key, *rest) for key, rest in newest.items()], LATEST), order="key")
 
 
-def _read(
+def data_records(
     tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int, aborted: dict[int, list[tuple[int, int]]] | None = None
 ) -> Iterator[tuple[RecordColumns, Column]]:
-    """Records with flags of those that are not data: control records and, where given, aborted ones."""
+    """Records with flags of those that are not data: control records and, where given, aborted ones ({producer: (first, last offset)})."""
     for task, position in tasks:
         with open_log(task, position, low) as reader:
             for batches in reader:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from minikafka.spark import logformat
-from minikafka.spark.claims import is_only_compacted, missing_replicas, newest_image, policies_of, policy_of
+from minikafka.spark.claims import COORDINATOR_TOPICS, is_only_compacted, missing_replicas, newest_image, policies_of, policy_of
 from minikafka.spark.directories import (
     LogDirectory,
     SourceError,
@@ -168,24 +168,17 @@ def make_plan(
     wanted, wanted_partitions = set(topics), set(partitions)
     told: set[tuple[str, int, str]] = set()
     futures: list[tuple[LogDirectory, tuple[str, int], str]] = []
-    for directory in directories:
-        names = list_directory(directory)
+    listed = [(directory, list_directory(directory)) for directory in directories]
+    for directory, _ in listed:
         if directory.unread and not tolerant:
             raise SourceError(directory.unread[0].message)
         if not directory.is_listed:
             findings.extend(_listed(directory.unread, each_max))
-        for name in names:
-            future = logformat.parse_future_name(name)
-            parsed = future or logformat.parse_partition_name(name)
-            if parsed is None and name.endswith("-future"):
-                text = f"{os.path.join(directory.path, name)} is a copy of some partition, but its name does not say of which"
-                findings.add(Finding("unreadable", text, brokers=(directory.broker,), file=os.path.join(directory.path, name)))
-            if parsed is None or (wanted and parsed[0] not in wanted) or (wanted_partitions and parsed not in wanted_partitions):
-                continue
-            if future:
-                futures.append((directory, future, os.path.join(directory.path, name)))
-            else:
-                _add_replica(plan, directory, parsed, os.path.join(directory.path, name), each_max, told)
+    for directory, key, path, is_future in _partitions_in(listed, wanted, wanted_partitions, findings):
+        if is_future:
+            futures.append((directory, key, path))
+        else:
+            _add_replica(plan, directory, key, path, each_max, told)
     for copies in plan.replicas.values():
         for replica in copies:
             replica.transaction_timeout_ms = transaction_timeout_ms
@@ -198,6 +191,25 @@ def make_plan(
     _missing(plan, wanted, wanted_partitions, told)
     _policies(plan, set(compacted))
     return plan
+
+
+def _partitions_in(
+    listed: list[tuple[LogDirectory, list[str]]], topics: set[str], partitions: set[tuple[str, int]], findings: FindingList
+) -> list[tuple[LogDirectory, tuple[str, int], str, bool]]:
+    """(log directory, partition, path, whether it is a copy that grows). Coordinators' logs come first: what groups have committed by the
+    time that those are listed, the others hold when they are."""
+    found = []
+    for directory, names in listed:
+        for name in names:
+            path = os.path.join(directory.path, name)
+            future = logformat.parse_future_name(name)
+            parsed = future or logformat.parse_partition_name(name)
+            if parsed is None and name.endswith("-future"):
+                text = f"{path} is a copy of some partition, but its name does not say of which"
+                findings.add(Finding("unreadable", text, brokers=(directory.broker,), file=path))
+            if parsed is not None and (not topics or parsed[0] in topics) and (not partitions or parsed in partitions):
+                found.append((directory, parsed, path, future is not None))
+    return sorted(found, key=lambda one: one[1][0] not in COORDINATOR_TOPICS)
 
 
 def _listed(found: list[Finding], each_max: int) -> FindingList:

@@ -33,6 +33,8 @@ class ReplicaView:
     claim_to: int = 0
     cleaned_to: int = 0
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    #: Transactions without an end: {producer id: (first offset, timestamp)}.
+    opened: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def broker(self) -> str:
@@ -144,7 +146,7 @@ def _replay(result: ReplicaView, present: list[SegmentSummary], replayed: Replay
         return
     if replayed is None:
         replayed = replay([_facts(summary) for summary in present], _replay_options(replica, result.log_start, result.cleaned_to))
-    result.aborted = replayed.aborted
+    result.aborted, result.opened = replayed.aborted, replayed.open
     for finding in replayed.findings:
         if finding.check == "producer-replay":
             finding.file = f"{replica.path}/{finding.offset:020d}.snapshot"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from pathlib import Path
 
 import pytest
-from helpers.log_clusters import Partition, plain, write_broker
+from click.testing import CliRunner
+from crc32c import crc32c
+from helpers.audited_clusters import BROKERS, TOPIC, known_to_the_controller
+from helpers.log_clusters import TIME_MS, Batch, Partition, plain, write_broker
 
+from minikafka.cli.audit import audit as command
 from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
 from minikafka.spark.engine_local import LocalEngine
 
@@ -60,3 +65,25 @@ def test_a_checkpoint_of_epochs_ahead_of_the_log(two_brokers: Path) -> None:
     assert named(audit(two_brokers), "epoch-checkpoint") == [(("1",), 25)]
     (two_brokers / "b1" / ".kafka_cleanshutdown").unlink()
     assert audit(two_brokers).outcome == "PASS"
+
+
+@pytest.mark.parametrize(("shift_ms", "check"), [(0, ""), (-5, "batch-timestamps"), (7, "batch-timestamps")])
+def test_deep_holds_the_times_of_cleaned_batches_against_their_records(tmp_path: Path, shift_ms: int, check: str) -> None:
+    """A cleaner took a record of the second batch; on all brokers its header names another latest time, under a right checksum."""
+    batches = [plain(0, 2), Batch(2, [(0, b"a", b"1"), (2, b"b", b"2")]), plain(5, 2), plain(7)]
+    for one in (batches[0], batches[2], batches[3]):
+        one.records = [(delta, b"k%d" % (one.base + delta), value) for delta, _, value in one.records]
+    log = known_to_the_controller().config("t", "cleanup.policy", "compact").encode()
+    for broker in BROKERS:
+        one = Partition("t-0", batches, bases=(0, 7), topic_id=TOPIC)
+        path = write_broker(tmp_path / f"b{broker}", broker, [one], log, cleaned={"t-0": 7}) / "t-0" / f"{0:020d}.log"
+        data, at = bytearray(path.read_bytes()), len(batches[0].encode())
+        struct.pack_into(">q", data, at + 35, TIME_MS + shift_ms)
+        struct.pack_into(">I", data, at + 17, crc32c(memoryview(data)[at + 21 : at + len(batches[1].encode())]))
+        path.write_bytes(data)
+        if shift_ms > 0:
+            (path.parent / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", TIME_MS, 1) + struct.pack(">qi", TIME_MS + shift_ms, 4))
+    said = CliRunner().invoke(command, [str(tmp_path), "--deep", "-o", "jsonl", "--processes", "1"])
+    found = {json.loads(line).get("check") for line in said.output.splitlines()} - {None}
+    assert found == ({check} if check else set()) and said.exit_code == (1 if check else 0)
+    assert CliRunner().invoke(command, [str(tmp_path), "--quiet", "--processes", "1"]).exit_code == 0

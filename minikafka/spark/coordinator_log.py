@@ -1,0 +1,149 @@
+"""What coordinators keep in `__consumer_offsets` and `__transaction_state`, read by the audit itself: the latest record of each key.
+
+Keys and values begin with a version of two bytes. Of offsets: OffsetCommitKey 0 and 1, OffsetCommitValue 0 to 4; of transactions:
+TransactionLogKey 0, TransactionLogValue 0 and 1 (the coordinator schemas of Apache Kafka 4.3). Other keys of groups are known by their
+group alone, which stands first in all of them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from minikafka.spark.logformat import FormatError
+from minikafka.spark.logical import data_records
+from minikafka.spark.metadata_log import Fields
+from minikafka.spark.sources import SegmentTask
+
+RECORDS_A_PASS = 500_000
+OFFSET_KEYS = {0, 1}
+FLEXIBLE_OFFSET, FLEXIBLE_TRANSACTION = 4, 1
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, PREPARE_FENCE = range(8)
+STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence")
+UNDECIDED = {ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_FENCE}
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group committed; `leader_epoch` -1 and `topic_id` "" where the record does not say."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    topic_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionState:
+    """A transactional id as its coordinator knows it; times in ms since the epoch, -1 none."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    state: int
+    update_ms: int
+    start_ms: int
+
+
+def latest_records(
+    tasks: list[SegmentTask], end: int, skipped: list[tuple[int, int, int]], records: int, records_a_pass: int = 0
+) -> Iterator[tuple[int, bytes, bytes]]:
+    """(offset, key, value) of the latest record of every key below `end` that is no tombstone.
+
+    `skipped`: (producer id, first offset, last offset) of what is aborted or undecided. `records`: about how many there are; as many
+    passes are made over the log as keep `records_a_pass` of them [RECORDS_A_PASS] in memory. Raises OSError.
+    """
+    by_producer: dict[int, list[tuple[int, int]]] = {}
+    for producer, first, last in skipped:
+        by_producer.setdefault(producer, []).append((first, last))
+    passes = 1 + records // (records_a_pass or RECORDS_A_PASS)
+    for number in range(passes):
+        newest: dict[bytes, tuple[int, bytes]] = {}
+        for found, is_skipped in data_records([(task, 0) for task in tasks], 0, end, by_producer):
+            for index in (~is_skipped).nonzero()[0].tolist():
+                offset, key, value = int(found.offset[index]), found.key(index) or b"", found.value(index)
+                if offset >= end or (passes > 1 and zlib.crc32(key) % passes != number):
+                    continue
+                if value is None:
+                    newest.pop(key, None)
+                else:
+                    newest[key] = offset, value
+        yield from ((offset, key, value) for key, (offset, value) in newest.items())
+
+
+def group_of(key: bytes) -> str:
+    """The group that a key of `__consumer_offsets` is about. Raises FormatError."""
+    fields = Fields(key)
+    fields.integer(2)
+    return _text(fields)
+
+
+def committed_offset(key: bytes, value: bytes) -> CommittedOffset | None:
+    """The commit of a record; None for another kind of record. Raises FormatError."""
+    fields = Fields(key)
+    if fields.integer(2) not in OFFSET_KEYS:
+        return None
+    group, topic, partition = _text(fields), _text(fields), fields.integer(4)
+    fields = Fields(value)
+    version, offset = fields.integer(2), fields.integer(8)
+    if not 0 <= version <= FLEXIBLE_OFFSET:
+        raise FormatError(f"unknown version {version} of a committed offset")
+    epoch = fields.integer(4) if version >= 3 else -1
+    if version < FLEXIBLE_OFFSET:
+        _text(fields)
+        fields.integer(8 if version != 1 else 16)
+        return CommittedOffset(group, topic, partition, offset, epoch)
+    fields.string()
+    fields.integer(8)
+    tagged = fields.tagged()
+    return CommittedOffset(group, topic, partition, offset, epoch, tagged[0].uuid() if 0 in tagged else "")
+
+
+def transaction_state(key: bytes, value: bytes) -> TransactionState | None:
+    """The state of a record; None for a key of another kind. Raises FormatError."""
+    fields = Fields(key)
+    if fields.integer(2) != 0:
+        return None
+    name = _text(fields)
+    fields = Fields(value)
+    version = fields.integer(2)
+    if not 0 <= version <= FLEXIBLE_TRANSACTION:
+        raise FormatError(f"unknown version {version} of a transaction's state")
+    producer, epoch, timeout, state = (fields.integer(size) for size in (8, 2, 4, 1))
+    is_flexible = version >= FLEXIBLE_TRANSACTION
+    for _ in range(max(0, fields.varint() - 1 if is_flexible else fields.integer(4))):
+        if is_flexible:
+            fields.string(), fields.nodes(), fields.tagged()
+        else:
+            _text(fields)
+            fields.raw(4 * max(0, fields.integer(4)))
+    if not 0 <= state < len(STATES):
+        raise FormatError(f"unknown state {state} of a transaction")
+    return TransactionState(name, producer, epoch, timeout, state, fields.integer(8), fields.integer(8))
+
+
+def _text(fields: Fields) -> str:
+    return fields.raw(fields.integer(2)).decode("utf-8", "replace")
+
+
+def home_of(name: str, partitions: int) -> int:
+    """The partition in which a group or a transactional id is kept: by the absolute value of String.hashCode (Utils.abs)."""
+    value = 0
+    units = name.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value >> 31 else value
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
+def overdue(found: Iterable[TransactionState], now_ms: int) -> Iterator[tuple[TransactionState, str]]:
+    """Transactions that their coordinator should have ended long ago, and why. `now_ms`: up to when it certainly ran."""
+    for one in found:
+        if one.state == ONGOING and one.start_ms >= 0 and now_ms - one.start_ms > 2 * one.timeout_ms:
+            yield one, f"is open since {(now_ms - one.start_ms) // 1000} s, its time-out is {one.timeout_ms // 1000} s"
+        elif one.state in UNDECIDED - {ONGOING} and one.update_ms >= 0 and now_ms - one.update_ms > 2 * one.timeout_ms:
+            yield one, f"is in state {STATES[one.state]} since {(now_ms - one.update_ms) // 1000} s: its markers are not written"

@@ -1,0 +1,211 @@
+"""What coordinators keep, held against the logs that it speaks of: committed offsets, transactions, and in which partition it is kept."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from helpers.audited_clusters import BROKERS, TOPIC, audit, told, verdicts
+from helpers.log_clusters import (
+    ABORT,
+    COMMIT,
+    TIME_MS,
+    TRANSACTIONAL,
+    Batch,
+    MetadataLog,
+    Partition,
+    marker,
+    plain,
+    unsigned,
+    uuid_text,
+    write_broker,
+)
+
+from minikafka.spark import coordination, coordinator_log
+from minikafka.spark.audit import AuditResult
+from minikafka.spark.coordinator_log import CommittedOffset, committed_offset, home_of, transaction_state
+
+GROUPS, TRANSACTIONS = bytes([1] * 16), bytes([2] * 16)
+PARTITIONS = 2
+HOURS_MS = 3_600_000
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def commit_key(group: str, partition: int = 0, topic: str = "t") -> bytes:
+    return struct.pack(">h", 1) + text(group) + text(topic) + struct.pack(">i", partition)
+
+
+def commit_value(offset: int, epoch: int = -1, version: int = 3, topic_id: bytes = TOPIC) -> bytes:
+    head = struct.pack(">hq", version, offset) + (struct.pack(">i", epoch) if version >= 3 else b"")
+    if version < 4:
+        return head + text("") + struct.pack(">q", TIME_MS) * (2 if version == 1 else 1)
+    return head + unsigned(1) + struct.pack(">q", TIME_MS) + b"\x01\x00\x10" + topic_id
+
+
+def state_value(producer: int, state: int, start_ms: int = TIME_MS, version: int = 0, timeout_ms: int = 60_000) -> bytes:
+    head = struct.pack(">hqhib", version, producer, 0, timeout_ms, state)
+    one, many = struct.pack(">i", 1), struct.pack(">ii", 1, 0)
+    listed = one + text("t") + many if version == 0 else unsigned(2) + unsigned(2) + b"t" + unsigned(2) + struct.pack(">i", 0) + b"\0"
+    return head + listed + struct.pack(">qq", start_ms, start_ms) + (b"" if version == 0 else b"\0")
+
+
+def at_home(name: str, kind: str = "g") -> str:
+    """A name like this one that is kept in partition 0."""
+    return next(one for at in range(100) if home_of(one := f"{name}{at}", PARTITIONS) == 0)
+
+
+def kept(records: Iterable[tuple[bytes, bytes | None]], time_ms: int = TIME_MS) -> list[Batch]:
+    return [Batch(at, [(0, key, value)], 0, time_ms) for at, (key, value) in enumerate(records)]
+
+
+def cluster(
+    path: Path, held: Sequence[Batch], topic: str = "__consumer_offsets", data: Sequence[Batch] = (), clean: bool = True,
+    number: int = 0, partitions: int = 1, log: MetadataLog | None = None,
+) -> AuditResult:  # fmt: skip
+    """Three brokers with t-0 (offsets 0..9), and `held` as partition `number` of a coordinator's topic of two."""
+    log = log or MetadataLog()
+    for broker in BROKERS:
+        log.broker(broker)
+    log.topic("t", TOPIC)
+    for other in range(partitions):
+        log.partition(TOPIC, BROKERS, BROKERS, 1, 3, number=other)
+    log.topic(topic, GROUPS).config(topic, "cleanup.policy", "compact")
+    for other in range(PARTITIONS):
+        log.partition(GROUPS, BROKERS, BROKERS, 1, 3, number=other)
+    batches = list(data) or [plain(at) for at in range(10)]
+    for broker in BROKERS:
+        mine = [Partition(f"t-{other}", batches, topic_id=TOPIC) for other in range(partitions)]
+        coordinator = [Partition(f"{topic}-{other}", list(held) if other == number else [], topic_id=GROUPS) for other in range(PARTITIONS)]
+        write_broker(path / f"b{broker}", broker, [*mine, *coordinator], log.encode(), clean)
+    return audit(path)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+def test_every_version_of_a_committed_offset_is_read(version: int) -> None:
+    found = committed_offset(commit_key("g", 7), commit_value(42, 5, version))
+    epoch, topic_id = 5 if version >= 3 else -1, uuid_text(TOPIC) if version >= 4 else ""
+    assert found == CommittedOffset("g", "t", 7, 42, epoch, topic_id)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_both_versions_of_a_transaction_are_read(version: int) -> None:
+    found = transaction_state(struct.pack(">h", 0) + text("id"), state_value(9, 1, 77, version))
+    assert found is not None
+    assert (found.transactional_id, found.producer_id, found.timeout_ms, found.state, found.start_ms) == ("id", 9, 60_000, 1, 77)
+
+
+@pytest.mark.parametrize(("name", "home"), [("grp-classic", 1), ("grp-next-gone", 0), ("grp-regex", 1), ("grp-next", 2)])
+def test_groups_live_where_apache_kafka_keeps_them(name: str, home: int) -> None:
+    """As in the golden logs, whose __consumer_offsets has three partitions; one of the hashes is negative."""
+    assert home_of(name, 3) == home
+
+
+@pytest.mark.parametrize(("offset", "is_told"), [(0, False), (10, False), (11, True), (500, True)])
+def test_a_group_may_not_have_read_what_no_log_holds(tmp_path: Path, offset: int, is_told: bool) -> None:
+    """Records that a group has read were committed. The same tail is lost on all three, and nothing else tells of it."""
+    group = at_home("group")
+    result = cluster(tmp_path, kept([(commit_key(group), commit_value(offset))]))
+    assert set(verdicts(result).values()) <= {"MATCH", "EMPTY"}
+    assert bool(told(result, "group-offset")) == is_told and bool(result.findings.total("warning")) == is_told
+
+
+def test_only_the_latest_commit_counts(tmp_path: Path) -> None:
+    one, other = at_home("one"), at_home("other")
+    records = [(commit_key(one), commit_value(99)), (commit_key(other), commit_value(98)), (commit_key(one), commit_value(9)),
+               (commit_key(other), None)]  # fmt: skip
+    assert not cluster(tmp_path, kept(records)).findings.total("warning")
+
+
+@pytest.mark.parametrize(("kind", "is_told"), [(COMMIT, True), (ABORT, False), (None, False)])
+def test_a_commit_in_a_transaction_counts_when_that_is_committed(tmp_path: Path, kind: int | None, is_told: bool) -> None:
+    key, value = commit_key(at_home("group")), commit_value(99)
+    batches = [Batch(0, [(0, key, value)], 0, TIME_MS, 7, 0, 0, TRANSACTIONAL)]
+    batches += [marker(1, kind, 7)] if kind is not None else []
+    assert bool(told(cluster(tmp_path, batches), "group-offset")) == is_told
+
+
+@pytest.mark.parametrize(("epoch", "is_told"), [(3, False), (4, True)])
+def test_a_group_may_not_know_a_newer_leader_than_the_controller(tmp_path: Path, epoch: int, is_told: bool) -> None:
+    result = cluster(tmp_path, kept([(commit_key(at_home("group")), commit_value(5, epoch))]))
+    assert bool(told(result, "group-offset")) == is_told
+
+
+def test_partitions_and_topics_that_do_not_exist(tmp_path: Path) -> None:
+    """A commit for a deleted topic is left until the coordinator removes it; one for a partition that its topic lacks is told."""
+    group = at_home("group")
+    records = [(commit_key(group, 0, "gone"), commit_value(5)), (commit_key(group, 1), commit_value(5))]
+    records.append((commit_key(group), commit_value(99, version=4, topic_id=bytes([7] * 16))))
+    result = cluster(tmp_path, kept(records))
+    assert told(result, "group-offset") == [f": group {group} committed offset 5 of partition 1, the topic has 1"]
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_exchanged_partitions_are_found_where_all_replicas_agree(tmp_path: Path, topic: str) -> None:
+    name = at_home("name")
+    groups = topic == "__consumer_offsets"
+    record = (commit_key(name), commit_value(5)) if groups else (struct.pack(">h", 0) + text(name), state_value(1, 4))
+    assert not cluster(tmp_path / "right", kept([record]), topic).findings.total("warning")
+    assert len(told(cluster(tmp_path / "wrong", kept([record]), topic, number=1), "coordinator-place")) == 1
+
+
+@pytest.mark.parametrize("value", [struct.pack(">hq", 9, 5), commit_value(5)[:-3], commit_value(5, version=4)[:-2]])
+def test_what_a_coordinator_cannot_load_is_an_error(tmp_path: Path, value: bytes) -> None:
+    result = cluster(tmp_path, kept([(commit_key(at_home("group")), value)]))
+    assert result.exit_code == 1 and len(told(result, "coordinator-record")) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "age_ms", "is_told"),
+    [(1, 0, False), (1, HOURS_MS, True), (2, HOURS_MS, True), (3, HOURS_MS, True), (4, HOURS_MS, False), (0, HOURS_MS, False)],
+)
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_transaction_that_its_coordinator_should_have_ended(tmp_path: Path, state: int, age_ms: int, is_told: bool, version: int) -> None:
+    """The metadata log tells that the cluster ran an hour longer than the transaction."""
+    name = at_home("id")
+    value = state_value(7, state, TIME_MS - age_ms, version)
+    result = cluster(tmp_path, kept([(struct.pack(">h", 0) + text(name), value)]), "__transaction_state")
+    assert bool(told(result, "txn-open")) == is_told
+
+
+def test_without_a_leader_the_coordinator_could_do_nothing(tmp_path: Path) -> None:
+    """It was off, so that the transaction could not be ended in time."""
+    name = at_home("id")
+    log = MetadataLog().topic("__transaction_state", GROUPS)
+    for number in range(PARTITIONS):
+        log.partition(GROUPS, BROKERS, BROKERS, -1, 3, number=number)
+    for broker in BROKERS:
+        held = kept([(struct.pack(">h", 0) + text(name), state_value(7, 1, TIME_MS - HOURS_MS))], TIME_MS - HOURS_MS)
+        one = Partition("__transaction_state-0", held, topic_id=GROUPS)
+        write_broker(tmp_path / f"b{broker}", broker, [one, Partition("__transaction_state-1", [], topic_id=GROUPS)], log.encode())
+    assert not told(audit(tmp_path), "txn-open")
+
+
+@pytest.mark.parametrize(("producer", "state", "clean", "is_told"), [
+    (7, 1, True, False), (7, 2, True, False), (7, 4, True, True), (7, 0, True, True), (8, 1, True, True), (7, 4, False, False),
+])  # fmt: skip
+def test_a_transaction_that_nobody_will_end(tmp_path: Path, producer: int, state: int, clean: bool, is_told: bool) -> None:
+    """Producer 7's transaction is open in t-0; of brokers that run the coordinator may have been asked earlier."""
+    data = [plain(0), Batch(1, [(0, None, b"x")], 0, TIME_MS, 7, 0, 0, TRANSACTIONAL), plain(2)]
+    held = kept([(struct.pack(">h", 0) + text(at_home("id")), state_value(producer, state))])
+    result = cluster(tmp_path, held, "__transaction_state", data, clean)
+    assert bool(told(result, "txn-open")) == is_told
+
+
+def test_more_records_than_a_pass_keeps_are_read_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_log, "RECORDS_A_PASS", 3)
+    names = [one for at in range(60) if home_of(one := f"group-{at}", PARTITIONS) == 0]
+    records = [(commit_key(name), commit_value(99 if at % 2 else 5)) for at, name in enumerate(names)]
+    result = cluster(tmp_path, kept(records))
+    assert len(told(result, "group-offset")) == len(names) // 2
+
+
+def test_more_findings_than_a_task_keeps_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordination, "FINDINGS_A_TASK", 4)
+    names = [one for at in range(60) if home_of(one := f"group-{at}", PARTITIONS) == 0]
+    result = cluster(tmp_path, kept([(commit_key(name), commit_value(99)) for name in names]))
+    assert result.findings.total("warning") == len(names) and len(told(result, "group-offset")) == 4
