@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
@@ -60,12 +61,21 @@ class TimerQueue(Generic[Key]):
     def expired(self, now_ms: int) -> Iterator[Key]:
         """Take out every key whose deadline is at or before `now_ms`, earliest first.
 
-        The caller may schedule and cancel while iterating: a key cancelled meanwhile does not come out.
+        The caller may schedule and cancel while iterating: a key cancelled meanwhile does not come out, and one that is scheduled
+        meanwhile comes out of a later call, due or not. So a call ends, whatever times peers have asked for.
         """
-        while (due := self.next_deadline()) is not None and due <= now_ms:
-            _, _, key = heapq.heappop(self._heap)
-            del self._deadlines[key]
-            yield key
+        due: deque[tuple[int, int, Key]] = deque()
+        while self._heap and self._heap[0][0] <= now_ms:
+            due.append(heapq.heappop(self._heap))
+        try:
+            while due:
+                deadline_ms, order, key = due.popleft()
+                if self._deadlines.get(key) == (deadline_ms, order):
+                    del self._deadlines[key]
+                    yield key
+        finally:
+            for entry in due:
+                heapq.heappush(self._heap, entry)
 
     def clear(self) -> None:
         """Forget every deadline."""

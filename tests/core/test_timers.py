@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.core.timers import DeadlineQueue
+from minikafka.core.timers import DeadlineQueue, TimerQueue
 
 
 def test_a_key_is_taken_when_its_earliest_deadline_has_come() -> None:
@@ -37,3 +37,26 @@ def test_at_most_so_many_are_looked_at_and_those_that_are_due_first_come_first()
     for key in range(10_000):
         queue.note(key, 10_000 - key)
     assert queue.take(20_000, 1_000) == list(range(9_999, 8_999, -1)) and len(queue) == 9_000
+
+
+def test_a_key_that_is_due_again_at_once_comes_out_of_the_next_call() -> None:
+    queue: TimerQueue[str] = TimerQueue()
+    queue.schedule("a", 10)
+    queue.schedule("b", 10)
+    seen = []
+    for key in queue.expired(10):
+        seen.append(key)
+        queue.schedule(key, 10)
+        assert len(seen) < 10, "a call ends"
+    assert seen == ["a", "b"] and queue.next_deadline() == 10
+    assert list(queue.expired(10)) == ["a", "b"] and len(queue) == 0
+
+
+def test_what_was_due_when_somebody_stopped_looking_is_due_still() -> None:
+    queue: TimerQueue[str] = TimerQueue()
+    for key in "abc":
+        queue.schedule(key, 10)
+    for _key in queue.expired(10):
+        queue.cancel("b")
+        break
+    assert list(queue.expired(10)) == ["c"]

@@ -20,6 +20,10 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
+#: What members take that were given an id and have not come: each besides its id, and all of a group, of whom the oldest are forgotten.
+PENDING_MEMBER_BYTES = 256
+PENDING_BYTES_MAX = 8 << 20
+
 #: Legal transitions: target -> states it may be entered from (org.apache.kafka.coordinator.group.classic.ClassicGroupState).
 PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
@@ -38,6 +42,7 @@ class ClassicGroup:
     """
 
     __slots__ = (
+        "_pending_bytes",
         "generation_id",
         "group_id",
         "leader_id",
@@ -64,6 +69,7 @@ class ClassicGroup:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.pending_members: dict[str, None] = {}
+        self._pending_bytes = 0
         self.pending_sync_members: dict[str, None] = {}
         self.new_member_added = False
         self.rebalance_remaining_ms = -1
@@ -84,14 +90,31 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.members[member.member_id] = member
-        self.pending_members.pop(member.member_id, None)
+        self.forget_announced(member.member_id)
         if member.group_instance_id is not None:
             self.static_members[member.group_instance_id] = member.member_id
+
+    def announce(self, member_id: str) -> list[str]:
+        """Expect a member that has just been given its id; those that are not expected any more, because too many have never come."""
+        self.pending_members[member_id] = None
+        self._pending_bytes += len(member_id) + PENDING_MEMBER_BYTES
+        forgotten = []
+        while self._pending_bytes > PENDING_BYTES_MAX:
+            oldest = next(iter(self.pending_members))
+            self.forget_announced(oldest)
+            forgotten.append(oldest)
+        return forgotten
+
+    def forget_announced(self, member_id: str) -> None:
+        """A member has come, or will not; harmless when nobody expects it."""
+        if member_id in self.pending_members:
+            del self.pending_members[member_id]
+            self._pending_bytes -= len(member_id) + PENDING_MEMBER_BYTES
 
     def remove(self, member_id: str) -> Member | None:
         """Take a member out; leadership passes to the longest-standing one that is left."""
         member = self.members.pop(member_id, None)
-        self.pending_members.pop(member_id, None)
+        self.forget_announced(member_id)
         self.pending_sync_members.pop(member_id, None)
         if member is not None and member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)

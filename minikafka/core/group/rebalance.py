@@ -25,6 +25,8 @@ from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 
 #: How long a member whose client cannot send heartbeats yet may wait for the end of the join phase.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+#: Absent static members are looked for no more often, though a member may ask for a rebalance time of nothing at all.
+ABSENT_MEMBERS_WAIT_MS_MIN = 1000
 
 Timer = tuple[str, str, str]  # (kind, group id, member id or "")
 
@@ -77,7 +79,7 @@ class Rebalancer:
             return
         if not self._has_room(group, request.member_id):
             if request.member_id:
-                group.pending_members.pop(request.member_id, None)
+                group.forget_announced(request.member_id)
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
         if not group.supports(request.protocol_type, names):
             raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
@@ -109,9 +111,7 @@ class Rebalancer:
             return member.awaiting_join is not None or joined < size_max
         return len(group.members) < size_max
 
-    def _join_new(
-        self, group: ClassicGroup, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int
-    ) -> None:
+    def _join_new(self, group: ClassicGroup, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
         instance_id = request.group_instance_id
         member_id = f"{instance_id if instance_id is not None else client.client_id}-{self._new_uuid()}"
         if instance_id is not None:
@@ -120,15 +120,14 @@ class Rebalancer:
             else:
                 self._add_and_rebalance(group, reply, request, client, member_id, now_ms)
         elif client.version >= 4:
-            group.pending_members[member_id] = None
+            for forgotten in group.announce(member_id):
+                self.timers.cancel(("session", group.group_id, forgotten))
             self.timers.schedule(("session", group.group_id, member_id), now_ms + request.session_timeout_ms)
             self._answer_join_error(reply, client.version, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         else:
             self._add_and_rebalance(group, reply, request, client, member_id, now_ms)
 
-    def _join_known(
-        self, group: ClassicGroup, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int
-    ) -> None:
+    def _join_known(self, group: ClassicGroup, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
         member_id = request.member_id
         if member_id in group.pending_members:
             self._add_and_rebalance(group, reply, request, client, member_id, now_ms)
@@ -326,7 +325,7 @@ class Rebalancer:
             self.timers.cancel(("session", group.group_id, member.member_id))
         if group.members and not group.elect_joined_leader():
             # Only absent static members are left: wait on, until they join or their sessions end.
-            self.timers.schedule(("join", group.group_id, ""), now_ms + group.rebalance_timeout_ms)
+            self.timers.schedule(("join", group.group_id, ""), now_ms + max(group.rebalance_timeout_ms, ABSENT_MEMBERS_WAIT_MS_MIN))
             return
         group.next_generation(self._wall_ms(now_ms))
         if not group.members:
@@ -467,7 +466,7 @@ class Rebalancer:
                 return ErrorCode.FENCED_INSTANCE_ID
             member_id = owner
         elif member_id in group.pending_members:
-            del group.pending_members[member_id]
+            group.forget_announced(member_id)
             self.timers.cancel(("session", group.group_id, member_id))
             if group.state is GroupState.PREPARING_REBALANCE:
                 self._maybe_complete_join(group, now_ms)
@@ -508,7 +507,7 @@ class Rebalancer:
 
     def _session_deadline(self, group: ClassicGroup, member_id: str, now_ms: int) -> None:
         if member_id in group.pending_members:
-            del group.pending_members[member_id]
+            group.forget_announced(member_id)
             if group.state is GroupState.PREPARING_REBALANCE:
                 self._maybe_complete_join(group, now_ms)
             return

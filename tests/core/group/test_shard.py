@@ -344,6 +344,44 @@ def test_static_member_comes_back_without_a_rebalance_and_fences_its_old_self() 
     assert synced.assignment == b"kept"
 
 
+def test_a_group_of_absent_static_members_without_any_rebalance_time_holds_nobody_up() -> None:
+    world = World()
+    world.join("s1", instance="one")
+    static = world.answers["s1"].member_id
+    world.sync("ss1", static, 1, {static: b""})
+    world.join("s2", static, instance="one", rebalance_ms=0)
+    world.sync("ss2", static, 2, {static: b""})
+    world.join("d1", rebalance_ms=0)
+    other = world.answers["d1"].member_id
+    world.join("d2", other, rebalance_ms=0)
+    assert "d2" not in world.answers, "the static member is waited for"
+    world.leave(other)
+    for _ in range(100):
+        world.shard.on_deadline(world.now_ms)
+        world.settle()
+    due_ms = world.shard.next_deadline()
+    assert due_ms is not None and due_ms > world.now_ms, "nobody looks again at once"
+    world.advance(20_000)
+    assert world.shard.groups["g"].state.value == "Empty", "its session has ended"
+
+
+def test_members_that_never_come_are_forgotten_beyond_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minikafka.core.group.classic.PENDING_BYTES_MAX", 2_000)
+    world = World()
+    for number in range(50):
+        world.join(f"p{number}", session_ms=1_800_000)
+    first, last = world.answers["p0"].member_id, world.answers["p49"].member_id
+    group = world.shard.groups["g"]
+    assert 1 < len(group.pending_members) <= 2_000 // 256 and last in group.pending_members
+    assert len(world.shard._rebalancer.timers) == len(group.pending_members)
+    answer = world.join("again", first)
+    assert answer is not None and answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    world.join("joins", last)
+    for member_id in list(group.pending_members):
+        world.leave(member_id)
+    assert world.answers["joins"].error_code == ErrorCode.NONE and group._pending_bytes == 0
+
+
 def test_static_member_that_cannot_come_back_leaves_its_old_self_in_place() -> None:
     world = World()
     world.join("s1", instance="one")

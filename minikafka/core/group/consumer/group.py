@@ -179,6 +179,8 @@ class ConsumerGroup:
         known = self.members.get(member.member_id)
         if known is not None:
             self._release(known)
+            if known.instance_id != member.instance_id:
+                self._forget_instance(known)
         self.members[member.member_id] = member
         for held in (member.assigned, member.pending_revocation):
             for topic_id, partitions in held.items():
@@ -192,9 +194,12 @@ class ConsumerGroup:
     def _remove(self, member: ConsumerMember) -> None:
         self._release(member)
         del self.members[member.member_id]
+        self._forget_instance(member)
+        self._subscribed = None
+
+    def _forget_instance(self, member: ConsumerMember) -> None:
         if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
             del self.static_members[member.instance_id]
-        self._subscribed = None
 
     def _release(self, member: ConsumerMember) -> None:
         for held in (member.assigned, member.pending_revocation):

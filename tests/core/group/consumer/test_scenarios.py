@@ -110,6 +110,17 @@ def test_an_instance_comes_back_to_what_it_had() -> None:
     assert world.beat("m1", epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_member_that_takes_another_instance_id_gives_the_first_one_up() -> None:
+    world = GroupsWorld(a=2)
+    for number in range(100):
+        world.join("m1", "a", instance_id=f"i{number}")
+    assert world.group().static_members == {"i99": "m1"}
+    assert world.join("m2", "a", instance_id="i0").error_code == ErrorCode.NONE
+    before = world.group().static_members
+    world.fail_over()
+    assert world.group().static_members == before, "what a load makes of the log is what was there"
+
+
 def test_an_instance_that_does_not_come_back_is_fenced() -> None:
     world = GroupsWorld(a=2)
     world.join("m1", "a", instance_id="i1")
