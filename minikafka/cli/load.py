@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from minikafka.spark.load import LoadOptions, LoadReport
 
 _COUNT = click.IntRange(0)
+
+
+def _one_character(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """`\\t` is what a shell hands on when a tab is meant."""
+    value = value.replace("\\t", "\t")
+    if len(value) > 1:
+        raise click.BadParameter(f"{value!r} is longer than one character")
+    return value
+
+
 #: Names of the parameters are those of LoadOptions.
 _OPTIONS = (
     bootstrap_option,
@@ -37,7 +47,8 @@ _OPTIONS = (
     click.option("--format", default="", help="parquet, csv, jsonl; with --master what Spark reads, too (orc, delta, avro, table)."),
     click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE",
                  help="An option of Spark's reader of that format, such as versionAsOf of delta (repeatable)."),
-    click.option("--delimiter", default=",", show_default=True, help="Of CSV columns."),
+    click.option("--delimiter", default="", callback=_one_character,
+                 help="What separates CSV columns; \\t is a tab [default: a comma, in .tsv files a tab]."),
     click.option("--unpacked-bytes-max", type=_COUNT, default=0, metavar="BYTES",
                  help="What a compressed file may unpack to [default: 250 times its size, 256 MiB at least]."),
     click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes a unit of work."),

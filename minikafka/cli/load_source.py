@@ -28,7 +28,7 @@ class Source:
     def frame(self, driver: Any) -> Any:
         """The table as a DataFrame. Raises TableError, in one line."""
         from minikafka.spark.engine_spark import what_spark_says
-        from minikafka.spark.tables import TableError, format_of
+        from minikafka.spark.tables import TableError, delimiter_of, format_of
 
         if driver.name != "spark":
             what = f"--format {self.options.format}" if self.options.format not in OWN_FORMATS else self.table
@@ -36,7 +36,7 @@ class Source:
         if self.table.lower().endswith(".zip"):
             raise TableError(f"{self.table}: Spark reads no zip archives; unpack it first")
         chosen = self.options.format or format_of(self.table)
-        defaults = {"header": "true", "sep": self.options.delimiter} if chosen == "csv" else {}
+        defaults = {"header": "true", "sep": self.options.delimiter or delimiter_of(self.table)} if chosen == "csv" else {}
         try:
             if chosen == "table":
                 return driver.session.table(self.table)

@@ -503,57 +503,73 @@ class SimNetwork:
 
     async def connect(self, host: str, port: int, handler: ConnectionHandler, tls: ClientTls | None = None) -> Connection:
         """Connect, or hang, or be refused. Raises OSError."""
-        fabric, loop = self._fabric, self._loop
-        future: Any = loop.create_future()
         self._ports += 1
-        there, back = fabric.link(self._host, host), fabric.link(host, self._host)
-        local_port = self._ports
-
-        def settle(connection: SimConnection | None) -> None:
-            if loop.is_dead or future.done():
-                if connection is not None:
-                    connection.close("nobody waits for it")
-                return
-            if connection is None:
-                future.set_exception(ConnectionRefusedError(errno.ECONNREFUSED, f"connect to {host}:{port}: refused"))
-            else:
-                future.set_result(connection)
-
-        def answer(connection: SimConnection | None) -> None:
-            if back.is_cut:
-                fabric.later(RETRANSMIT_S, answer, connection)
-                return
-            fabric.later(fabric.delay(back), lambda: fabric.scheduler.ready(Handle(settle, (connection,), loop)))
-
-        def ask() -> None:
-            if loop.is_dead or future.done():
-                return
-            if there.is_cut:
-                # The kernel tries again.
-                fabric.later(RETRANSMIT_S, ask)
-                return
-            listener = fabric.find(host, port)
-            if listener is None:
-                if host in fabric.silent_hosts:
-                    fabric.later(RETRANSMIT_S, ask)
-                    return
-                answer(None)
-                return
-            near = SimConnection(fabric, loop, self._host, host, port)
-            far = SimConnection(fabric, listener.loop, host, self._host, local_port)
-            near.peer, far.peer = far, near
-            fabric.scheduler.ready(Handle(listener.arrived, (far,), listener.loop))
-            answer(near)
-
-        fabric.later(fabric.delay(there), ask)
+        attempt = _Attempt(self._fabric, self._loop, self._host, self._ports, host, port)
+        self._fabric.later(self._fabric.delay(attempt.there), attempt.ask)
         try:
-            connection: SimConnection = await future
+            connection: SimConnection = await attempt.future
         except asyncio.CancelledError:
+            future = attempt.future
             if future.done() and not future.cancelled() and future.exception() is None:
                 future.result().close("nobody waits for it")
             raise
         connection.start(handler)
         return connection
+
+
+class _Attempt:
+    """One attempt to connect: the request goes there, the answer comes back, and either waits while its way is cut."""
+
+    def __init__(self, fabric: Fabric, loop: ProcessLoop, local_host: str, local_port: int, host: str, port: int) -> None:
+        self._fabric = fabric
+        self._loop = loop
+        self._local_host = local_host
+        self._local_port = local_port
+        self._host = host
+        self._port = port
+        self.there = fabric.link(local_host, host)
+        self._back = fabric.link(host, local_host)
+        self.future: Any = loop.create_future()
+
+    def ask(self) -> None:
+        """The request arrives."""
+        fabric = self._fabric
+        if self._loop.is_dead or self.future.done():
+            return
+        if self.there.is_cut:
+            # The kernel tries again.
+            fabric.later(RETRANSMIT_S, self.ask)
+            return
+        listener = fabric.find(self._host, self._port)
+        if listener is None:
+            if self._host in fabric.silent_hosts:
+                fabric.later(RETRANSMIT_S, self.ask)
+                return
+            self._answer(None)
+            return
+        near = SimConnection(fabric, self._loop, self._local_host, self._host, self._port)
+        far = SimConnection(fabric, listener.loop, self._host, self._local_host, self._local_port)
+        near.peer, far.peer = far, near
+        fabric.scheduler.ready(Handle(listener.arrived, (far,), listener.loop))
+        self._answer(near)
+
+    def _answer(self, connection: SimConnection | None) -> None:
+        fabric = self._fabric
+        if self._back.is_cut:
+            fabric.later(RETRANSMIT_S, self._answer, connection)
+            return
+        fabric.later(fabric.delay(self._back), lambda: fabric.scheduler.ready(Handle(self._settle, (connection,), self._loop)))
+
+    def _settle(self, connection: SimConnection | None) -> None:
+        if self._loop.is_dead or self.future.done():
+            if connection is not None:
+                connection.close("nobody waits for it")
+            return
+        if connection is None:
+            refused = ConnectionRefusedError(errno.ECONNREFUSED, f"connect to {self._host}:{self._port}: refused")
+            self.future.set_exception(refused)
+        else:
+            self.future.set_result(connection)
 
 
 def _raise(name: str, context: dict[str, Any]) -> None:

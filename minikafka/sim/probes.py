@@ -40,67 +40,82 @@ def wrapped(owner: type, name: str, around: Callable[..., Any]) -> Iterator[None
 @contextmanager
 def installed(invariants: Invariants) -> Iterator[None]:
     """Tell `invariants` of high watermarks, truncations, images, votes, recoveries, answers and markers."""
-    nodes = {node.host: node for node in invariants.world.nodes.values()}
+    probes = _Probes(invariants)
+    with ExitStack() as stack:
+        for owner, name, around in (
+            (Log, "update_high_watermark", probes.update_high_watermark),
+            (Log, "truncate_to", probes.truncate_to),
+            (MetadataHost, "__init__", probes.metadata_host),
+            (MetadataLog, "persist", probes.persist),
+            (LogDirectory, "load", probes.load),
+            (RequestContext, "respond", probes.respond),
+            (MarkerSender, "send", probes.send),
+        ):
+            stack.enter_context(wrapped(owner, name, around))
+        yield
 
-    def here() -> SimNode | None:
+
+class _Probes:
+    """What is put around the brokers' functions. Each takes the original and its arguments, and returns what the original does."""
+
+    def __init__(self, invariants: Invariants) -> None:
+        self._invariants = invariants
+        self._nodes = {node.host: node for node in invariants.world.nodes.values()}
+
+    def _here(self) -> SimNode | None:
+        """The node whose callback is running."""
         loop = events._get_running_loop()
         if not isinstance(loop, ProcessLoop) or loop.is_dead:
             return None
-        return nodes.get(loop.name)
+        return self._nodes.get(loop.name)
 
-    def update_high_watermark(original: Any, log: Log, offset: int) -> Any:
+    def update_high_watermark(self, original: Any, log: Log, offset: int) -> Any:
+        """Of `Log`."""
         before = log.high_watermark
         moved = original(log, offset)
-        if moved and (node := here()) is not None:
-            invariants.high_watermark_moved(node, log, before)
+        if moved and (node := self._here()) is not None:
+            self._invariants.high_watermark_moved(node, log, before)
         return moved
 
-    def truncate_to(original: Any, log: Log, offset: int, wall_ms: int = 0) -> Any:
-        if (node := here()) is not None:
-            invariants.truncating(node, log, offset)
+    def truncate_to(self, original: Any, log: Log, offset: int, wall_ms: int = 0) -> Any:
+        """Of `Log`."""
+        if (node := self._here()) is not None:
+            self._invariants.truncating(node, log, offset)
         return original(log, offset, wall_ms)
 
-    def metadata_host(original: Any, host: MetadataHost, *arguments: Any, **named: Any) -> None:
+    def metadata_host(self, original: Any, host: MetadataHost, *arguments: Any, **named: Any) -> None:
+        """The constructor of `MetadataHost`."""
         original(host, *arguments, **named)
 
         def published(delta: Any, image: Any) -> None:
-            if (node := here()) is not None:
-                invariants.image_published(node, image)
+            if (node := self._here()) is not None:
+                self._invariants.image_published(node, image)
 
         # The first subscriber hears of a step before the broker acts on it.
         host.subscribe(published)
 
-    def persist(original: Any, log: MetadataLog, state: Any, *arguments: Any) -> Any:
+    def persist(self, original: Any, log: MetadataLog, state: Any, *arguments: Any) -> Any:
+        """Of `MetadataLog`."""
         result = original(log, state, *arguments)
-        if (node := here()) is not None:
-            invariants.voted(node, state)
+        if (node := self._here()) is not None:
+            self._invariants.voted(node, state)
         return result
 
-    def load(original: Any, directory: LogDirectory, *arguments: Any) -> Any:
+    def load(self, original: Any, directory: LogDirectory, *arguments: Any) -> Any:
+        """Of `LogDirectory`."""
         result = original(directory, *arguments)
-        if (node := here()) is not None:
-            invariants.recovered(node, directory)
+        if (node := self._here()) is not None:
+            self._invariants.recovered(node, directory)
         return result
 
-    def respond(original: Any, context: RequestContext, response: Any) -> Any:
-        if context.api_key == 0 and (node := here()) is not None:
-            invariants.acknowledging(node, response, context.client_id or "")
+    def respond(self, original: Any, context: RequestContext, response: Any) -> Any:
+        """Of `RequestContext`."""
+        if context.api_key == 0 and (node := self._here()) is not None:
+            self._invariants.acknowledging(node, response, context.client_id or "")
         return original(context, response)
 
-    def send(original: Any, sender: MarkerSender, markers: Any, *arguments: Any) -> Any:
-        if (node := here()) is not None:
-            invariants.isolation.deciding(node, markers)
+    def send(self, original: Any, sender: MarkerSender, markers: Any, *arguments: Any) -> Any:
+        """Of `MarkerSender`."""
+        if (node := self._here()) is not None:
+            self._invariants.isolation.deciding(node, markers)
         return original(sender, markers, *arguments)
-
-    with ExitStack() as stack:
-        for owner, name, around in (
-            (Log, "update_high_watermark", update_high_watermark),
-            (Log, "truncate_to", truncate_to),
-            (MetadataHost, "__init__", metadata_host),
-            (MetadataLog, "persist", persist),
-            (LogDirectory, "load", load),
-            (RequestContext, "respond", respond),
-            (MarkerSender, "send", send),
-        ):
-            stack.enter_context(wrapped(owner, name, around))
-        yield

@@ -274,7 +274,17 @@ def _options(seed: int, generator: random.Random, profile: str, duration_s: floa
         "index.interval.bytes": str(one("4096", "1")),
         "flush.messages": str(one(NEVER, NEVER, "1", "5")),
     }
-    options.properties = {
+    options.properties = _properties(one, is_short=is_short, has_cleaner=options.has_cleaner)
+    # Drawn apart, so that what else a seed draws stays what it was.
+    options.properties["minikafka.handover.ms"] = random.Random(f"handover/{seed}").choice(("0", "100", "1000", "1000", "1000"))
+    if options.has_cleaner:
+        options.properties |= {"log.roll.ms": "1500", "log.cleaner.min.cleanable.ratio": "0.01", "log.cleaner.backoff.ms": "500"}
+    return options
+
+
+def _properties(one: Callable[..., object], *, is_short: bool, has_cleaner: bool) -> dict[str, str]:
+    """Properties of the brokers; `one` draws one of its arguments."""
+    return {
         "broker.session.timeout.ms": str(one("700", "1500", "3000") if is_short else one("1500", "3000", "6000")),
         "broker.heartbeat.interval.ms": str(one("150", "300") if is_short else one("250", "500")),
         "replica.lag.time.max.ms": str(one("500", "1000", "2000") if is_short else one("1000", "2000", "5000")),
@@ -294,13 +304,8 @@ def _options(seed: int, generator: random.Random, profile: str, duration_s: floa
         "metadata.max.retention.bytes": str(one("1000", "104857600")),
         "max.incremental.fetch.session.cache.slots": str(one("1", "1000", "1000")),
         "leader.imbalance.check.interval.seconds": str(one("1", "5", "300")),
-        "log.cleaner.enable": str(options.has_cleaner).lower(),
+        "log.cleaner.enable": str(has_cleaner).lower(),
     }
-    # Drawn apart, so that what else a seed draws stays what it was.
-    options.properties["minikafka.handover.ms"] = random.Random(f"handover/{seed}").choice(("0", "100", "1000", "1000", "1000"))
-    if options.has_cleaner:
-        options.properties |= {"log.roll.ms": "1500", "log.cleaner.min.cleanable.ratio": "0.01", "log.cleaner.backoff.ms": "500"}
-    return options
 
 
 def _faults(generator: random.Random, options: Options) -> list[Fault]:

@@ -222,11 +222,15 @@ def _join(
         end, place = end + len(column.data), place + len(column)
     data[end] = 0
     offsets[-3:] = end, end, end + 1
-    names = iter(chosen)
-    parts: list[Column] = [np.arange(0, 4 * rows, 4)]
-    if keys is not None:
-        parts.append(next(names))
-    parts += [np.arange(2, 4 * rows, 4), *names]
+    parts: list[Column] = [np.arange(0, 4 * rows, 4), *chosen]
+    parts.insert(2 if keys is not None else 1, np.arange(2, 4 * rows, 4))
+    joined, ends = _take(offsets, data, parts, empty)
+    return ends[:: len(parts)] + (1 if tail is None else 0), joined
+
+
+def _take(offsets: Column, data: Column, parts: list[Column], empty: int) -> tuple[pa.Buffer, Column]:
+    """The bytes of each row's parts one behind the other, and where each part ends. `empty`: the stretch before the last one."""
+    rows = len(parts[0])
     index = _reused("index", rows * len(parts) + 1, np.int64)
     table = index[:-1].reshape(rows, len(parts))
     for number, part in enumerate(parts):
@@ -234,8 +238,7 @@ def _join(
     index[-1] = empty + 1
     array = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     joined = pc.take(array, pa.array(index), boundscheck=False)
-    ends = np.frombuffer(joined.buffers()[1], np.int64, len(index) + 1)
-    return ends[:: len(parts)] + (1 if tail is None else 0), joined.buffers()[2]
+    return joined.buffers()[2], np.frombuffer(joined.buffers()[1], np.int64, len(index) + 1)
 
 
 def _reused(name: str, size: int, kind: Any) -> Column:

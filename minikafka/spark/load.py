@@ -49,7 +49,7 @@ class LoadOptions:
     batch_bytes: int = 512 << 10
     split_bytes: int = 64 << 20
     format: str = ""
-    delimiter: str = ","
+    delimiter: str = ""
     dry_run: bool = False
     timeout_ms: int = 30_000
     partition: str = ""
@@ -169,7 +169,7 @@ def _split_bytes(table: str, options: LoadOptions, parallelism: int) -> int:
 def job_fingerprint(options: LoadOptions, partitions: int, parts: list[tuple[Any, ...]]) -> str:
     """What must not change between two runs of one job: the table's parts and everything that shapes the batches."""
     shape = (options.topic, partitions, options.key, options.value, options.timestamp, options.partition, options.headers,
-             options.partitioner, options.compression, options.batch_bytes, options.format, options.delimiter)  # fmt: skip
+             options.partitioner, options.compression, options.batch_bytes, options.format, options.delimiter or ",")  # fmt: skip
     return hashlib.blake2b(json.dumps([shape, parts]).encode(), digest_size=16).hexdigest()
 
 

@@ -30,7 +30,6 @@ FENCE_RULE = (
 def build(result: AuditResult, arguments: list[str] | None = None) -> dict[str, Any]:
     """The report as plain values; keys are only ever added within one schema version."""
     directories = result.plan.directories
-    counts = {verdict.lower(): result.count(verdict) for verdict in compare.VERDICTS}
     return {
         "schema": SCHEMA,
         "run": {
@@ -56,19 +55,7 @@ def build(result: AuditResult, arguments: list[str] | None = None) -> dict[str, 
         },
         "outcome": result.outcome,
         "exit_code": result.exit_code,
-        "summary": {
-            "partitions": len(result.partitions),
-            "replicas": sum(len(one.brokers) for one in result.partitions),
-            "batches_compared": result.batches_compared,
-            "records_compared": sum(one.records_compared for one in result.partitions),
-            "bytes_compared": sum(one.bytes_compared for one in result.partitions),
-            "bytes_scanned": result.bytes_scanned,
-            "skipped_directories": result.plan.skipped,
-            **counts,
-            "errors": result.findings.total("error"),
-            "warnings": result.findings.total("warning"),
-            "notes": result.findings.total("note"),
-        },
+        "summary": _summary(result),
         "partitions": [_partition(one) for one in result.partitions],
         "findings": [
             {"id": f"F{number}", **finding.as_dict()}
@@ -78,6 +65,23 @@ def build(result: AuditResult, arguments: list[str] | None = None) -> dict[str, 
             {"check": check, "level": level, "count": count} for (check, level), count in sorted(result.findings.counts.items())
         ],
         "checks": [{"id": check.id, "level": check.level, "meaning": check.meaning} for check in CHECKS.values()],
+    }
+
+
+def _summary(result: AuditResult) -> dict[str, Any]:
+    counts = {verdict.lower(): result.count(verdict) for verdict in compare.VERDICTS}
+    return {
+        "partitions": len(result.partitions),
+        "replicas": sum(len(one.brokers) for one in result.partitions),
+        "batches_compared": result.batches_compared,
+        "records_compared": sum(one.records_compared for one in result.partitions),
+        "bytes_compared": sum(one.bytes_compared for one in result.partitions),
+        "bytes_scanned": result.bytes_scanned,
+        "skipped_directories": result.plan.skipped,
+        **counts,
+        "errors": result.findings.total("error"),
+        "warnings": result.findings.total("warning"),
+        "notes": result.findings.total("note"),
     }
 
 

@@ -69,30 +69,40 @@ def format_of(path: str) -> str:
     return chosen
 
 
+def delimiter_of(path: str) -> str:
+    """What separates columns of text by the file's name: a tab in `.tsv` (also packed), else a comma. Raises TableError."""
+    return "\t" if _suffix(path) == ".tsv" else ","
+
+
 def _kind(path: str) -> str:
     """The format by the name, without the suffix of a compression; "" when it does not tell. Raises TableError."""
+    return _SUFFIXES.get(_suffix(path), "")
+
+
+def _suffix(path: str) -> str:
     try:
         inside = name_inside(path)
     except PackedError as error:
         raise TableError(str(error)) from error
-    return _SUFFIXES.get(os.path.splitext(inside)[1].lower(), "")
+    return os.path.splitext(inside)[1].lower()
 
 
 def plan_units(
-    path: str, format_name: str = "", split_bytes: int = 64 << 20, delimiter: str = ",", unpacked_bytes_max: int = 0
+    path: str, format_name: str = "", split_bytes: int = 64 << 20, delimiter: str = "", unpacked_bytes_max: int = 0
 ) -> tuple[list[Unit], list[str]]:
-    """The work units of a table and its column names. Raises TableError."""
+    """The work units of a table and its column names. An empty `delimiter` is the one of each file's name. Raises TableError."""
     files, chosen = list_files(path, format_name)
     units: list[Unit] = []
     columns: list[str] = []
     for file in files:
         try:
+            between = delimiter or delimiter_of(file)
             if compression_of(file):
-                found, names = _packed_units(file, chosen, delimiter, unpacked_bytes_max)
+                found, names = _packed_units(file, chosen, between, unpacked_bytes_max)
             elif chosen == "parquet":
                 found, names = _parquet_units(file, split_bytes)
             else:
-                found, names = _text_units(file, chosen, split_bytes, delimiter)
+                found, names = _text_units(file, chosen, split_bytes, between)
         except PackedError as error:
             raise TableError(str(error)) from error
         except (pa.ArrowException, OSError, ValueError) as error:

@@ -101,6 +101,17 @@ class ClusterNode:
         return "broker,controller" if self.is_broker else "controller"
 
 
+def _replication_properties(brokers: int) -> dict[str, str]:
+    """Replication factors that so many brokers can have."""
+    replicas = str(min(brokers, 3))
+    factors = {
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "default.replication.factor": replicas,
+    }
+    return factors if brokers >= 3 else {**factors, "min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
+
+
 class ProcessCluster:
     """Brokers as processes; a context manager."""
 
@@ -142,15 +153,7 @@ class ProcessCluster:
                 if node.controller_port is not None:
                     node.front_controller_port = self.network.front(node.node_id, node.controller_port)
         brokers = sum(node.is_broker for node in self.nodes.values())
-        replicas = str(min(brokers, 3))
-        limits = {
-            "offsets.topic.replication.factor": replicas,
-            "transaction.state.log.replication.factor": replicas,
-            "default.replication.factor": replicas,
-        }
-        if brokers < 3:
-            limits |= {"min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
-        self._properties = {**EMBEDDED_PROPERTIES, **limits, **(properties or {})}
+        self._properties = {**EMBEDDED_PROPERTIES, **_replication_properties(brokers), **(properties or {})}
         self._node_extras = {node_id: dict((node_properties or {}).get(node_id, {})) for node_id in self.nodes}
         for node_id, rack in (racks or {}).items():
             self._node_extras[node_id]["broker.rack"] = rack

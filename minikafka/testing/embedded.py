@@ -54,6 +54,13 @@ def _thread_host() -> ThreadHost:
     return ThreadHost()
 
 
+def _check(mode: str, brokers: int) -> None:
+    if mode not in ("thread", "process"):
+        raise ValueError(f"mode={mode}: must be thread or process")
+    if brokers < 1:
+        raise ValueError(f"brokers={brokers}: must be at least 1")
+
+
 class EmbeddedCluster:
     """A cluster for a test; a context manager, with `with` and with `async with`.
 
@@ -82,10 +89,7 @@ class EmbeddedCluster:
         3 brokers) are controllers too. A `directory` that is given is kept, and used again if it was formatted by a cluster of the
         same `cluster_id`; otherwise a temporary one is removed at the end. `first_port`, `first_http_port`: see ClusterLayout.
         `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all listeners."""
-        if mode not in ("thread", "process"):
-            raise ValueError(f"mode={mode}: must be thread or process")
-        if brokers < 1:
-            raise ValueError(f"brokers={brokers}: must be at least 1")
+        _check(mode, brokers)
         if controllers is None:
             controllers = CONTROLLERS_DEFAULT_MAX if brokers >= CONTROLLERS_DEFAULT_MAX else 1
         self.mode: Mode = mode

@@ -64,6 +64,33 @@ class NodeLayout:
         return f"{HOST}:{self.port}"
 
 
+def _node_properties(node: NodeLayout, voters: str) -> dict[str, str]:
+    """Role, name, listeners and log directory of a node; `voters`: `controller.quorum.voters`."""
+    listeners = f"{LISTENER}://{HOST}:{node.port}"
+    if node.controller_port is not None:
+        listeners += f",{CONTROLLER_LISTENER}://{HOST}:{node.controller_port}"
+    return {
+        "process.roles": "broker" if node.controller_port is None else "broker,controller",
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": voters,
+        "listeners": listeners,
+        "controller.listener.names": CONTROLLER_LISTENER,
+        "log.dirs": str(node.log_dir),
+    }
+
+
+def _cluster_properties(brokers: int) -> dict[str, str]:
+    """The quick properties, with replication factors that so many brokers can have."""
+    replicas = str(min(brokers, REPLICAS_DEFAULT))
+    return {
+        **QUICK_PROPERTIES,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": "2" if brokers > 2 else "1",
+        "default.replication.factor": replicas,
+    }
+
+
 class ClusterLayout:
     """Nodes 1 to `brokers`, the first `controllers` of which are controllers too, under one directory."""
 
@@ -92,15 +119,6 @@ class ClusterLayout:
         self.ports = ReservedPorts(brokers + controllers, ports)
         http_ports = tuple(range(first_http_port, first_http_port + brokers)) if first_http_port else ()
         self._http_ports = ReservedPorts(http, http_ports)
-        replicas = str(min(brokers, REPLICAS_DEFAULT))
-        given = {
-            **QUICK_PROPERTIES,
-            "offsets.topic.replication.factor": replicas,
-            "transaction.state.log.replication.factor": replicas,
-            "transaction.state.log.min.isr": "2" if brokers > 2 else "1",
-            "default.replication.factor": replicas,
-            **config,
-        }
         numbers = self.ports.numbers
         voters = ",".join(f"{n + 1}@{HOST}:{numbers[brokers + n]}" for n in range(controllers))
         self.nodes: dict[int, NodeLayout] = {}
@@ -108,19 +126,12 @@ class ClusterLayout:
             node_id = index + 1
             controller_port = numbers[brokers + index] if index < controllers else None
             node = NodeLayout(node_id, numbers[index], controller_port, directory / f"broker-{node_id}", {})
-            listeners = f"{LISTENER}://{HOST}:{node.port}"
-            if controller_port is not None:
-                listeners += f",{CONTROLLER_LISTENER}://{HOST}:{controller_port}"
             node.properties = {
-                "process.roles": "broker" if controller_port is None else "broker,controller",
-                "node.id": str(node_id),
-                "controller.quorum.voters": voters,
-                "listeners": listeners,
-                "controller.listener.names": CONTROLLER_LISTENER,
-                "log.dirs": str(node.log_dir),
+                **_node_properties(node, voters),
                 **({"broker.rack": racks[node_id]} if node_id in racks else {}),
                 **({} if secured is None else secured.broker_properties(LISTENER, CONTROLLER_LISTENER)),
-                **given,
+                **_cluster_properties(brokers),
+                **config,
             }
             if http:
                 node.http_port = self._http_ports.numbers[index]
