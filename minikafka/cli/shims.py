@@ -46,7 +46,13 @@ def install_shims(directory: str, force: bool) -> None:
 @click.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS), required=False)
 def completion(shell: str | None) -> None:
-    """Print the completion script of SHELL: eval "$(minikafka completion bash)". Topics and groups are asked of the cluster."""
+    """Print the completion script of SHELL. It completes commands and options, and asks the cluster for topics and groups.
+
+    \b
+    bash    eval "$(minikafka completion bash)"     in ~/.bashrc
+    zsh     eval "$(minikafka completion zsh)"      in ~/.zshrc, after compinit
+    fish    minikafka completion fish | source      in ~/.config/fish/config.fish
+    """
     from click.shell_completion import get_completion_class
 
     from minikafka.cli.main import cli
@@ -55,4 +61,6 @@ def completion(shell: str | None) -> None:
     found = get_completion_class(name)
     if found is None:
         raise click.UsageError(f"there is no completion for {name}: {', '.join(SHELLS)}")
-    click.echo(found(cli, {}, "minikafka", "_MINIKAFKA_COMPLETE").source())
+    script = found(cli, {}, "minikafka", "_MINIKAFKA_COMPLETE").source()
+    # Of click's script for fish: a description may have commas of its own.
+    click.echo(script.replace('string split ","', 'string split --max 1 ","'))
