@@ -88,6 +88,10 @@ class AuditResult:
     seconds: float = 0.0
     bytes_scanned: int = 0
 
+    def __repr__(self) -> str:
+        # What a notebook shows of a call whose result nobody keeps.
+        return f"<audit {self.outcome}: {len(self.partitions)} partitions, {self.batches_compared} batches compared>"
+
     def count(self, verdict: str) -> int:
         """Partitions with this verdict."""
         return sum(1 for partition in self.partitions if partition.verdict == verdict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from minikafka.client.errors import ClientError
@@ -14,7 +14,8 @@ from minikafka.wire.errors import WireError
 POLL_S = 0.01
 #: However starved the machine is, nobody waits longer than this many times the given seconds.
 PATIENCE_MAX = 20.0
-CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+CGROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIPS = Path("/proc/self/cgroup")
 
 
 class Patience:
@@ -49,19 +50,37 @@ def crowding_of_cores() -> float:
         load = os.getloadavg()[0]
     except (AttributeError, OSError):
         return 1.0
-    return load / available_cores()
+    # The load of a machine does not count those who wait for their quota; one wants it: this process.
+    return max(load, 1.0) / available_cores()
 
 
-def available_cores(cpu_max: Path = CPU_MAX) -> float:
-    """Cores that this process may use; a fraction where a cgroup has less than one."""
+def available_cores(cgroups: Path = CGROUPS, memberships: Path = MEMBERSHIPS) -> float:
+    """Cores that this process may use; a fraction where a cgroup (of version 2 or 1) has less than one."""
     cores = float(os.cpu_count() or 1)
     if hasattr(os, "sched_getaffinity"):
         cores = float(len(os.sched_getaffinity(0)))
+    return min([cores, *_quotas(cgroups, memberships)])
+
+
+def _quotas(cgroups: Path, memberships: Path) -> Iterator[float]:
+    """Those of this process's groups and of the groups around them. In a container the root shows the container's own."""
     try:
-        quota, period = cpu_max.read_text().split()
-        return min(cores, int(quota) / int(period))
-    except (OSError, ValueError):
-        return cores
+        lines = [line.split(":", 2) for line in memberships.read_text().splitlines()]
+    except OSError:
+        lines = []
+    folders = {cgroups, cgroups / "cpu"}
+    for _, controllers, path in (line for line in lines if len(line) == 3):
+        if not controllers or "cpu" in controllers.split(","):
+            group = (cgroups / "cpu" if controllers else cgroups) / path.lstrip("/")
+            folders |= {group, *(parent for parent in group.parents if cgroups in parent.parents)}
+    for folder in folders:
+        for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+            try:
+                quota, period = " ".join((folder / file).read_text() for file in files).split()
+                if int(quota) > 0:
+                    yield int(quota) / int(period)
+            except (OSError, ValueError):
+                continue
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float, state: Callable[[], str] | None = None) -> None:

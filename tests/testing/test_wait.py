@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.testing.errors import ClusterError
-from minikafka.testing.wait import PATIENCE_MAX, Patience, available_cores, wait_until
+from minikafka.testing.wait import PATIENCE_MAX, Patience, available_cores, crowding_of_cores, wait_until
 
 
 class Clock:
@@ -45,13 +45,43 @@ def _given_up() -> ClusterError:
     return raised.value
 
 
-@pytest.mark.parametrize(("text", "cores"), [("10000 100000\n", 0.1), ("50000 100000\n", 0.5)])
-def test_a_quota_of_the_cgroup_counts(tmp_path: Path, text: str, cores: float) -> None:
-    (tmp_path / "cpu.max").write_text(text)
-    assert available_cores(tmp_path / "cpu.max") == cores
+@pytest.mark.parametrize(
+    ("membership", "files", "cores"),
+    [
+        ("0::/", {"cpu.max": "10000 100000\n"}, 0.1),
+        ("0::/ci/job", {"ci/cpu.max": "50000 100000\n", "ci/job/cpu.max": "max 100000\n"}, 0.5),
+        ("2:cpuacct,cpu:/job", {"cpu/job/cpu.cfs_quota_us": "20000\n", "cpu/job/cpu.cfs_period_us": "100000\n"}, 0.2),
+    ],
+)
+def test_a_quota_of_the_cgroup_counts(tmp_path: Path, membership: str, files: dict[str, str], cores: float) -> None:
+    memberships = _cgroups(tmp_path, membership, files)
+    assert available_cores(tmp_path, memberships) == cores
 
 
-@pytest.mark.parametrize("text", ["max 100000\n", "", "x y\n"])
-def test_without_a_quota_all_cores_count(tmp_path: Path, text: str) -> None:
-    (tmp_path / "cpu.max").write_text(text)
-    assert available_cores(tmp_path / "cpu.max") == available_cores(tmp_path / "missing") >= 1
+@pytest.mark.parametrize(
+    ("membership", "files"),
+    [
+        ("0::/", {"cpu.max": "max 100000\n"}),
+        ("0::/job", {"other/cpu.max": "10000 100000\n"}),
+        ("", {"cpu.max": ""}),
+        ("x", {"cpu.max": "x y\n"}),
+        ("1:cpu:/", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}),
+    ],
+)
+def test_without_a_quota_all_cores_count(tmp_path: Path, membership: str, files: dict[str, str]) -> None:
+    memberships = _cgroups(tmp_path, membership, files)
+    assert available_cores(tmp_path, memberships) == available_cores(tmp_path / "missing", tmp_path / "missing") >= 1
+
+
+def _cgroups(folder: Path, membership: str, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "memberships").write_text(membership + "\n")
+    return folder / "memberships"
+
+
+def test_a_fraction_of_a_core_is_crowded_however_little_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr("minikafka.testing.wait.available_cores", lambda: 0.1)
+    assert crowding_of_cores() == 10

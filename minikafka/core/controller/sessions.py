@@ -8,6 +8,8 @@ from minikafka.core.timers import TimerQueue
 
 #: A controller that looks at its deadlines this much too late was itself stopped; brokers get the lost time back (KAFKA-15019).
 STALL_MS = 500
+#: So often for each session without a sign of life: where every look is late, brokers that died must be fenced all the same.
+STALLS_GRANTED = 3
 #: How long a broker has to come back on another connection when the one that carried its heartbeats has closed
 #: (minikafka.heartbeat.reconnect.ms). A process that was killed closes its connections at once; one that lives connects again within
 #: milliseconds.
@@ -24,13 +26,17 @@ LOSS_WINDOW_MS = 60_000
 
 
 class _Session:
-    __slots__ = ("controlled_shutdown_offset", "deadline_ms", "disconnected", "epoch", "grace_ms", "metadata_offset")
+    __slots__ = ("controlled_shutdown_offset", "deadline_ms", "disconnected", "epoch", "grace_ms", "metadata_offset", "stalls", "whole_ms")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         #: Of a deadline that a hint has brought forward; None for that of a whole session.
         self.grace_ms: int | None = None
         self.deadline_ms = 0
+        #: When it ends without any hint.
+        self.whole_ms = 0
+        #: How often it got time back since the last sign of life.
+        self.stalls = 0
         self.metadata_offset = -1
         self.controlled_shutdown_offset: int | None = None
         self.disconnected = False
@@ -59,7 +65,9 @@ class BrokerSessions:
         session.grace_ms = None
         if metadata_offset is not None:
             session.metadata_offset = metadata_offset
-        self._schedule(broker_id, session, now_ms + self._timeout_ms)
+        session.stalls = 0
+        session.whole_ms = now_ms + self._timeout_ms
+        self._schedule(broker_id, session, session.whole_ms)
 
     def _schedule(self, broker_id: int, session: _Session, deadline_ms: int) -> None:
         session.deadline_ms = deadline_ms
@@ -134,21 +142,26 @@ class BrokerSessions:
     def expired(self, now_ms: int) -> Iterator[tuple[int, int]]:
         """End the sessions that are due; yields (broker id, epoch).
 
-        When the earliest deadline is long past, this process has slept and may have unread heartbeats: everybody
-        gets that time back once.
+        When the earliest deadline is long past, this process has slept and may have unread heartbeats: everybody gets that time
+        back, `STALLS_GRANTED` times at most. A deadline that a hint has brought forward and that is looked at a little too late is
+        given once more, up to the end of the whole session.
         """
         due = self._timers.next_deadline()
         if due is not None and now_ms - due > STALL_MS:
-            late = now_ms - due
-            for broker_id, session in self._sessions.items():
-                self._schedule(broker_id, session, session.deadline_ms + late + STALL_MS)
-            return
+            self._give_back(now_ms - due + STALL_MS)
         for broker_id in self._timers.expired(now_ms):
             ended = self._sessions.get(broker_id)
             if ended is None:
                 continue
-            if ended.grace_ms is not None and now_ms - ended.deadline_ms > GRACE_STALL_MS:
-                self._schedule(broker_id, ended, now_ms + ended.grace_ms)
+            if ended.grace_ms is not None and now_ms - ended.deadline_ms > GRACE_STALL_MS and now_ms < ended.whole_ms:
+                self._schedule(broker_id, ended, min(now_ms + ended.grace_ms, ended.whole_ms))
                 continue
             del self._sessions[broker_id]
             yield broker_id, ended.epoch
+
+    def _give_back(self, lost_ms: int) -> None:
+        for broker_id, session in self._sessions.items():
+            if session.stalls < STALLS_GRANTED:
+                session.stalls += 1
+                session.whole_ms += lost_ms
+                self._schedule(broker_id, session, session.deadline_ms + lost_ms)

@@ -13,7 +13,10 @@ from minikafka.core.controller.sessions import (
     GRACE_STALL_MS,
     LOSS_WINDOW_MS,
     LOSSES_TOLERATED,
+    STALL_MS,
+    STALLS_GRANTED,
     SUCCESSION_GRACE_MS,
+    BrokerSessions,
 )
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest
@@ -218,6 +221,29 @@ def test_a_controller_that_was_busy_does_not_take_its_own_delay_for_a_dead_broke
     assert not driver.image.brokers[1].fenced
     driver.advance(DISCONNECT_GRACE_MS)
     assert driver.image.brokers[1].fenced
+
+
+@pytest.mark.parametrize("turn_ms", [GRACE_STALL_MS + 10, 200, STALL_MS + 10, 1200, 3000])
+@pytest.mark.parametrize("hint", ["disconnected", "suspect", "silence"])
+def test_a_controller_that_is_always_late_fences_the_dead_and_only_them(turn_ms: int, hint: str) -> None:
+    """On a tenth of a core every look at the deadlines was late, and a broker that was killed led its partitions for ever."""
+    timeout_ms = 1500
+    sessions = BrokerSessions(timeout_ms)
+    sessions.touch(1, 5, 0)
+    sessions.touch(2, 6, 0)
+    if hint == "disconnected":
+        sessions.disconnected(1, 5, 0)
+    elif hint == "suspect":
+        sessions.suspect(1, 0)
+    now_ms, ended = 0, []
+    while not ended and now_ms < 60_000:
+        now_ms += turn_ms
+        if now_ms >= (sessions.next_deadline() or 0):
+            ended = list(sessions.expired(now_ms))
+        sessions.touch(2, 6, now_ms)
+    assert ended == [(1, 5)] and sessions.is_valid(2, 6)
+    bound_ms = timeout_ms + turn_ms if turn_ms <= STALL_MS else timeout_ms + (STALLS_GRANTED + 1) * (turn_ms + STALL_MS)
+    assert now_ms <= bound_ms + turn_ms
 
 
 def test_the_broker_of_the_last_controllers_node_must_speak_soon() -> None:
