@@ -42,7 +42,7 @@ CONVENTIONS = """## Common to all
 | where | `-b HOST:PORT`, else `MINIKAFKA_BOOTSTRAP`, else `KAFKA_BOOTSTRAP_SERVERS`, else `localhost:9092` |
 | format | `-o table`, `wide`, `json`, `jsonl`, `yaml`; results go to the standard output, everything else to stderr |
 | colour | only to a terminal, and not with `NO_COLOR` |
-| completion | of commands, options, and the topics and groups that the cluster has. In `.bashrc` (bash 4.4 or newer): `eval "$(minikafka completion bash)"`; in `.zshrc`, after `compinit`: `eval "$(minikafka completion zsh)"`; in fish's `config.fish`: `minikafka completion fish \\| source` |
+| completion | of commands, options, and the topics and groups that the cluster has: `minikafka completion --help` says how |
 | errors | one line: what, why, what to do; `--traceback` shows the rest |
 
 EXIT STATUSES
