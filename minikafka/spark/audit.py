@@ -14,16 +14,17 @@ from typing import Any, Protocol, TypeVar
 from minikafka.spark import compare, ledger, logical, unclean
 from minikafka.spark.access import open_log
 from minikafka.spark.compare import PartitionResult
-from minikafka.spark.coordination import check_coordinators
+from minikafka.spark.coordination import check_coordinators, seen_of
 from minikafka.spark.difference import Readers
 from minikafka.spark.directories import SourceError
 from minikafka.spark.findings import NOTE, Finding, FindingList
 from minikafka.spark.live import add_live_replicas
 from minikafka.spark.metadata_log import METADATA_TOPIC
+from minikafka.spark.planning import make_plan
 from minikafka.spark.replay import Replay
 from minikafka.spark.scan import Detail, Resume, SegmentSummary, detail, scan_segments
 from minikafka.spark.security import Security
-from minikafka.spark.sources import UNBOUNDED, Plan, Replica, SegmentTask, changed, make_plan, partition_tasks, split
+from minikafka.spark.sources import UNBOUNDED, Plan, Replica, SegmentTask, changed, partition_tasks, split
 from minikafka.spark.views import Key, ReplicaView, cleaned_below, is_limited, names_of, replay_apart, view
 
 Item = TypeVar("Item")
@@ -137,7 +138,8 @@ def run_audit(
     started_ms, start = time.time_ns() // 1_000_000, time.perf_counter()
     plan, partitions, views, done, scan_seconds = _round(paths, engine, options, options.partitions, progress)
     partitions = _confirmed(paths, engine, options, plan, partitions, views)
-    check_coordinators(plan, partitions, views, functools.partial(_mapped, engine))
+    seen = {key: seen_of(plan, copies) for key, copies in views.items() if copies}
+    check_coordinators(plan, partitions, seen, functools.partial(_mapped, engine))
     if options.acked:
         _hold_against_ledger(ledger.read_ledgers(options.acked), plan, partitions, views, engine)
     findings = FindingList(max(1000, options.findings_each_max))

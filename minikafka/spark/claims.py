@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding, FindingList
@@ -16,8 +17,9 @@ from minikafka.spark.metadata_log import (
     check_snapshots,
     compare_snapshots,
     read_image,
+    snapshot_digests,
 )
-from minikafka.spark.quorum import check_quorum
+from minikafka.spark.quorum import Node, check_quorum, read_node
 
 GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 COORDINATOR_TOPICS = frozenset({GROUPS, TRANSACTIONS})
@@ -38,30 +40,51 @@ class Directory(Protocol):
     def named_partitions(self) -> dict[tuple[str, int], int]: ...
 
 
-def newest_image(directories: list[Directory], findings: FindingList) -> ClusterImage | None:
-    """The furthest of all copies of the metadata log under the directories; None without one. Bad copies become findings."""
-    images: list[ClusterImage] = []
-    copies: dict[str, str] = {}
-    for directory in directories:
-        path = os.path.join(directory.path, METADATA_DIRECTORY)
-        if not os.path.isdir(path):
-            continue
-        copies[directory.broker] = path
-        try:
-            for finding in check_snapshots(path):
-                _place(finding, (directory.broker,))
-                findings.add(finding)
-            images.append(read_image(path, directory.broker))
-        except (FormatError, OSError) as error:
-            text = error.strerror if isinstance(error, OSError) else str(error)
-            finding = Finding("metadata-log", f"the copy of node {directory.broker} cannot be read: {text}", file=path)
+@dataclass(slots=True)
+class MetadataCopy:
+    """What one copy of the metadata log says: its picture of the cluster (None where it cannot be read), its snapshots by name with a
+    digest of what they hold, what the node remembers of its votes, and what is wrong with it."""
+
+    broker: str
+    path: str
+    image: ClusterImage | None
+    snapshots: dict[str, str]
+    node: Node
+    findings: list[Finding] = field(default_factory=list)
+
+
+def read_copy(directory: Directory) -> MetadataCopy | None:
+    """Read the copy of the metadata log in a log directory; None where it has none. A bad copy becomes findings."""
+    path = os.path.join(directory.path, METADATA_DIRECTORY)
+    if not os.path.isdir(path):
+        return None
+    copy = MetadataCopy(directory.broker, path, None, {}, Node(directory.broker, path))
+    try:
+        for finding in check_snapshots(path):
             _place(finding, (directory.broker,))
+            copy.findings.append(finding)
+        copy.image = read_image(path, directory.broker)
+    except (FormatError, OSError) as error:
+        text = error.strerror if isinstance(error, OSError) else str(error)
+        finding = Finding("metadata-log", f"the copy of node {directory.broker} cannot be read: {text}", file=path)
+        _place(finding, (directory.broker,))
+        copy.findings.append(finding)
+    copy.snapshots = snapshot_digests(path)
+    copy.node = read_node(directory.broker, path)
+    return copy
+
+
+def newest_image(directories: Sequence[Directory], copies: list[MetadataCopy], findings: FindingList) -> ClusterImage | None:
+    """The furthest of all copies of the metadata log; None without one. What is wrong with copies, and between them, becomes findings."""
+    for copy in copies:
+        for finding in copy.findings:
             findings.add(finding)
-    for finding in compare_snapshots(copies):
+    for finding in compare_snapshots({copy.broker: copy.snapshots for copy in copies}):
         _place(finding, finding.brokers)
         findings.add(finding)
-    for finding in check_quorum(list(directories)):
+    for finding in check_quorum([copy.node for copy in copies], directories):
         findings.add(finding)
+    images = [copy.image for copy in copies if copy.image is not None]
     newest = max(images, key=lambda image: (image.epoch, image.end_offset), default=None)
     if newest is not None:
         newest.heard_ms = {image.node: image.last_ms for image in images}

@@ -1,20 +1,21 @@
 """Coordinators' logs against the logs that they speak of: committed offsets, transactions that did not end, and where each is kept.
 
-Tasks read the coordinators' partitions, once each, from a replica that holds all that is committed, and return findings only. Plans list
-the coordinators' partitions first (sources.make_plan): what a group had committed by then, the logs hold when they are listed.
+Each of the coordinators' partitions is read once, by a task, from a replica that answers for the most (read_coordinator). What it gives
+back has the size of the cluster, not of its groups: the largest offset that was committed for each partition, and the transactions that
+are not decided. Plans list coordinators' partitions first (planning.read_facts): what a group had committed by then, the logs hold when
+they are listed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minikafka.spark import unclean
 from minikafka.spark.claims import COORDINATOR_TOPICS, GROUPS, TRANSACTIONS
 from minikafka.spark.compare import PartitionResult
 from minikafka.spark.coordinator_log import (
-    STATES,
     UNDECIDED,
     CommittedOffset,
     TransactionState,
@@ -33,7 +34,6 @@ from minikafka.spark.views import ReplicaView, replica_unreadable
 Key = tuple[str, int]
 Mapped = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
 FINDINGS_A_TASK = 1000
-PARTITIONS_A_TASK = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +45,10 @@ class LogEnd:
     cut_by: str = ""
 
 
-@dataclass(slots=True)
-class Known:
-    """What the coordinators' records are held against. `topics`: {name: (id, partitions)}, None where no controller's record tells.
-    `opened`: {producer id: (partition, offset) of its open transactions}, None while brokers may run. `sizes`: partitions of each
-    coordinator's topic."""
-
-    ends: dict[Key, LogEnd] = field(default_factory=dict)
-    topics: dict[str, tuple[str, int]] | None = None
-    opened: dict[int, list[tuple[Key, int]]] | None = None
-    sizes: dict[str, int] = field(default_factory=dict)
-    each_max: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One coordinator's partition: where it is read and up to which offset; `now_ms`: up to when its coordinator certainly ran."""
+    """One coordinator's partition: where it is read and up to which offset. `skipped`: (producer id, first offset, last offset) of what is
+    aborted or undecided; `records`: about how many it has; `size`: the partitions of its topic, 0 unknown."""
 
     key: Key
     broker: str
@@ -69,47 +57,53 @@ class Source:
     end: int
     skipped: list[tuple[int, int, int]]
     records: int
-    now_ms: int
+    size: int
 
 
-Outcome = tuple[FindingList, set[int]]
+@dataclass(slots=True)
+class Seen:
+    """What coordinators' logs are held against, of one partition. `ran_until_ms`: up to when its leader certainly ran."""
+
+    key: Key
+    end: LogEnd | None = None
+    opened: dict[int, int] = field(default_factory=dict)
+    source: Source | None = None
+    is_known: bool = False
+    ran_until_ms: int = -1
 
 
-def check_coordinators(plan: Plan, results: list[PartitionResult], views: dict[Key, list[ReplicaView]], mapped: Mapped) -> None:
-    """Add what the coordinators' logs say to the results, and to the plan what is of no partition that was looked at."""
-    found: dict[Key, ReplicaView] = {key: best for key, copies in views.items() if (best := _best(copies)) is not None}
-    sources = [_source(plan, key, one) for key, one in sorted(found.items()) if key[0] in COORDINATOR_TOPICS and one.batches]
-    if not any(key[0] in COORDINATOR_TOPICS for key in found):
-        return
-    known = _known(plan, views, found)
-    by_key = {(one.topic, one.partition): one for one in results}
-    heard: set[int] = set()
-    items = [(sources[at : at + PARTITIONS_A_TASK], known) for at in range(0, len(sources), PARTITIONS_A_TASK)]
-    touched: dict[Key, PartitionResult] = {}
-    for findings, producers in mapped(read_coordinators, items):
-        heard |= producers
-        for finding in findings.kept:
-            result = by_key.get((finding.topic, finding.partition))
-            (plan if result is None else result).findings.add(finding)
-            if result is not None:
-                touched[finding.topic, finding.partition] = result
-        _uncounted(plan, findings)
-    if known.opened is not None and known.sizes.get(TRANSACTIONS) == sum(key[0] == TRANSACTIONS for key in found):
-        for producer in sorted(known.opened.keys() - heard):
-            for key, offset in known.opened[producer]:
-                text = f"producer {producer}'s transaction is open since offset {offset}, and no transactional id is known to have it"
-                by_key[key].findings.add(Finding("txn-open", text, *key, offset=offset))
-                touched[key] = by_key[key]
-    for result in touched.values():
-        result.decide()
+@dataclass(slots=True)
+class CoordinatorFacts:
+    """What one coordinator's partition holds. `commits`: (topic, partition, topic id) with the largest offset, and with the newest leader
+    epoch; `undecided`: transactions that are open or whose markers are not written, with the offset of the record."""
+
+    findings: FindingList = field(default_factory=lambda: FindingList(FINDINGS_A_TASK))
+    commits: dict[tuple[str, int, str], tuple[CommittedOffset, CommittedOffset]] = field(default_factory=dict)
+    undecided: list[tuple[int, TransactionState]] = field(default_factory=list)
 
 
-def _uncounted(plan: Plan, findings: FindingList) -> None:
-    """What a task found beyond those that it kept is counted."""
-    for (check, level), count in findings.counts.items():
-        more = count - sum((one.check, one.level) == (check, level) for one in findings.kept)
-        if more:
-            plan.findings.counts[check, level] = plan.findings.counts.get((check, level), 0) + more
+def seen_of(plan: Plan, copies: list[ReplicaView]) -> Seen:
+    """What is to be remembered of a partition's replicas."""
+    key = copies[0].replica.topic, copies[0].replica.partition
+    one = _best(copies)
+    if one is None:
+        return Seen(key)
+    claim = one.replica.claim
+    seen = Seen(key, is_known=True)
+    reach = min(one.claim_to, one.end_offset)
+    seen.opened = {producer: offset for producer, (offset, _) in one.opened.items() if offset < reach}
+    if key[0] in COORDINATOR_TOPICS:
+        seen.source = _source(plan, key, one) if one.batches else None
+        seen.ran_until_ms = max((summary.producers.last_timestamp for summary in one.summaries), default=-1)
+        if plan.image is not None and claim is not None and claim.leader != "-1":
+            seen.ran_until_ms = max(seen.ran_until_ms, plan.image.last_ms)
+        return seen
+    complete = [other for other in copies if claim is None or other.replica.node in claim.complete]
+    if complete and not any(map(replica_unreadable, complete)):
+        epoch = claim.leader_epoch if claim is not None else max((entry[0] for entry in one.replica.epochs or []), default=-1)
+        cuts = unclean.history(copies)
+        seen.end = LogEnd(max(other.end_offset for other in copies), epoch, cuts[-1][1] if cuts else "")
+    return seen
 
 
 def _best(copies: list[ReplicaView]) -> ReplicaView | None:
@@ -120,122 +114,144 @@ def _best(copies: list[ReplicaView]) -> ReplicaView | None:
 
 
 def _source(plan: Plan, key: Key, one: ReplicaView) -> Source:
-    claim = one.replica.claim
-    end = min(one.claim_to, one.end_offset)
-    now_ms = max((summary.producers.last_timestamp for summary in one.summaries), default=-1)
-    if plan.image is not None and claim is not None and claim.leader != "-1":
-        now_ms = max(now_ms, plan.image.last_ms)
     skipped = [*one.aborted, *((producer, first, UNBOUNDED) for producer, (first, _) in one.opened.items())]
-    tasks = [summary.task for summary in one.summaries if not summary.vanished]
-    return Source(key, one.broker, one.replica.path, tasks, end, skipped, one.records, now_ms)
+    tasks = [_bare(summary.task) for summary in one.summaries if not summary.vanished]
+    size = plan.image.size_of(key[0]) if plan.image is not None else 0
+    return Source(key, one.broker, one.replica.path, tasks, min(one.claim_to, one.end_offset), skipped, one.records, size)
 
 
-def _known(plan: Plan, views: dict[Key, list[ReplicaView]], found: dict[Key, ReplicaView]) -> Known:
-    known = Known(each_max=FINDINGS_A_TASK)
-    for key, one in found.items():
-        claim = one.replica.claim
-        complete = [other for other in views[key] if claim is None or other.replica.node in claim.complete]
-        if key[0] in COORDINATOR_TOPICS or not complete or any(map(replica_unreadable, complete)):
-            continue
-        epoch = claim.leader_epoch if claim is not None else max((entry[0] for entry in one.replica.epochs or []), default=-1)
-        cuts = unclean.history(views[key])
-        known.ends[key] = LogEnd(max(other.end_offset for other in views[key]), epoch, cuts[-1][1] if cuts else "")
-    if plan.image is not None:
-        claims = plan.image.claims()
-        ids = plan.image.topic_ids()
-        sizes: dict[str, int] = {}
-        for topic, _ in claims:
-            sizes[topic] = sizes.get(topic, 0) + 1
-        known.topics = {topic: (ids[topic], count) for topic, count in sizes.items() if topic in ids}
-        known.sizes = {topic: sizes[topic] for topic in COORDINATOR_TOPICS if topic in sizes}
-    if all(directory.clean for directory in plan.directories) and known.sizes.get(TRANSACTIONS):
-        known.opened = _opened(found)
-    return known
+def _bare(task: SegmentTask) -> SegmentTask:
+    """Without what is only for comparing."""
+    if task.place is not None:
+        return task
+    return replace(task, cuts=(), starts=(), cell_shift=0, cleaned_to=0, high_watermark=0, snapshots=(), policy="")
 
 
-def _opened(found: dict[Key, ReplicaView]) -> dict[int, list[tuple[Key, int]]]:
-    opened: dict[int, list[tuple[Key, int]]] = {}
-    for key, one in found.items():
-        for producer, (offset, _) in one.opened.items():
-            if offset < min(one.claim_to, one.end_offset):
-                opened.setdefault(producer, []).append((key, offset))
-    return opened
+def read_coordinator(source: Source) -> CoordinatorFacts:
+    """Read one coordinator's partition."""
+    facts = CoordinatorFacts()
+    try:
+        _read(source, facts)
+    except OSError as error:
+        text = f"what its coordinator keeps could not be read: {error.filename or source.path}: {error.strerror}"
+        facts.findings.add(Finding("not-compared", text, *source.key, brokers=(source.broker,), file=source.path))
+    return facts
 
 
-# ---- in tasks --------------------------------------------------------------------------------------------------------------------
-
-
-def read_coordinators(item: tuple[list[Source], Known]) -> Outcome:
-    """What some coordinators' partitions say: findings, and which of the producers with open transactions they know."""
-    sources, known = item
-    findings, heard = FindingList(known.each_max), set[int]()
-    for source in sources:
-        try:
-            for finding in _read(source, known, heard):
-                findings.add(finding)
-        except OSError as error:
-            text = f"what its coordinator keeps could not be read: {error.filename or source.path}: {error.strerror}"
-            findings.add(Finding("not-compared", text, *source.key, brokers=(source.broker,), file=source.path))
-    return findings, heard
-
-
-def _read(source: Source, known: Known, heard: set[int]) -> Iterator[Finding]:
-    held = latest_records(source.tasks, source.end, source.skipped, source.records)
+def _read(source: Source, facts: CoordinatorFacts) -> None:
     misplaced: set[str] = set()
-    for offset, key, value in held:
+    is_of_groups = source.key[0] == GROUPS
+    for offset, key, value in latest_records(source.tasks, source.end, source.skipped, source.records):
+        place: dict[str, Any] = {"brokers": (source.broker,), "offset": offset, "file": source.path}
         try:
             name = group_of(key)
-            if source.key[0] == GROUPS:
-                commit = committed_offset(key, value)
-                yield from _commit_findings(commit, known) if commit is not None else ()
-            else:
-                state = transaction_state(key, value)
-                yield from _state_findings(source, state, offset, known, heard) if state is not None else ()
+            if is_of_groups:
+                _keep_commit(facts, committed_offset(key, value))
+            elif (state := transaction_state(key, value)) is not None and state.state in UNDECIDED:
+                facts.undecided.append((offset, state))
         except FormatError as error:
             text = f"the record at offset {offset} cannot be read: {error}"
-            yield Finding("coordinator-record", text, *source.key, brokers=(source.broker,), offset=offset, file=source.path)
+            facts.findings.add(Finding("coordinator-record", text, *source.key, **place))
             continue
-        size = known.sizes.get(source.key[0], 0)
-        if size and home_of(name, size) != source.key[1] and name not in misplaced:
+        if source.size and home_of(name, source.size) != source.key[1] and name not in misplaced:
             misplaced.add(name)
-            kind = "group" if source.key[0] == GROUPS else "transactional id"
-            text = f"{kind} {name} belongs to partition {home_of(name, size)} of {size}: its coordinator does not find it here"
-            yield Finding("coordinator-place", text, *source.key, brokers=(source.broker,), offset=offset, file=source.path)
+            kind = "group" if is_of_groups else "transactional id"
+            text = f"{kind} {name} belongs to partition {home_of(name, source.size)} of {source.size}: "
+            text += "its coordinator does not find it here"
+            facts.findings.add(Finding("coordinator-place", text, *source.key, **place))
 
 
-def _commit_findings(commit: CommittedOffset, known: Known) -> Iterator[Finding]:
-    """A commit against the log that it speaks of. One of a topic that was deleted counts no more."""
-    key, topic = (commit.topic, commit.partition), (known.topics or {}).get(commit.topic)
-    if topic is not None and commit.topic_id and commit.topic_id != topic[0]:
+def _keep_commit(facts: CoordinatorFacts, commit: CommittedOffset | None) -> None:
+    if commit is None:
         return
-    said = f"group {commit.group} committed offset {commit.offset}"
-    if topic is not None and commit.partition >= topic[1]:
-        text = f"{said} of partition {commit.partition}, the topic has {topic[1]}"
-        yield Finding("group-offset", text, *key, offset=commit.offset)
-    end = known.ends.get(key)
+    key = commit.topic, commit.partition, commit.topic_id
+    largest, newest = facts.commits.get(key, (commit, commit))
+    facts.commits[key] = (
+        max(largest, commit, key=lambda one: one.offset),
+        max(newest, commit, key=lambda one: one.leader_epoch),
+    )
+
+
+# ---- in the driver ---------------------------------------------------------------------------------------------------------------
+
+
+def check_coordinators(plan: Plan, results: list[PartitionResult], seen: dict[Key, Seen], mapped: Mapped) -> None:
+    """Add what the coordinators' logs say to the results, and to the plan what is of no partition that was looked at."""
+    sources = [one.source for _, one in sorted(seen.items()) if one.source is not None]
+    findings: list[Finding] = []
+    undecided: set[int] = set()
+    ids = plan.image.topic_ids() if plan.image is not None else {}
+    for source, facts in mapped(_with_source, sources):
+        findings += facts.findings.kept
+        _uncounted(plan, facts.findings)
+        for commits in facts.commits.values():
+            findings += _commit_findings(plan, ids, seen, *commits)
+        for offset, state in facts.undecided:
+            undecided.add(state.producer_id)
+            findings += _overdue(source, offset, state, seen[source.key].ran_until_ms)
+    findings += _unknown_transactions(plan, seen, undecided)
+    by_key = {(one.topic, one.partition): one for one in results}
+    for finding in findings:
+        result = by_key.get((finding.topic, finding.partition))
+        (plan if result is None else result).findings.add(finding)
+    for key in {(finding.topic, finding.partition) for finding in findings} & by_key.keys():
+        by_key[key].decide()
+
+
+def _with_source(source: Source) -> tuple[Source, CoordinatorFacts]:
+    return source, read_coordinator(source)
+
+
+def _uncounted(plan: Plan, findings: FindingList) -> None:
+    """What a task found beyond those that it kept is counted."""
+    for (check, level), count in findings.counts.items():
+        more = count - sum((one.check, one.level) == (check, level) for one in findings.kept)
+        if more:
+            plan.findings.counts[check, level] = plan.findings.counts.get((check, level), 0) + more
+
+
+def _commit_findings(
+    plan: Plan, ids: dict[str, str], seen: dict[Key, Seen], largest: CommittedOffset, newest: CommittedOffset
+) -> Iterator[Finding]:  # fmt: skip
+    """Commits against the log that they speak of. One of a topic that was deleted counts no more."""
+    key = largest.topic, largest.partition
+    said = f"group {largest.group} committed offset {largest.offset}"
+    if plan.image is not None and largest.topic in ids:
+        if largest.topic_id not in {"", ids[largest.topic]}:
+            return
+        size = plan.image.size_of(largest.topic)
+        if largest.partition >= size:
+            text = f"{said} of partition {largest.partition}, the topic has {size}"
+            yield Finding("group-offset", text, *key, offset=largest.offset)
+    end = seen[key].end if key in seen else None
     if end is None:
         return
-    if commit.offset > end.offset:
+    if largest.offset > end.offset:
         text = f"{said}, the log ends at {end.offset}"
         cause = f"records were lost by {end.cut_by}" if end.cut_by else "records that the group had read are lost, or the offset was set"
-        yield Finding("group-offset", text, *key, offset=commit.offset, cause=cause)
-    elif commit.leader_epoch > end.leader_epoch >= 0:
-        text = f"{said} of leader epoch {commit.leader_epoch}, the newest one is {end.leader_epoch}"
-        yield Finding("group-offset", text, *key, offset=commit.offset, cause="the partition's metadata was lost or rolled back")
+        yield Finding("group-offset", text, *key, offset=largest.offset, cause=cause)
+    if newest.leader_epoch > end.leader_epoch >= 0:
+        text = f"group {newest.group} committed offset {newest.offset} of leader epoch {newest.leader_epoch}, "
+        cause = "the partition's metadata was lost or rolled back"
+        yield Finding("group-offset", text + f"the newest one is {end.leader_epoch}", *key, offset=newest.offset, cause=cause)
 
 
-def _state_findings(
-    source: Source, state: TransactionState, offset: int, known: Known, heard: set[int]
-) -> Iterator[Finding]:  # fmt: skip
-    """A transaction by its coordinator against time, and against the logs in which its producer's is open."""
-    place: dict[str, Any] = {"brokers": (source.broker,), "offset": offset, "file": source.path}
-    for one, text in overdue([state], source.now_ms):
-        yield Finding("txn-open", f"the transaction of {one.transactional_id} (producer {one.producer_id}) {text}", *source.key, **place)
-    opened: Iterable[tuple[Key, int]] = (known.opened or {}).get(state.producer_id, ())
-    if not opened:
+def _overdue(source: Source, offset: int, state: TransactionState, now_ms: int) -> Iterator[Finding]:
+    for one, text in overdue([state], now_ms):
+        text = f"the transaction of {one.transactional_id} (producer {one.producer_id}) {text}"
+        yield Finding("txn-open", text, *source.key, brokers=(source.broker,), offset=offset, file=source.path)
+
+
+def _unknown_transactions(plan: Plan, seen: dict[Key, Seen], undecided: set[int]) -> Iterator[Finding]:
+    """Open transactions that no coordinator will end (KIP-664): looked for where all brokers were stopped in order, for else the
+    coordinators may have been read before the transactions began."""
+    if plan.image is None or not all(directory.clean for directory in plan.directories):
         return
-    heard.add(state.producer_id)
-    for key, begin in opened if state.state not in UNDECIDED else ():
-        text = f"producer {state.producer_id}'s transaction is open since offset {begin}, "
-        text += f"but for the coordinator of {state.transactional_id} it is over ({STATES[state.state]}): it will never end"
-        yield Finding("txn-open", text, *key, offset=begin)
+    numbers = {number for topic, number in plan.image.claims() if topic == TRANSACTIONS}
+    if not numbers or any((TRANSACTIONS, number) not in seen or not seen[TRANSACTIONS, number].is_known for number in numbers):
+        return
+    for key, one in sorted(seen.items()):
+        for producer, offset in sorted(one.opened.items()):
+            if producer not in undecided:
+                text = f"producer {producer}'s transaction is open since offset {offset}, but no coordinator knows of it: it never ends"
+                yield Finding("txn-open", text, *key, offset=offset)

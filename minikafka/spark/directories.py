@@ -100,11 +100,6 @@ def _below(path: str, depth: int) -> Iterator[str]:
                 yield from _below(child, depth - 1)
 
 
-def open_directories(paths: list[str], findings: FindingList) -> list[LogDirectory]:
-    """Read the root files of each. Bad ones become findings and count as unknown."""
-    return [open_directory(path, label, findings) for path, label in zip(paths, _labels(paths), strict=True)]
-
-
 def open_directory(path: str, label: str, findings: FindingList) -> LogDirectory:
     """Read the root files of a log directory."""
     directory = LogDirectory(path, label)
@@ -177,7 +172,7 @@ def check_identities(directories: list[LogDirectory], findings: FindingList) -> 
         findings.add(Finding("cluster-id", f"cluster ids {', '.join(clusters)}", brokers=brokers))
 
 
-def _labels(paths: list[str]) -> list[str]:
+def labels_of(paths: list[str]) -> list[str]:
     """A short name for each directory: the last part of its path that differs from the others'."""
     for depth in range(1, 6):
         labels = ["/".join(os.path.abspath(path).split(os.sep)[-depth:]) for path in paths]

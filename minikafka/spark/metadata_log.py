@@ -100,6 +100,11 @@ class ClusterImage:
         """{(topic, partition): claim}."""
         return {(self.topics[key[0]], key[1]): claim for key, claim in self.partitions.items() if key[0] in self.topics}
 
+    def size_of(self, topic: str) -> int:
+        """How many partitions a topic has."""
+        ids = {topic_id for topic_id, name in self.topics.items() if name == topic}
+        return sum(key[0] in ids for key in self.partitions)
+
     def topic_ids(self) -> dict[str, str]:
         return {name: topic_id for topic_id, name in self.topics.items()}
 
@@ -463,16 +468,21 @@ def _claim_text(claim: PartitionClaim) -> str:
     return f"replicas {','.join(claim.replicas)} in sync {','.join(claim.isr) or 'none'} leader {claim.leader} epoch {claim.leader_epoch}"
 
 
-def compare_snapshots(paths: dict[str, str]) -> Iterator[Finding]:
-    """Snapshots of the same name on several nodes must hold the same records, in whatever order. `paths`: {node: directory}."""
+def snapshot_digests(path: str) -> dict[str, str]:
+    """{name: a digest of its records, in whatever order} of the readable snapshots of a copy."""
+    found = {}
+    for _, _, name in snapshots_of(path):
+        with contextlib.suppress(FormatError, OSError):
+            found[name] = _digest(b"\0".join(sorted(snapshot_values(os.path.join(path, name)))))
+    return found
+
+
+def compare_snapshots(copies: dict[str, dict[str, str]]) -> Iterator[Finding]:
+    """Snapshots of the same name on several nodes must hold the same records, in whatever order. `copies`: {node: snapshot_digests}."""
     named: dict[str, dict[str, list[str]]] = {}
-    for node, path in sorted(paths.items()):
-        for _, _, name in snapshots_of(path):
-            try:
-                content = b"\0".join(sorted(snapshot_values(os.path.join(path, name))))
-            except (FormatError, OSError):
-                continue
-            named.setdefault(name, {}).setdefault(_digest(content), []).append(node)
+    for node, digests in sorted(copies.items()):
+        for name, digest in digests.items():
+            named.setdefault(name, {}).setdefault(digest, []).append(node)
     for name, contents in sorted(named.items()):
         if len(contents) > 1:
             fewest = min(contents.values(), key=len)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -53,28 +53,25 @@ class Node:
     state: dict[str, Any] | None = None
     voters: list[Voters] = field(default_factory=list)
     unread: str = ""
+    #: What is wrong with where its log begins.
+    beginning: str = ""
 
 
-def check_quorum(directories: list[Directory]) -> Iterator[Finding]:
+def check_quorum(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
     """Every copy by itself, the copies against each other, and the voters against the directories that were given."""
-    nodes = []
-    for directory in directories:
-        path = os.path.join(directory.path, f"{METADATA_TOPIC}-0")
-        if os.path.isdir(path):
-            nodes.append(read_node(directory.broker, path))
     ever = {voter for node in nodes for voters in _known(node) for voter in voters}
     for node in nodes:
         for text in _state_findings(node, ever):
             yield _finding("quorum-state", text, (node.name,), os.path.join(node.path, QUORUM_STATE))
-        for text in _without_beginning(node):
-            yield _finding("metadata-log", text, (node.name,), node.path)
+        if node.beginning:
+            yield _finding("metadata-log", node.beginning, (node.name,), node.path)
     yield from _two_leaders(nodes)
     yield from _missing_voters(nodes, directories)
 
 
 def read_node(name: str, path: str) -> Node:
     """What the copy in `path` says. What cannot be read is noted; other checks tell of unreadable logs and snapshots."""
-    node = Node(name, path)
+    node = Node(name, path, beginning="".join(_without_beginning(path)))
     try:
         data = read_small(os.path.join(path, QUORUM_STATE))
         node.state = None if data is None else _state_of(data)
@@ -166,13 +163,13 @@ def _contradictions(node: Node, state: dict[str, Any], ever: set[str]) -> Iterat
         yield f"it voted for {state['votedId']} with directory {place}; the voter's is {', '.join(sorted(places))}"
 
 
-def _without_beginning(node: Node) -> Iterator[str]:
-    begin = min(begins_of(node.path), default=0)
-    if begin > 0 and all(end < begin for end, _, _ in snapshots_of(node.path)):
+def _without_beginning(path: str) -> Iterator[str]:
+    begin = min(begins_of(path), default=0)
+    if begin > 0 and all(end < begin for end, _, _ in snapshots_of(path)):
         yield f"the log begins at {begin}, and no snapshot holds what was before"
 
 
-def _two_leaders(nodes: list[Node]) -> Iterator[Finding]:
+def _two_leaders(nodes: Sequence[Node]) -> Iterator[Finding]:
     """An epoch has one leader at most."""
     leaders: dict[int, dict[int, list[str]]] = {}
     for node in nodes:
@@ -185,7 +182,7 @@ def _two_leaders(nodes: list[Node]) -> Iterator[Finding]:
             yield _finding("quorum-state", f"epoch {epoch} has more than one leader: {text}", tuple(fewest))
 
 
-def _missing_voters(nodes: list[Node], directories: list[Directory]) -> Iterator[Finding]:
+def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
     """A voter whose directory was given must have its copy there; whose was not given is said."""
     newest = max((node for node in nodes if node.voters), key=lambda node: node.epoch, default=None)
     if newest is None:

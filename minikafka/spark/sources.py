@@ -1,7 +1,8 @@
-"""Where the logs lie, and the plan: which segment of which replica is read by which task.
+"""What is read of partitions' directories, the plan that it makes together, and its split: which segment of which replica is read by
+which task.
 
-Planning reads directory listings and the small text files only. Everything a task needs is in its SegmentTask, so that a task
-can run on any machine that can open the path.
+Planning (planning.py) reads directory listings and the small text files only. Everything a task needs is in its SegmentTask, so that a
+task can run on any machine that can open the path.
 """
 
 from __future__ import annotations
@@ -9,19 +10,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from minikafka.spark import logformat
-from minikafka.spark.claims import COORDINATOR_TOPICS, is_only_compacted, missing_replicas, newest_image, policies_of, policy_of
+from minikafka.spark.claims import is_only_compacted, missing_replicas, policies_of, policy_of
 from minikafka.spark.directories import (
     LogDirectory,
-    SourceError,
-    check_identities,
-    find_log_directories,
-    list_directory,
-    open_directories,
     read_small,
 )
 from minikafka.spark.earlier_topics import forget_earlier_topics
@@ -147,101 +142,74 @@ class Plan:
         return sum(replica.size for copies in self.replicas.values() for replica in copies)
 
 
-def make_plan(
-    paths: Iterable[str], topics: Iterable[str] = (), each_max: int = 20, partitions: Iterable[tuple[str, int]] = (),
-    transaction_timeout_ms: int = 0, tolerant: bool = False, compacted: Iterable[str] = (),
-) -> Plan:  # fmt: skip
-    """List the replicas of every partition under the log directories. `topics` and `partitions` limit to these (empty: all).
+@dataclass(slots=True)
+class Entry:
+    """A partition's directory as it was found, before anything is known of the others. `failure`: why it could not be read;
+    `has_held`: it has no segment, but something tells of records."""
 
-    The order makes claims safe while brokers run: first the high watermarks, then the controller's in-sync sets, then the sizes of
-    the logs. An in-sync replica of the second instant holds by then what was committed at the first.
+    key: tuple[str, int]
+    path: str
+    is_future: bool = False
+    is_there: bool = True
+    replica: Replica | None = None
+    failure: str = ""
+    has_held: bool = False
 
-    `compacted`: topics that a cleaner may have been in although no metadata log says so. `tolerant`: what cannot be read of a
-    directory's root becomes findings; else it raises SourceError.
-    """
-    findings = FindingList(each_max)
-    instant_ms = time.time_ns() // 1_000_000
-    directories = open_directories(find_log_directories(list(paths)), findings)
-    check_identities(directories, findings)
-    plan = Plan({}, directories, findings, instant_ms)
-    plan.image = newest_image(list(directories), findings)
-    wanted, wanted_partitions = set(topics), set(partitions)
+
+def open_entry(directory: LogDirectory, key: tuple[str, int], path: str, is_future: bool, each_max: int) -> Entry:
+    """Read a partition's directory: its listing and the small files in it."""
+    entry = Entry(key, path, is_future)
+    try:
+        if os.path.islink(path) and not os.path.exists(path) and not is_future:
+            raise OSError(errno.EIO, "it is a link that leads nowhere")
+        if not os.path.isdir(path) and not is_future:
+            entry.is_there = False
+            return entry
+        entry.replica = _open_replica(directory, *key, path, each_max)
+        entry.has_held = entry.replica is None and not is_future and _has_held_records(directory, key, path)
+    except OSError as error:
+        entry.failure = f"{path} cannot be read: {error.strerror}"
+    return entry
+
+
+def assemble(
+    plan: Plan, entries: list[tuple[LogDirectory, Entry]], topics: set[str], partitions: set[tuple[str, int]], compacted: set[str],
+    transaction_timeout_ms: int = 0,
+) -> None:  # fmt: skip
+    """Put what was found in all log directories together; nothing is read."""
     told: set[tuple[str, int, str]] = set()
-    futures: list[tuple[LogDirectory, tuple[str, int], str]] = []
-    listed = [(directory, list_directory(directory)) for directory in directories]
-    for directory, _ in listed:
-        if directory.unread and not tolerant:
-            raise SourceError(directory.unread[0].message)
-        if not directory.is_listed:
-            findings.extend(_listed(directory.unread, each_max))
-    for directory, key, path, is_future in _partitions_in(listed, wanted, wanted_partitions, findings):
-        if is_future:
-            futures.append((directory, key, path))
-        else:
-            _add_replica(plan, directory, key, path, each_max, told)
+    for directory, entry in entries:
+        if not entry.is_future:
+            _add_replica(plan, directory, entry, told)
     for copies in plan.replicas.values():
         for replica in copies:
             replica.transaction_timeout_ms = transaction_timeout_ms
     _name_twins(plan)
     if plan.image is not None:
-        told |= forget_earlier_topics(plan.replicas, directories, findings, plan.image)
+        told |= forget_earlier_topics(plan.replicas, plan.directories, plan.findings, plan.image)
         _place_claims(plan, plan.image)
-    for directory, key, path in futures:
-        _add_future(plan, directory, key, path, each_max)
-    _missing(plan, wanted, wanted_partitions, told)
-    _policies(plan, set(compacted))
-    return plan
+    for directory, entry in entries:
+        if entry.is_future:
+            _add_future(plan, directory, entry)
+    _missing(plan, topics, partitions, told)
+    _policies(plan, compacted)
 
 
-def _partitions_in(
-    listed: list[tuple[LogDirectory, list[str]]], topics: set[str], partitions: set[tuple[str, int]], findings: FindingList
-) -> list[tuple[LogDirectory, tuple[str, int], str, bool]]:
-    """(log directory, partition, path, whether it is a copy that grows). Coordinators' logs come first: what groups have committed by the
-    time that those are listed, the others hold when they are."""
-    found = []
-    for directory, names in listed:
-        for name in names:
-            path = os.path.join(directory.path, name)
-            future = logformat.parse_future_name(name)
-            parsed = future or logformat.parse_partition_name(name)
-            if parsed is None and name.endswith("-future"):
-                text = f"{path} is a copy of some partition, but its name does not say of which"
-                findings.add(Finding("unreadable", text, brokers=(directory.broker,), file=path))
-            if parsed is not None and (not topics or parsed[0] in topics) and (not partitions or parsed in partitions):
-                found.append((directory, parsed, path, future is not None))
-    return sorted(found, key=lambda one: one[1][0] not in COORDINATOR_TOPICS)
-
-
-def _listed(found: list[Finding], each_max: int) -> FindingList:
-    result = FindingList(each_max)
-    for one in found:
-        result.add(one)
-    return result
-
-
-def _add_replica(
-    plan: Plan, directory: LogDirectory, key: tuple[str, int], path: str, each_max: int, told: set[tuple[str, int, str]]
-) -> None:
+def _add_replica(plan: Plan, directory: LogDirectory, entry: Entry, told: set[tuple[str, int, str]]) -> None:
     """The partition directory as a replica of the plan, or what is wrong with it."""
-    try:
-        if os.path.islink(path) and not os.path.exists(path):
-            raise OSError(errno.EIO, "it is a link that leads nowhere")
-        if not os.path.isdir(path):
-            return
-        replica = _open_replica(directory, *key, path, each_max)
-    except OSError as error:
-        text = f"{path} cannot be read: {error.strerror}"
+    key, path = entry.key, entry.path
+    if entry.failure:
+        text = entry.failure
         plan.missing.setdefault(key, []).append(Finding("unreadable", text, *key, brokers=(directory.broker,), file=path))
         told.add((*key, directory.broker))
-        return
-    if replica is None:
+    elif entry.replica is not None:
+        plan.replicas.setdefault(key, []).append(entry.replica)
+    elif entry.is_there:
         plan.skipped += 1
-        if plan.image is None and _has_held_records(directory, key, path):
+        if plan.image is None and entry.has_held:
             text = f"{path} has no segment any more, but its checkpoints tell of records"
             plan.missing.setdefault(key, []).append(Finding("replica-missing", text, *key, brokers=(directory.broker,), file=path))
             told.add((*key, directory.broker))
-        return
-    plan.replicas.setdefault(key, []).append(replica)
 
 
 def _name_twins(plan: Plan) -> None:
@@ -337,18 +305,16 @@ def _place_claims(plan: Plan, image: ClusterImage) -> None:
                     plan.skipped += 1
 
 
-def _add_future(plan: Plan, directory: LogDirectory, key: tuple[str, int], path: str, each_max: int) -> None:
+def _add_future(plan: Plan, directory: LogDirectory, entry: Entry) -> None:
     """A copy that grows answers for nothing yet, but what it holds stays: it is filled up from the log, and takes its place.
 
     Where the controller names its log directory already, Apache Kafka's next start puts it in place (recoverAbandonedFutureLogs): it
     answers as its broker's own log, beside which it stands, or which is gone with its directory. Where that directory has the log itself,
     the controller speaks of the log, and so do the checkpoints there.
     """
-    try:
-        replica = _open_replica(directory, *key, path, each_max)
-    except OSError as error:
-        text = f"{path} cannot be read: {error.strerror}"
-        plan.missing.setdefault(key, []).append(Finding("unreadable", text, *key, brokers=(directory.broker,), file=path))
+    key, path, replica = entry.key, entry.path, entry.replica
+    if entry.failure:
+        plan.missing.setdefault(key, []).append(Finding("unreadable", entry.failure, *key, brokers=(directory.broker,), file=path))
         return
     claim = plan.image.claims().get(key) if plan.image is not None else None
     if replica is None or (claim is not None and replica.topic_id not in {"", claim.topic_id}):

@@ -20,7 +20,8 @@ from audit_scan import check, plain_scan, write_segments
 
 from minikafka.spark.audit import AuditOptions, Engine, run_audit
 from minikafka.spark.engine_local import LocalEngine
-from minikafka.spark.sources import make_plan, partition_tasks
+from minikafka.spark.planning import make_plan
+from minikafka.spark.sources import partition_tasks
 
 
 def best(work: Any, rounds: int = 3) -> float:

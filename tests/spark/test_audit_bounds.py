@@ -19,6 +19,7 @@ from minikafka.spark import (
     ledger,
     logical,
     metadata_log,
+    planning,
     quorum,
     scan,
     sink_transaction,
@@ -42,7 +43,7 @@ def test_a_long_log_has_no_more_cells(monkeypatch: pytest.MonkeyPatch, tmp_path:
     """64 GiB in 64 segments of a million offsets: larger cells, not more of them."""
     monkeypatch.setattr(sources, "CELLS_MAX", cells_max)
     write_broker(tmp_path / "b1", 1, [Partition("t-0", [plain(0)])])
-    replica = sources.make_plan([str(tmp_path / "b1")]).replicas["t", 0][0]
+    replica = planning.make_plan([str(tmp_path / "b1")]).replicas["t", 0][0]
     replica.segments = [Segment(number << 20, 1 << 30, ()) for number in range(64)]
     assert cells_max // 4 <= (64 << 20) >> sources._cell_shift([replica]) <= cells_max
 

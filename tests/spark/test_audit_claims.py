@@ -13,7 +13,7 @@ from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_control
 from helpers.log_clusters import MetadataLog, Partition, directory_id, plain, write_broker
 
 from minikafka.spark import audit as auditing
-from minikafka.spark import sources
+from minikafka.spark import planning
 from minikafka.spark.fetch_client import Place
 
 
@@ -148,7 +148,7 @@ def test_a_broker_that_was_not_given_is_named(tmp_path: Path) -> None:
 
 def test_a_broker_that_answers_over_the_wire_need_not_be_given(tmp_path: Path) -> None:
     write_broker(tmp_path / "b1", 1, [Partition("t-0", [plain(0)])], known_to_the_controller().encode())
-    plan = sources.make_plan([str(tmp_path)])
+    plan = planning.make_plan([str(tmp_path)])
     assert [one.brokers for one in plan.missing["t", 0]] == [("2",), ("3",)]
     live = dataclasses.replace(plan.replicas["t", 0][0], node="2", broker="2", place=Place("localhost", 9092))
     plan.replicas["t", 0].append(live)

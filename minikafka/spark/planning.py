@@ -1,0 +1,123 @@
+"""Planning an audit: what is read of each log directory, in which order, and the plan that is made of all of it.
+
+What is read of one log directory does not depend on the others (DirectoryFacts), so that it can be read where the directory lies: by
+this process, by a task, or by a scan on the broker's own machine (summaries.py).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from minikafka.spark import logformat
+from minikafka.spark.claims import COORDINATOR_TOPICS, MetadataCopy, newest_image, read_copy
+from minikafka.spark.directories import (
+    LogDirectory,
+    SourceError,
+    check_identities,
+    find_log_directories,
+    labels_of,
+    list_directory,
+    open_directory,
+)
+from minikafka.spark.findings import Finding, FindingList
+from minikafka.spark.sources import Entry, Plan, assemble, open_entry
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of the log directories is looked at: `topics` and `partitions` (empty: all); see make_plan."""
+
+    topics: tuple[str, ...] = ()
+    partitions: tuple[tuple[str, int], ...] = ()
+    compacted: tuple[str, ...] = ()
+    each_max: int = 20
+    transaction_timeout_ms: int = 0
+
+    def has(self, key: tuple[str, int]) -> bool:
+        """Whether a partition is among them."""
+        return (not self.topics or key[0] in self.topics) and (not self.partitions or key in self.partitions)
+
+
+@dataclass(slots=True)
+class DirectoryFacts:
+    """All that is read of one log directory before its logs are: root files, its copy of the metadata log, partitions' directories."""
+
+    directory: LogDirectory
+    findings: list[Finding] = field(default_factory=list)
+    copy: MetadataCopy | None = None
+    entries: list[Entry] = field(default_factory=list)
+
+
+def make_plan(
+    paths: Iterable[str], topics: Iterable[str] = (), each_max: int = 20, partitions: Iterable[tuple[str, int]] = (),
+    transaction_timeout_ms: int = 0, tolerant: bool = False, compacted: Iterable[str] = (),
+) -> Plan:  # fmt: skip
+    """List the replicas of every partition under the log directories. `topics` and `partitions` limit to these (empty: all).
+
+    `compacted`: topics that a cleaner may have been in although no metadata log says so. `tolerant`: what cannot be read of a
+    directory's root becomes findings; else it raises SourceError.
+    """
+    wanted = Wanted(tuple(topics), tuple(partitions), tuple(compacted), each_max, transaction_timeout_ms)
+    instant_ms = time.time_ns() // 1_000_000
+    return plan_of(read_facts(paths, wanted), wanted, instant_ms, tolerant)
+
+
+def read_facts(paths: Iterable[str], wanted: Wanted) -> list[DirectoryFacts]:
+    """Read the log directories at or below the paths, but for the logs themselves.
+
+    The order makes claims safe while brokers run: first the high watermarks, then the controller's in-sync sets, then the sizes of
+    the logs. An in-sync replica of the second instant holds by then what was committed at the first. Of the logs those of coordinators
+    come first: what groups have committed by the time that those are listed, the others hold when they are. Raises SourceError.
+    """
+    found = find_log_directories(list(paths))
+    facts = [_read_root(path, label) for path, label in zip(found, labels_of(found), strict=True)]
+    for one in facts:
+        one.copy = read_copy(one.directory)
+    listed = [(one, key, path, future) for one in facts for key, path, future in _partitions_in(one, wanted)]
+    for one, key, path, is_future in sorted(listed, key=lambda row: row[1][0] not in COORDINATOR_TOPICS):
+        one.entries.append(open_entry(one.directory, key, path, is_future, wanted.each_max))
+    return facts
+
+
+def _read_root(path: str, label: str) -> DirectoryFacts:
+    findings = FindingList(1 << 30)
+    directory = open_directory(path, label, findings)
+    return DirectoryFacts(directory, findings.kept)
+
+
+def _partitions_in(facts: DirectoryFacts, wanted: Wanted) -> list[tuple[tuple[str, int], str, bool]]:
+    """(partition, path, whether it is a copy that grows)."""
+    found, directory = [], facts.directory
+    for name in list_directory(directory):
+        path = os.path.join(directory.path, name)
+        future = logformat.parse_future_name(name)
+        parsed = future or logformat.parse_partition_name(name)
+        if parsed is None and name.endswith("-future"):
+            text = f"{path} is a copy of some partition, but its name does not say of which"
+            facts.findings.append(Finding("unreadable", text, brokers=(directory.broker,), file=path))
+        if parsed is not None and wanted.has(parsed):
+            found.append((parsed, path, future is not None))
+    return found
+
+
+def plan_of(facts: list[DirectoryFacts], wanted: Wanted, instant_ms: int, tolerant: bool = True) -> Plan:
+    """The plan that the log directories make together; nothing is read. Raises SourceError, unless `tolerant`."""
+    findings = FindingList(wanted.each_max)
+    directories = [one.directory for one in facts]
+    for one in facts:
+        for finding in one.findings:
+            findings.add(finding)
+    check_identities(directories, findings)
+    plan = Plan({}, directories, findings, instant_ms)
+    plan.image = newest_image(directories, [one.copy for one in facts if one.copy is not None], findings)
+    for directory in directories:
+        if directory.unread and not tolerant:
+            raise SourceError(directory.unread[0].message)
+        for unread in directory.unread if not directory.is_listed else ():
+            findings.add(unread)
+    entries = [(one.directory, entry) for one in facts for entry in one.entries]
+    assemble(plan, entries, set(wanted.topics), set(wanted.partitions), set(wanted.compacted), wanted.transaction_timeout_ms)
+    return plan
