@@ -114,8 +114,13 @@ class BrokerParts:
         patterns = TopicPatterns(environment, metadata, heavy_work, may_describe_topic(node.authority))
         consumer = consumer_settings(config, self.settings, metadata)
         inter_broker = node.security.inter_broker
-        self.shares = ShareParts(config, environment, self.replicas, metadata, self.controller_channel, steps, inter_broker)
-        self.groups = GroupHost(config, environment, self.replicas, metadata, self.controller_channel, steps, consumer, patterns)
+        self.shares = ShareParts(
+            config, environment, self.replicas, metadata, self.controller_channel, steps, inter_broker, self.settings
+        )
+        self.groups = GroupHost(
+            config, environment, self.replicas, metadata, self.controller_channel, steps, consumer, patterns,
+            self.shares.settings.of_groups, self.shares.persister,
+        )  # fmt: skip
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel, environment.supervisor)
         self.peers = RaftPeers(environment, f"broker-{config.node_id}-transactions", config.request_timeout_ms, node.security.inter_broker)
         metadata.subscribe(lambda delta, _: self.peers.renew_brokers(config.inter_broker_listener, delta))
@@ -180,7 +185,6 @@ class BrokerParts:
                 heavy_work,
                 may_describe(authority),
             ),
-            self.shares,
             LateSaslHandlers(),
             ScramHandlers(metadata),
             AclHandlers(None if authority is None else authority.acls, self.forwarder),
@@ -188,6 +192,7 @@ class BrokerParts:
         )
         for handlers in all_handlers:
             handlers.register(self.dispatcher)
+        self.shares.serve(self.groups, self.dispatcher)
         if authority is not None:
             guard_lanes(authority, self.dispatcher)
             install(authority, self.dispatcher, ON_BROKERS)

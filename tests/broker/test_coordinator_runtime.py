@@ -25,8 +25,8 @@ from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from minikafka.wire.records.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
-    ShareGroupMetadataKey,
-    ShareGroupMetadataValue,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
 )
 from minikafka.wire.records.transaction_records import TransactionLogKey, TransactionLogValue
 
@@ -355,7 +355,7 @@ async def test_a_successor_finds_what_its_predecessor_found() -> None:
 
 async def test_a_group_of_a_type_that_is_not_served_is_refused() -> None:
     log = coordinator_log(OFFSETS_TOPIC)
-    append_records(log, [(ShareGroupMetadataKey(group_id="g"), ShareGroupMetadataValue(epoch=3, metadata_hash=0), 0)])
+    append_records(log, [(StreamsGroupMetadataKey(group_id="g"), StreamsGroupMetadataValue(epoch=3, metadata_hash=0), 0)])
     append_records(log, [offset_of(8)])
     log.update_high_watermark(log.log_end_offset)
     world = CoordinatorWorld(log)
@@ -367,7 +367,7 @@ async def test_a_group_of_a_type_that_is_not_served_is_refused() -> None:
     assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
     list(shard.expire_offsets(10**15))
     assert committed(world) == 8 and not shard.groups and shard.take_effects().appends == []
-    append_records(log, [(ShareGroupMetadataKey(group_id="g"), None, 0)])
+    append_records(log, [(StreamsGroupMetadataKey(group_id="g"), None, 0)])
     world.offsets.replicate()
     assert commit(world, 9) == [ErrorCode.NONE], "it has been deleted by whoever serves it"
     await world.stop()

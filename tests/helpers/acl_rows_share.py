@@ -5,13 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from helpers.acl_node import on_cluster
-from helpers.acl_rows import CLUSTER_DENIED, Row, needs
+from helpers.acl_rows import CLUSTER_DENIED, GROUP_DENIED, TOPIC_DENIED, Row, group, needs, topic
 
 from minikafka.core.authorizer.acl import Operation as Op
+from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from minikafka.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from minikafka.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest
 
 _STATES: tuple[tuple[Any, str, dict[str, Any]], ...] = (
@@ -34,4 +39,31 @@ def share_rows() -> dict[str, Row]:
 
         return Row(make, needs(CLUSTER_DENIED, on_cluster(Op.CLUSTER_ACTION)))
 
-    return {request.__name__.removesuffix("Request"): states(request, kind, fields) for request, kind, fields in _STATES}
+    rows = {request.__name__.removesuffix("Request"): states(request, kind, fields) for request, kind, fields in _STATES}
+    described, altered = DescribeShareGroupOffsetsRequest, AlterShareGroupOffsetsRequest
+    deleted = DeleteShareGroupOffsetsRequest
+    wanted = described.DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=[0])
+    offset = altered.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    return rows | {
+        "ShareGroupHeartbeat": Row(
+            lambda _: ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"]),
+            (*needs(GROUP_DENIED, group(Op.READ)), *needs(TOPIC_DENIED, topic(Op.DESCRIBE))),
+        ),
+        "ShareGroupDescribe": Row(
+            lambda _: ShareGroupDescribeRequest(group_ids=["g"]), needs(GROUP_DENIED, group(Op.DESCRIBE))
+        ),
+        "DescribeShareGroupOffsets": Row(
+            lambda _: described(groups=[described.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=[wanted])]),
+            (*needs(GROUP_DENIED, group(Op.DESCRIBE)), *needs(TOPIC_DENIED, topic(Op.DESCRIBE))),
+        ),
+        "AlterShareGroupOffsets": Row(
+            lambda _: altered(
+                group_id="g", topics=[altered.AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=[offset])]
+            ),
+            (*needs(GROUP_DENIED, group(Op.READ)), *needs(TOPIC_DENIED, topic(Op.READ))),
+        ),
+        "DeleteShareGroupOffsets": Row(
+            lambda _: deleted(group_id="g", topics=[deleted.DeleteShareGroupOffsetsRequestTopic(topic_name="t")]),
+            (*needs(GROUP_DENIED, group(Op.DELETE)), *needs(TOPIC_DENIED, topic(Op.READ))),
+        ),
+    }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from minikafka.broker.config.group_rules import GROUP_NUMBERS, GROUP_PROPERTIES, fault_of_bounds, fault_of_text, fault_together
 from minikafka.broker.config.listeners import base_of
 from minikafka.broker.config.properties import Property
 from minikafka.broker.config.table import BROKER_PROPERTIES
@@ -18,19 +19,7 @@ if TYPE_CHECKING:
 # DescribeConfigs sources.
 TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5
 
-#: Properties of groups (KIP-848) and of client metrics (KIP-714) that may be stored.
-GROUP_PROPERTIES = frozenset(
-    {
-        "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "share.session.timeout.ms", "share.heartbeat.interval.ms",
-        "consumer.assignment.interval.ms", "share.record.lock.duration.ms",
-        "share.auto.offset.reset", "share.isolation.level", "streams.session.timeout.ms",
-        "streams.heartbeat.interval.ms", "streams.num.standby.replicas", "streams.initial.rebalance.delay.ms",
-    }
-)  # fmt: skip
-_GROUP_TIMES = {
-    "consumer.session.timeout.ms": "session_timeout", "consumer.heartbeat.interval.ms": "heartbeat_interval",
-    "consumer.assignment.interval.ms": "assignment_interval",
-}  # fmt: skip
+#: Properties of client metrics (KIP-714) that may be stored.
 CLIENT_METRICS_PROPERTIES = frozenset({"metrics", "interval.ms", "match"})
 #: A topic property that exists for tests and is not shown.
 HIDDEN_PROPERTIES = frozenset({"internal.segment.bytes"})
@@ -112,26 +101,18 @@ class BrokerConfigRules:
         if name not in known:
             kind = "group" if resource_type == RESOURCE_GROUP else "client metrics"
             return f"Unknown {kind} config name: {name}" if resource_type == RESOURCE_GROUP else f"Unknown {kind} configuration {name}"
-        return self._fault_of_group(name, value) if name in _GROUP_TIMES else None
+        return self._fault_of_group(name, value) if resource_type == RESOURCE_GROUP else None
 
     def _fault_of_group(self, name: str, value: str) -> str | None:
-        """Times of a consumer group stay between the broker's bounds (KIP-848)."""
-        kind = _GROUP_TIMES[name]
-        fault = fault_of(Property(name, "int", None, "", low=0 if kind == "assignment_interval" else 1), value)
-        if fault is not None:
-            return fault
-        for word, bound, is_outside in (("greater", "min", int.__lt__), ("less", "max", int.__gt__)):
-            limit = getattr(self._config, f"group_consumer_{bound}_{kind}_ms")
-            if is_outside(int(value), limit):
-                return f"{name} must be {word} than or equal to group.consumer.{bound}.{kind.replace('_', '.')}.ms"
-        return None
+        if name not in GROUP_NUMBERS:
+            return fault_of_text(name, value)
+        fault = fault_of(Property(name, "int", None, "", low=GROUP_NUMBERS[name][0]), value)
+        return fault if fault is not None else fault_of_bounds(name, int(value), self._config)
 
     def validate_together(self, resource_type: int, values: Mapping[str, str]) -> str | None:
         """A message when properties that are right alone cannot stand together, or None."""
         if resource_type == RESOURCE_GROUP:
-            session = int(values.get("consumer.session.timeout.ms", self._config.group_consumer_session_timeout_ms))
-            interval = int(values.get("consumer.heartbeat.interval.ms", self._config.group_consumer_heartbeat_interval_ms))
-            return None if session > interval else "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms"
+            return fault_together(values, self._config)
         if resource_type != RESOURCE_TOPIC:
             return None
         low, high = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")

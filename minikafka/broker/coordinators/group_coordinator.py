@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.coordinators.coordinator_host import CoordinatorHost
 from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
 from minikafka.broker.coordinators.runtime import CoordinatorKind
 from minikafka.core.group.config import GroupConfig
 from minikafka.core.group.coordinator import GroupShard
-from minikafka.core.group.effects import Effects
+from minikafka.core.group.effects import Effects, StateAnswers
 from minikafka.wire.records.frame import decode_group_key, decode_group_value
 
 if TYPE_CHECKING:
@@ -23,9 +23,18 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.core.group.consumer.settings import ConsumerSettings
+    from minikafka.core.group.effects import StateQuestion
+    from minikafka.core.group.share.settings import ShareSettings
 
 OFFSETS_TOPIC = "__consumer_offsets"
 LOAD_BUFFER_BYTES = 1 << 20
+
+
+class StatePersister(Protocol):
+    """Who asks share coordinators."""
+
+    async def answer(self, question: StateQuestion) -> StateAnswers:
+        """What they say."""
 
 
 class GroupHost(CoordinatorHost[GroupShard]):
@@ -41,8 +50,12 @@ class GroupHost(CoordinatorHost[GroupShard]):
         steps: StepQueue,
         consumer: ConsumerSettings | None = None,
         patterns: TopicPatterns | None = None,
+        share: ShareSettings | None = None,
+        persister: StatePersister | None = None,
     ) -> None:
-        """`consumer`, `patterns`: for groups of the consumer protocol (KIP-848)."""
+        """`consumer`, `patterns`: for groups of the consumer protocol (KIP-848); `share`, `persister`: for share groups (KIP-932)."""
+        self._share = share
+        self._persister = persister
         self._consumer = consumer
         self._patterns = patterns
         self._config = config
@@ -79,7 +92,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
 
         def new_shard(index: int, leader_epoch: int) -> GroupShard:
             self._deleted.pop(index, None)
-            return GroupShard(limits, self._new_uuid, self._wall_ms, self._consumer)
+            return GroupShard(limits, self._new_uuid, self._wall_ms, self._consumer, self._share)
 
         return CoordinatorKind(
             name="group",
@@ -116,6 +129,16 @@ class GroupHost(CoordinatorHost[GroupShard]):
             work = self._resolve(index, shard, context, group_id, regexes)
             self._environment.supervisor.start(work, "the resolution of patterns")
 
+        for question in effects.questions:
+            self._environment.supervisor.start(self._ask(index, shard, question), "a question for share coordinators")
+
+    async def _ask(self, index: int, shard: GroupShard, question: StateQuestion) -> None:
+        assert self._persister is not None
+        answers = await self._persister.answer(question)
+        if self.runtime.is_current(index, shard):
+            question.done(answers, self._environment.clock.now_ms())
+            self.runtime.run(index, shard)
+
     async def _resolve(self, index: int, shard: GroupShard, context: Any, group_id: str, regexes: frozenset[str]) -> None:
         found = None
         try:
@@ -145,10 +168,12 @@ class GroupHost(CoordinatorHost[GroupShard]):
             has_new = any(topic.is_new for topic in delta.changed_topics.values())
             for _, shard in self.runtime.all_shards():
                 shard.consumers.topics_changed(changed.union(deleted), has_new=has_new)
+                shard.shares.topics_changed(changed.union(deleted))
         if deleted:
             for index in self.runtime.loading():
                 self._deleted.setdefault(index, []).extend(deleted)
             for index, shard in self.runtime.loaded():
+                shard.shares.topics_deleted(delta.deleted_topics, self._environment.clock.now_ms())
                 self.runtime.run_steps(index, shard, shard.partitions_deleted(deleted))
 
     def _schedule_expiry(self) -> None:

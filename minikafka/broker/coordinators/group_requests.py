@@ -327,11 +327,11 @@ class GroupHandlers:
             return described
         group = shard.groups.get(group_id)
         if group is None:
-            is_consumer = group_id in shard.consumers.groups
+            is_other = group_id in shard.consumers.groups or group_id in shard.other_types
             described.group_state = GroupState.DEAD.value
             if context.header.api_version >= 6:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                described.error_message = f"Group {group_id} is not a classic group." if is_consumer else f"Group {group_id} not found."
+                described.error_message = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
             return described
         stable = group.state is GroupState.STABLE
         described.group_state = group.state.value

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minikafka.broker.quorum.raft_peers import RaftPeers
+from minikafka.broker.share.end_offsets import EndOffsets
+from minikafka.broker.share.group_requests import ShareGroupHandlers
 from minikafka.broker.share.persister import SharePersister
+from minikafka.broker.share.settings import ShareGroupSettings
 from minikafka.broker.share.state_host import ShareStateHost
 from minikafka.broker.share.state_requests import ShareStateHandlers
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.config.dynamic import Settings
+    from minikafka.broker.coordinators.group_coordinator import GroupHost
     from minikafka.broker.coordinators.loader import StepQueue
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.controller_channel import ControllerChannel
@@ -32,16 +37,22 @@ class ShareParts:
         controller: ControllerChannel,
         steps: StepQueue,
         security: ChannelSecurity | None,
+        settings: Settings,
     ) -> None:
+        self._metadata = metadata
+        self._environment = environment
+        self.settings = ShareGroupSettings(config, settings, metadata)
         self.states = ShareStateHost(config, environment, replicas, metadata, controller, steps)
         self._state_handlers = ShareStateHandlers(self.states, environment)
         self._peers = RaftPeers(environment, f"broker-{config.node_id}-share-state", config.request_timeout_ms, security)
         metadata.subscribe(lambda delta, _: self._peers.renew_brokers(config.inter_broker_listener, delta))
+        self._ends = EndOffsets(config, replicas, metadata, self._peers)
         self.persister = SharePersister(config, environment, metadata, self.states, self._state_handlers, self._peers)
 
-    def register(self, dispatcher: Dispatcher) -> None:
+    def serve(self, groups: GroupHost, dispatcher: Dispatcher) -> None:
         """Serve the APIs of share groups on a broker listener."""
         self._state_handlers.register(dispatcher)
+        ShareGroupHandlers(groups, self._metadata, self._environment, self.persister, self._ends).register(dispatcher)
 
     async def start(self) -> None:
         """Begin the upkeep."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.core.share.state import SharePartitionKey
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from minikafka.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from minikafka.broker.quorum.raft_peers import RaftPeers
     from minikafka.broker.share.state_host import ShareStateHost
     from minikafka.broker.share.state_requests import ShareStateHandlers
+    from minikafka.core.group.effects import StateQuestion
 
 #: How long a question is asked again, and the pauses between, ms: they double up to the longest.
 TRIES_MS_MAX = 15_000
@@ -57,6 +60,19 @@ class SharePersister:
         """The partition result of one of the five requests; its error tells what came of it. `partition`: the fields of the request's."""
         data = request_class.PartitionData(partition=key.partition, **partition)
         return (await self.ask_all(request_class, key.group_id, {key.topic_id: [data]}))[key.topic_id, key.partition]
+
+    async def answer(self, question: StateQuestion) -> dict[tuple[bytes, int], tuple[ErrorCode, str | None]]:
+        """What a group coordinator wants to be done to states."""
+        topics: dict[bytes, list[Any]] = {}
+        kind: Any = DeleteShareGroupStateRequest if question.state_epoch is None else InitializeShareGroupStateRequest
+        for topic_id, partitions in question.topics.items():
+            if question.state_epoch is None:
+                topics[topic_id] = [kind.PartitionData(partition=index) for index, _ in partitions]
+            else:
+                epoch = question.state_epoch
+                topics[topic_id] = [kind.PartitionData(partition=p, state_epoch=epoch, start_offset=start) for p, start in partitions]
+        found = await self.ask_all(kind, question.group_id, topics)
+        return {key: (ErrorCode(result.error_code), result.error_message) for key, result in found.items()}
 
     async def ask_all(
         self, request_class: Any, group_id: str, topics: dict[bytes, list[Any]]

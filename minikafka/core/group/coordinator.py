@@ -23,6 +23,8 @@ from minikafka.core.group.expiry import ExpiringGroups
 from minikafka.core.group.offsets import CommittedOffset, OffsetStore, committed_from_value, offset_record
 from minikafka.core.group.rebalance import Rebalancer
 from minikafka.core.group.removal import Done, Removals
+from minikafka.core.group.share.coordinator import ShareGroups, ShareSurroundings
+from minikafka.core.group.share.settings import ShareSettings
 from minikafka.core.group.subscriptions import subscribed_topics
 from minikafka.core.group.transactional import TopicResolver, sort_out
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -38,27 +40,32 @@ from minikafka.wire.records.group_records import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    ShareGroupMetadataKey,
     StreamsGroupMetadataKey,
 )
 from minikafka.wire.uuid import uuid_to_text
 
 #: From this version on a commit to a group that does not exist is told so, and not ILLEGAL_GENERATION.
 UNKNOWN_GROUP_VERSION = 9
+SHARE = "share"
 #: The record that says that a group is of a type that is not served here.
-OTHER_TYPES = {ShareGroupMetadataKey: "share", StreamsGroupMetadataKey: "streams"}
+OTHER_TYPES = {StreamsGroupMetadataKey: "streams"}
 
 
 class GroupShard:
     """Groups and committed offsets of one coordinator partition.
 
     Offsets and deletions take effect by `replay` alone. A classic group lives in memory between two records, as in Apache Kafka: it is made
-    of its record at the load, and writes one when an assignment is agreed upon. `other_types` are groups of types that are not
-    served here, by id: whatever members do with them is refused, and their offsets stay.
+    of its record at the load, and writes one when an assignment is agreed upon. `other_types` are share groups (`shares`) and
+    groups of types that are not served here, by id: whatever members of other types do with them is refused, and their offsets stay.
     """
 
     def __init__(
-        self, config: GroupConfig, new_uuid: Callable[[], str], wall_ms: Callable[[int], int], consumer: ConsumerSettings | None = None
+        self,
+        config: GroupConfig,
+        new_uuid: Callable[[], str],
+        wall_ms: Callable[[int], int],
+        consumer: ConsumerSettings | None = None,
+        share: ShareSettings | None = None,
     ) -> None:
         """`new_uuid` gives the random part of member ids; `wall_ms(now_ms)` gives the wall time of the caller's now."""
         self._config = config
@@ -79,6 +86,9 @@ class GroupShard:
             make_room=self._make_room,
         )
         self._consumers = ConsumerGroups(around, lambda: self._rebalancer.effects)
+        around_shares = ShareSurroundings(share or ShareSettings(), settings.topics, wall_ms, self._check_free)
+        #: The share groups (KIP-932).
+        self.shares = ShareGroups(around_shares, lambda: self._rebalancer.effects)
 
     @property
     def consumers(self) -> ConsumerGroups:
@@ -102,13 +112,15 @@ class GroupShard:
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is due, in the caller's milliseconds."""
-        deadlines = (self._rebalancer.timers.next_deadline(), self._consumers.timers.next_deadline())
+        timers = (self._rebalancer.timers, self._consumers.timers, self.shares.timers)
+        deadlines = [queue.next_deadline() for queue in timers]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_deadline(self, now_ms: int) -> None:
         """Expire sessions and phases that are due."""
         self._rebalancer.on_deadline(now_ms)
         self._consumers.on_deadline(now_ms)
+        self.shares.on_deadline(now_ms)
 
     def replay(self, key: Any, value: Any, producer_id: int = -1) -> None:
         """Apply one committed record, of a producer's transaction or of none."""
@@ -129,6 +141,11 @@ class GroupShard:
                 self.other_types[key.group_id] = OTHER_TYPES[type(key)]
             else:
                 self.other_types.pop(key.group_id, None)
+        elif self.shares.replay(key, value):
+            if key.group_id in self.shares.groups:
+                self.other_types[key.group_id] = SHARE
+            elif self.other_types.get(key.group_id) == SHARE:
+                del self.other_types[key.group_id]
         elif self._consumers.replay(key, value) and key.group_id in self._consumers.groups:
             # It had offsets before it had members.
             self.groups.pop(key.group_id, None)
@@ -157,6 +174,7 @@ class GroupShard:
                 self._rebalancer.restore(ClassicGroup.from_value(group_id, value), now_ms)
         self._loading.clear()
         self._consumers.loaded(now_ms)
+        self.shares.loaded(now_ms)
         for group_id in self.offsets.group_ids():
             self._exists(group_id, self._wall_ms(now_ms))
 
@@ -169,6 +187,7 @@ class GroupShard:
         self._rebalancer.shutdown(ErrorCode.NOT_COORDINATOR)
         self._removals.shutdown()
         self._consumers.shutdown()
+        self.shares.shutdown()
 
     def consumer_heartbeat(self, reply: Reply, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
         """ConsumerGroupHeartbeat: answered through the effects."""
@@ -181,23 +200,38 @@ class GroupShard:
     def _make_room(self, group_id: str) -> Records:
         """Records that end an empty classic group, for one of the consumer protocol takes its place."""
         group = self.groups.get(group_id)
+        if self.shares.is_busy(group_id):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if group_id in self.other_types or (group is not None and (group.state is not GroupState.EMPTY or group.pending_members)):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         if group is not None:
             return [CoordinatorRecord(group.key(), None)]
-        if len(self.groups) + len(self._consumers.groups) >= self._config.groups_max:
-            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+        self._check_room()
         return []
+
+    def _check_room(self) -> None:
+        if len(self.groups) + len(self._consumers.groups) + len(self.shares.groups) >= self._config.groups_max:
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
+
+    def _check_free(self, group_id: str) -> None:
+        """Raises when a share group cannot be made: another has the id, or is about to."""
+        if self._consumers.is_busy(group_id) or group_id in self._removals.groups:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if group_id in self.groups or group_id in self._consumers.groups or group_id in self.other_types:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        self._check_room()
 
     def listed(self) -> list[tuple[str, str, str, str]]:
         """Id, protocol type, state and type of every group, for ListGroups."""
         classic = [(group.group_id, group.protocol_type or "", group.state.value, "classic") for group in self.groups.values()]
-        return classic + [(group.group_id, "consumer", group.state, "consumer") for group in self._consumers.groups.values()]
+        consumer = [(group.group_id, "consumer", group.state, "consumer") for group in self._consumers.groups.values()]
+        return classic + consumer + [(group.group_id, SHARE, group.state, SHARE) for group in self.shares.groups.values()]
 
     def member_counts(self) -> dict[str, int]:
         """Number of members by group."""
         classic = {group_id: len(group.members) for group_id, group in self.groups.items()}
-        return classic | {group_id: len(group.members) for group_id, group in self._consumers.groups.items()}
+        consumer = {group_id: len(group.members) for group_id, group in self._consumers.groups.items()}
+        return classic | consumer | {group_id: len(group.members) for group_id, group in self.shares.groups.items()}
 
     def _check_type(self, group_id: str) -> None:
         """Raises GROUP_ID_NOT_FOUND for a group of a type that is not served, COORDINATOR_LOAD_IN_PROGRESS while one is being deleted."""
@@ -212,7 +246,7 @@ class GroupShard:
         """JoinGroup: answered through the effects."""
         if request.group_id in self.other_types:
             self._rebalancer.refuse_join(reply, client, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
-        elif request.group_id in self._removals.groups:
+        elif request.group_id in self._removals.groups or self.shares.is_busy(request.group_id):
             self._rebalancer.refuse_join(reply, client, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, request.member_id)
         elif request.group_id in self._consumers.groups or self._consumers.is_busy(request.group_id):
             self._join_instead(reply, request, client, now_ms)
@@ -426,6 +460,9 @@ class GroupShard:
 
     def delete_group(self, group_id: str, done: Done) -> Iterator[None]:
         """DeleteGroups, in steps: raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP; `done` follows when it is committed."""
+        if group_id in self.shares.groups:
+            self.shares.delete_group(group_id, done, 0)
+            return iter(())
         if group_id in self.other_types:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         self._check_type(group_id)

@@ -3,16 +3,144 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.security.authorization.cluster import on_cluster
-from minikafka.broker.security.authorization.guard import Guard
-from minikafka.core.authorizer.acl import Operation
+from minikafka.broker.security.authorization.groups import DENIED, HIDDEN_TOPICS, TOPIC_DENIED, may_describe_topic, require_group
+from minikafka.broker.security.authorization.guard import Guard, Verdict
+from minikafka.broker.security.authorization.topics import split
+from minikafka.core.authorizer.acl import Operation, ResourceType
+from minikafka.wire.errors import ApiError
 from minikafka.wire.message import Request
+from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
+from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
 from minikafka.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
+from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
 from minikafka.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.security.authorization.authority import Authority
+
+
+
+def heartbeat(authority: Authority, context: Any, request: ShareGroupHeartbeatRequest) -> Verdict:
+    """READ of the group, and DESCRIBE of each topic that is subscribed to."""
+    require_group(authority, context, Operation.READ, request.group_id)
+    names = list(dict.fromkeys(request.subscribed_topic_names or ()))
+    if names and len(authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names)) < len(names):
+        raise ApiError(TOPIC_DENIED)
+    return None
+
+
+def describe(authority: Authority, context: Any, request: ShareGroupDescribeRequest) -> Verdict:
+    """DESCRIBE of each group, and of every topic that one of its members has."""
+    allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    kind = ShareGroupDescribeResponse.DescribedGroup
+    errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
+    request.group_ids = [group_id for group_id in request.group_ids if group_id in allowed]
+
+    def visible(group: ShareGroupDescribeResponse.DescribedGroup) -> ShareGroupDescribeResponse.DescribedGroup:
+        names = {topic.topic_name for member in group.members for topic in member.assignment.topic_partitions}
+        if not all(may_describe_topic(authority)(context, name) for name in sorted(names)):
+            return kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=HIDDEN_TOPICS)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
+        return group
+
+    def merge(response: ShareGroupDescribeResponse) -> ShareGroupDescribeResponse:
+        response.groups = [*errors, *(visible(group) for group in response.groups)]
+        return response
+
+    return merge
+
+
+def describe_offsets(authority: Authority, context: Any, request: DescribeShareGroupOffsetsRequest) -> Verdict:
+    """DESCRIBE of each group, and of each topic; where all topics are asked for, the others are left out."""
+    kind = DescribeShareGroupOffsetsResponse
+    allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, [group.group_id for group in request.groups])
+    refused = [
+        kind.DescribeShareGroupOffsetsResponseGroup(group_id=group.group_id, topics=[], error_code=DENIED)
+        for group in request.groups
+        if group.group_id not in allowed
+    ]
+    request.groups = [group for group in request.groups if group.group_id in allowed]
+    errors: dict[str, list[DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseTopic]] = {}
+    partition = kind.DescribeShareGroupOffsetsResponsePartition
+    for group in request.groups:
+        if group.topics is None:
+            continue
+        group.topics, bad = split(authority, context, Operation.DESCRIBE, group.topics, lambda topic: topic.topic_name)
+        errors[group.group_id] = [
+            kind.DescribeShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                topic_id=bytes(16),
+                partitions=[
+                    partition(partition_index=index, start_offset=-1, error_code=TOPIC_DENIED, error_message=TOPIC_DENIED.text)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in bad
+        ]
+
+    def merge(response: DescribeShareGroupOffsetsResponse) -> DescribeShareGroupOffsetsResponse:
+        may_describe = may_describe_topic(authority)
+        for answer in response.groups:
+            if answer.group_id in errors:
+                answer.topics = [*answer.topics, *errors[answer.group_id]]
+            else:
+                answer.topics = [topic for topic in answer.topics if may_describe(context, topic.topic_name)]
+        response.groups = [*refused, *response.groups]
+        return response
+
+    return merge
+
+
+def alter_offsets(authority: Authority, context: Any, request: AlterShareGroupOffsetsRequest) -> Verdict:
+    """READ of the group and of each topic."""
+    require_group(authority, context, Operation.READ, request.group_id)
+    request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.topic_name)
+    kind = AlterShareGroupOffsetsResponse
+    errors = [
+        kind.AlterShareGroupOffsetsResponseTopic(
+            topic_name=topic.topic_name,
+            topic_id=bytes(16),
+            partitions=[
+                kind.AlterShareGroupOffsetsResponsePartition(
+                    partition_index=p.partition_index, error_code=TOPIC_DENIED, error_message=TOPIC_DENIED.text
+                )
+                for p in topic.partitions
+            ],
+        )
+        for topic in bad
+    ]
+
+    def merge(response: AlterShareGroupOffsetsResponse) -> AlterShareGroupOffsetsResponse:
+        if not response.error_code:
+            response.responses = [*response.responses, *errors]
+        return response
+
+    return merge if errors else None
+
+
+def delete_offsets(authority: Authority, context: Any, request: DeleteShareGroupOffsetsRequest) -> Verdict:
+    """DELETE of the group, READ of each topic."""
+    require_group(authority, context, Operation.DELETE, request.group_id)
+    request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.topic_name)
+    kind = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
+    errors = [kind(topic_name=topic.topic_name, error_code=TOPIC_DENIED, error_message=TOPIC_DENIED.text) for topic in bad]
+
+    def merge(response: DeleteShareGroupOffsetsResponse) -> DeleteShareGroupOffsetsResponse:
+        if not response.error_code:
+            response.responses = [*errors, *response.responses]
+        return response
+
+    return merge if errors else None
+
 
 #: What brokers ask share coordinators is for brokers.
 SHARE_GUARDS: Mapping[type[Request], Guard] = {
@@ -23,4 +151,9 @@ SHARE_GUARDS: Mapping[type[Request], Guard] = {
         ),
         on_cluster(Operation.CLUSTER_ACTION),
     ),
+    ShareGroupHeartbeatRequest: heartbeat,
+    ShareGroupDescribeRequest: describe,
+    DescribeShareGroupOffsetsRequest: describe_offsets,
+    AlterShareGroupOffsetsRequest: alter_offsets,
+    DeleteShareGroupOffsetsRequest: delete_offsets,
 }  # fmt: skip

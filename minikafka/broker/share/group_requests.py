@@ -1,0 +1,194 @@
+"""The APIs of share groups at their coordinator: ShareGroupHeartbeat, ShareGroupDescribe, and their start offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
+from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
+from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
+from minikafka.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.coordinators.group_coordinator import GroupHost
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.broker.share.end_offsets import EndOffsets
+    from minikafka.broker.share.persister import SharePersister
+
+SHARE_VERSION = "share.version"
+MEMBER_ID_MAX = 36
+UNINITIALIZED = -1
+_Described = DescribeShareGroupOffsetsResponse
+_Group = _Described.DescribeShareGroupOffsetsResponseGroup
+_Topic = _Described.DescribeShareGroupOffsetsResponseTopic
+_Partition = _Described.DescribeShareGroupOffsetsResponsePartition
+
+
+def is_member_id(member_id: str | None) -> bool:
+    """Whether it can be a member's id: a text of up to 36 characters."""
+    return member_id is not None and 0 < len(member_id) <= MEMBER_ID_MAX
+
+
+class ShareGroupHandlers:
+    """Translates between the wire and the shards. All are refused while the feature `share.version` is 0."""
+
+    def __init__(
+        self, groups: GroupHost, metadata: MetadataHost, environment: Environment, persister: SharePersister, ends: EndOffsets
+    ) -> None:
+        self._groups = groups
+        self._metadata = metadata
+        self._clock = environment.clock
+        self._persister = persister
+        self._ends = ends
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve them on a broker listener."""
+        dispatcher.register(ShareGroupHeartbeatRequest, self.heartbeat)
+        dispatcher.register(ShareGroupDescribeRequest, self.describe)
+        dispatcher.register(DescribeShareGroupOffsetsRequest, self.describe_offsets)
+        dispatcher.register(AlterShareGroupOffsetsRequest, self.alter_offsets)
+        dispatcher.register(DeleteShareGroupOffsetsRequest, self.delete_offsets)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the cluster has share groups."""
+        return self._metadata.image.features.get(SHARE_VERSION, 0) >= 1
+
+    def heartbeat(self, context: RequestContext, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse | None:
+        """Answered when what it changes is committed."""
+        if not self.is_served:
+            return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        if not is_member_id(request.member_id):
+            message = "Invalid member id in the request."
+            return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+        try:
+            index, shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return ShareGroupHeartbeatResponse(error_code=error.code)
+        shard.shares.heartbeat(context, request, client_of(context), self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return None
+
+    def describe(self, context: RequestContext, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
+        """Share groups; another one is GROUP_ID_NOT_FOUND."""
+        response = ShareGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
+        for group in response.groups if request.include_authorized_operations else ():
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+        return response
+
+    def _describe(self, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
+        try:
+            if not self.is_served:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            if not group_id:
+                raise ApiError(ErrorCode.INVALID_GROUP_ID)
+            shard = self._groups.shard(group_id)[1]
+            if group_id in shard.groups or group_id in shard.consumers.groups:
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+            return shard.shares.describe(group_id)
+        except ApiError as error:
+            message = error.message if error.code is ErrorCode.GROUP_ID_NOT_FOUND else None
+            return ShareGroupDescribeResponse.DescribedGroup(group_id=group_id, error_code=error.code, error_message=message)
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    def alter_offsets(self, context: RequestContext, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse | None:
+        """Answered when the share coordinators have the new start offsets."""
+        try:
+            self._check(request.group_id)
+            index, shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.code.text)
+        shard.shares.alter_offsets(context, request, self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return None
+
+    def delete_offsets(self, context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse | None:
+        """Answered when the share coordinators have forgotten the topics."""
+        try:
+            self._check(request.group_id)
+            index, shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.code.text)
+        shard.shares.delete_offsets(context, request, self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return None
+
+    def _check(self, group_id: str) -> None:
+        if not self.is_served:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
+
+    async def describe_offsets(
+        self, context: RequestContext, request: DescribeShareGroupOffsetsRequest
+    ) -> DescribeShareGroupOffsetsResponse:
+        """Start offset and lag of each partition, as the share coordinators know them."""
+        groups = await asyncio.gather(*(self._describe_group(group) for group in request.groups))
+        return DescribeShareGroupOffsetsResponse(groups=list(groups))
+
+    async def _describe_group(self, wanted: DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup) -> _Group:
+        answer, image = _Group(group_id=wanted.group_id, topics=[]), self._metadata.image
+        if not self.is_served:
+            answer.error_code = ErrorCode.UNSUPPORTED_VERSION
+            return answer
+        topics: dict[bytes, list[int]] = {}
+        unknown: list[_Topic] = []
+        if wanted.topics is None:
+            try:
+                group = self._groups.shard(wanted.group_id)[1].shares.groups.get(wanted.group_id)
+            except ApiError as error:
+                answer.error_code, answer.error_message = error.code, error.code.text
+                return answer
+            known = {} if group is None else group.initialized
+            topics = {topic_id: sorted(states.partitions) for topic_id, states in known.items() if topic_id in image.topics_by_id}
+        else:
+            for topic in wanted.topics:
+                found = image.topics_by_name.get(topic.topic_name)
+                if found is not None:
+                    topics.setdefault(found.topic_id, []).extend(topic.partitions)
+                else:
+                    partitions = [_Partition(partition_index=index, start_offset=UNINITIALIZED) for index in topic.partitions]
+                    unknown.append(_Topic(topic_name=topic.topic_name, topic_id=bytes(16), partitions=partitions))
+        answer.topics = [*await self._summaries(wanted.group_id, topics), *unknown]
+        return answer
+
+    async def _summaries(self, group_id: str, topics: dict[bytes, list[int]]) -> list[_Topic]:
+        kind = ReadShareGroupStateSummaryRequest
+        asked: dict[bytes, list[Any]] = {
+            topic_id: [kind.PartitionData(partition=index, leader_epoch=-1) for index in indexes] for topic_id, indexes in topics.items()
+        }
+        summaries = await self._persister.ask_all(kind, group_id, asked) if asked else {}
+        known = [key for key, summary in summaries.items() if _has_lag(summary)]
+        ends = await self._ends.of(known)
+        answers = []
+        for topic_id, indexes in topics.items():
+            topic = self._metadata.image.topics_by_id.get(topic_id)
+            partitions = [_told(index, summaries[topic_id, index], ends.get((topic_id, index))) for index in indexes]
+            answers.append(_Topic(topic_name="" if topic is None else topic.name, topic_id=topic_id, partitions=partitions))
+        return answers
+
+
+def _has_lag(summary: Any) -> bool:
+    return not summary.error_code and UNINITIALIZED not in (summary.start_offset, summary.delivery_complete_count)
+
+
+def _told(index: int, summary: Any, end: tuple[ErrorCode, int] | None) -> _Partition:
+    """One partition; `end` is there when its lag can be told."""
+    if summary.error_code:
+        return _Partition(partition_index=index, start_offset=UNINITIALIZED, leader_epoch=0)
+    if end is None:
+        return _Partition(partition_index=index, start_offset=summary.start_offset, leader_epoch=summary.leader_epoch)
+    code, end_offset = end
+    if code is not ErrorCode.NONE:
+        return _Partition(partition_index=index, error_code=code, error_message=code.text)
+    lag = end_offset - summary.start_offset - summary.delivery_complete_count
+    return _Partition(partition_index=index, start_offset=summary.start_offset, leader_epoch=summary.leader_epoch, lag=lag)

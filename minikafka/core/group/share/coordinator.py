@@ -1,0 +1,430 @@
+"""The share groups of one partition of `__consumer_offsets` (KIP-932).
+
+Requests and deadlines become plans, plans become records, and records change the groups when they are committed. One plan of a group is
+under way at a time. States of share partitions are made and deleted by share coordinators, whom the host asks (`StateQuestion`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from minikafka.core.coordinator.shard import Append, append_error
+from minikafka.core.group.config import Client
+from minikafka.core.group.consumer.topics import TopicHashes, Topics
+from minikafka.core.group.consumer.turns import Turns
+from minikafka.core.group.effects import Effects, Reply, StateAnswers, StateQuestion
+from minikafka.core.group.share.describe import described_group
+from minikafka.core.group.share.group import ShareGroup, replay_record
+from minikafka.core.group.share.heartbeat import LEAVE_EPOCH, SharePlan, SharePlanner, check_heartbeat, together, without
+from minikafka.core.group.share.offsets import (
+    OffsetsPlan,
+    plan_alteration,
+    plan_deletion,
+    plan_group_deletion,
+    tell_alteration,
+    tell_deletion,
+)
+from minikafka.core.group.share.records import Records, group_tombstones, states_record
+from minikafka.core.group.share.settings import ShareSettings
+from minikafka.core.timers import TimerQueue
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
+from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
+from minikafka.wire.messages.share_group_describe import ShareGroupDescribeResponse
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+
+Refuse = Callable[[ErrorCode], None]
+Done = Callable[[ErrorCode], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSurroundings:
+    """What the groups see of the broker. `check_free(group id)` raises when a group of another type has the id, or there is no room."""
+
+    settings: ShareSettings
+    topics: Topics
+    wall_ms: Callable[[int], int]
+    check_free: Callable[[str], None]
+
+
+class ShareGroups:
+    """Groups by id. `effects()` gives the effects that are to be filled now."""
+
+    def __init__(self, surroundings: ShareSurroundings, effects: Callable[[], Effects]) -> None:
+        self._around = surroundings
+        self._effects = effects
+        self._hashes = TopicHashes(surroundings.topics)
+        self._planner = SharePlanner(surroundings.settings, surroundings.topics, self._hashes)
+        self._turns = Turns()
+        #: When states of a topic were asked for, by group.
+        self._asked_ms: dict[str, dict[bytes, int]] = {}
+        #: Who waits for share coordinators.
+        self._waiting: dict[int, Refuse] = {}
+        self._tickets = 0
+        #: Sessions, by group and member.
+        self.timers: TimerQueue[tuple[str, str]] = TimerQueue()
+        self.groups: dict[str, ShareGroup] = {}
+
+    # -- the log -------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: Any, value: Any) -> bool:
+        """Apply a committed record; False when it is not one of share groups."""
+        return replay_record(self.groups, key, value)
+
+    def loaded(self, now_ms: int) -> None:
+        """Everybody gets a fresh session."""
+        for group in self.groups.values():
+            for member_id in group.members:
+                self._touch(group.group_id, member_id, now_ms)
+
+    def shutdown(self) -> None:
+        """Whoever waits is told NOT_COORDINATOR."""
+        self._turns.shutdown(0)
+        self.timers.clear()
+        waiting, self._waiting = self._waiting, {}
+        for refuse in waiting.values():
+            refuse(ErrorCode.NOT_COORDINATOR)
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, reply: Reply, request: ShareGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
+        """ShareGroupHeartbeat: answered through the effects, when what it changes is committed."""
+        try:
+            check_heartbeat(request)
+        except ApiError as error:
+            self._answer(reply, _failed(error))
+            return
+        group = self.groups.get(request.group_id)
+        member = None if group is None else group.members.get(request.member_id)
+        if member is not None and member.member_epoch == request.member_epoch != LEAVE_EPOCH:
+            # One that waits for its turn is alive.
+            self._touch(request.group_id, request.member_id, now_ms)
+
+        def work(at_ms: int) -> bool:
+            try:
+                plan = self._plan(request, client, at_ms)
+            except ApiError as error:
+                self._answer(reply, _failed(error))
+                return False
+            return self._carry_out(request.group_id, plan, reply, at_ms)
+
+        def refuse(code: ErrorCode, at_ms: int) -> None:
+            self._answer(reply, ShareGroupHeartbeatResponse(error_code=code))
+
+        self._turns.run(request.group_id, work, refuse, now_ms)
+
+    def _plan(self, request: ShareGroupHeartbeatRequest, client: Client, now_ms: int) -> SharePlan:
+        group_id = request.group_id
+        group = self.groups.get(group_id)
+        if group is None:
+            self._around.check_free(group_id)
+            if request.member_epoch != 0:
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+            group = ShareGroup(group_id)
+        if request.member_epoch == LEAVE_EPOCH:
+            return self._planner.leave(group, request.member_id)
+        retry_ms = self._around.settings.initialize_retry_ms
+        asked = [topic_id for topic_id, at_ms in self._asked_ms.get(group_id, {}).items() if now_ms - at_ms < retry_ms]
+        plan = self._planner.heartbeat(group, request, client, self._around.wall_ms(now_ms), asked)
+        if plan.is_refreshed:
+            # Topics that change from now on are looked at again.
+            group.is_refresh_due = False
+        return plan
+
+    def _answer(self, reply: Reply | None, answer: Any) -> None:
+        if reply is not None and answer is not None:
+            self._effects().answers.append((reply, answer))
+
+    def _carry_out(self, group_id: str, plan: SharePlan, reply: Reply | None, now_ms: int) -> bool:
+        """Whether there is something to write, so that the group is busy."""
+        if not plan.records:
+            self._follow_up(group_id, plan, now_ms)
+            self._answer(reply, plan.answer)
+            return False
+
+        def settled(is_written: bool, at_ms: int) -> None:
+            if is_written:
+                self._follow_up(group_id, plan, at_ms)
+            elif plan.is_refreshed and group_id in self.groups:
+                self.groups[group_id].is_refresh_due = True
+            self._turns.settled(group_id, at_ms)
+
+        def done(error: ErrorCode, at_ms: int) -> None:
+            if error is ErrorCode.REQUEST_TIMED_OUT:
+                self._turns.stalled(group_id, at_ms)
+            failed = ShareGroupHeartbeatResponse(error_code=append_error(error))
+            self._answer(reply, plan.answer if error is ErrorCode.NONE else failed)
+
+        self._effects().appends.append(Append(plan.records, done, None, settled))
+        return True
+
+    def _follow_up(self, group_id: str, plan: SharePlan, now_ms: int) -> None:
+        """The plan is committed."""
+        group = self.groups.get(group_id)
+        if plan.gone is not None:
+            self.timers.cancel((group_id, plan.gone))
+        if group is None:
+            self._asked_ms.pop(group_id, None)
+            return
+        if plan.is_refreshed:
+            group.is_refresh_due = False
+        if plan.member_id is not None:
+            self._touch(group_id, plan.member_id, now_ms)
+        if plan.initialize:
+            asked = self._asked_ms.setdefault(group_id, {})
+            asked.update(dict.fromkeys(plan.initialize, now_ms))
+            topics = {topic_id: [(p, -1) for p in partitions] for topic_id, partitions in plan.initialize.items()}
+            self._ask(StateQuestion(group_id, topics, plan.state_epoch, lambda answers, at_ms: self._initialized(group_id, answers, at_ms)))
+
+    def _touch(self, group_id: str, member_id: str, now_ms: int) -> None:
+        self.timers.schedule((group_id, member_id), now_ms + self._around.settings.intervals(group_id).session_timeout_ms)
+
+    def on_deadline(self, now_ms: int) -> None:
+        """Members whose session is over are no more."""
+        for group_id, member_id in self.timers.expired(now_ms):
+
+            def work(at_ms: int, group_id: str = group_id, member_id: str = member_id) -> bool:
+                group = self.groups.get(group_id)
+                if group is None or member_id not in group.members or (group_id, member_id) in self.timers:
+                    return False
+                plan = self._planner.leave(group, member_id)
+                plan.answer = None
+                return self._carry_out(group_id, plan, None, at_ms)
+
+            self._turns.run(group_id, work, None, now_ms)
+
+    def is_busy(self, group_id: str) -> bool:
+        """Whether a change of the group is under way."""
+        return self._turns.is_busy(group_id)
+
+    def describe(self, group_id: str) -> ShareGroupDescribeResponse.DescribedGroup:
+        """ShareGroupDescribe of one group. Raises GROUP_ID_NOT_FOUND."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        return described_group(group, self._around.topics)
+
+    # -- states --------------------------------------------------------------------------------------------------------
+
+    def _ask(self, question: StateQuestion) -> None:
+        if question.topics:
+            self._effects().questions.append(question)
+
+    def _initialized(self, group_id: str, answers: StateAnswers, now_ms: int) -> None:
+        """Share coordinators have answered: partitions with a state may be assigned, the others are asked for again."""
+        made: dict[bytes, set[int]] = {}
+        failed: dict[bytes, set[int]] = {}
+        for (topic_id, partition), (code, _) in answers.items():
+            (made if code is ErrorCode.NONE else failed).setdefault(topic_id, set()).add(partition)
+
+        def records(group: ShareGroup) -> Records:
+            begun = {topic_id: group.initializing[topic_id] for topic_id in made if topic_id in group.initializing}
+            done = {
+                topic_id: type(states)(states.name, states.partitions & frozenset(made[topic_id])) for topic_id, states in begun.items()
+            }
+            left = without(without(group.initializing, made), failed)
+            if left == group.initializing:
+                return []
+            return [states_record(group_id, left, together(group.initialized, done), group.deleting)]
+
+        self._change(group_id, records, lambda code: None, now_ms)
+
+    def _change(self, group_id: str, records: Callable[[ShareGroup], Records], done: Done, now_ms: int) -> None:
+        """Write what `records(group)` says in its turn; `done(error)` when it is committed. It raises ApiError for what cannot be."""
+
+        def work(at_ms: int) -> bool:
+            group = self.groups.get(group_id)
+            if group is None:
+                done(ErrorCode.GROUP_ID_NOT_FOUND)
+                return False
+            try:
+                found = records(group)
+            except ApiError as error:
+                done(error.code)
+                return False
+            if not found:
+                done(ErrorCode.NONE)
+                return False
+            self._effects().appends.append(self._append_of(group_id, found, done))
+            return True
+
+        self._turns.run(group_id, work, lambda code, at_ms: done(code), now_ms)
+
+    def _append_of(self, group_id: str, records: Records, done: Done) -> Append:
+        def stored(error: ErrorCode, at_ms: int) -> None:
+            if error is ErrorCode.REQUEST_TIMED_OUT:
+                self._turns.stalled(group_id, at_ms)
+            done(append_error(error))
+
+        return Append(records, stored, None, lambda is_written, at_ms: self._turns.settled(group_id, at_ms))
+
+    def _wait(self, refuse: Refuse) -> int:
+        self._tickets += 1
+        self._waiting[self._tickets] = refuse
+        return self._tickets
+
+    # -- offsets -------------------------------------------------------------------------------------------------------
+
+    def alter_offsets(self, reply: Reply, request: AlterShareGroupOffsetsRequest, now_ms: int) -> None:
+        """AlterShareGroupOffsets of a group without members; one that does not exist is made."""
+        group_id = request.group_id
+
+        def fail(code: ErrorCode) -> None:
+            self._answer(reply, AlterShareGroupOffsetsResponse(error_code=code, error_message=code.text))
+
+        def work(at_ms: int) -> bool:
+            try:
+                group = self.groups.get(group_id)
+                if group is None:
+                    self._around.check_free(group_id)
+                    group = ShareGroup(group_id)
+                if group.members:
+                    raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            except ApiError as error:
+                fail(error.code)
+                return False
+            plan, response = plan_alteration(group, request, self._around.topics)
+            if not plan.records:
+                self._answer(reply, response)
+                return False
+            epoch = group.epoch
+
+            def written(code: ErrorCode) -> None:
+                if code is not ErrorCode.NONE:
+                    fail(code)
+                elif not plan.topics:
+                    self._answer(reply, response)
+                else:
+                    self._alter_states(reply, group_id, plan, epoch, response, fail)
+
+            self._effects().appends.append(self._append_of(group_id, plan.records, written))
+            return True
+
+        self._turns.run(group_id, work, lambda code, at_ms: fail(code), now_ms)
+
+    def _alter_states(
+        self, reply: Reply, group_id: str, plan: OffsetsPlan, epoch: int, response: AlterShareGroupOffsetsResponse, fail: Refuse
+    ) -> None:
+        ticket = self._wait(fail)
+
+        def told(answers: StateAnswers, at_ms: int) -> None:
+            self._initialized(group_id, answers, at_ms)
+            if self._waiting.pop(ticket, None) is not None:
+                tell_alteration(response, answers)
+                self._answer(reply, response)
+
+        self._ask(StateQuestion(group_id, plan.topics, epoch, told))
+
+    def delete_offsets(self, reply: Reply, request: DeleteShareGroupOffsetsRequest, now_ms: int) -> None:
+        """DeleteShareGroupOffsets of a group without members, whole topics."""
+        group_id = request.group_id
+        planned: list[tuple[OffsetsPlan, DeleteShareGroupOffsetsResponse]] = []
+
+        def fail(code: ErrorCode) -> None:
+            message = f"Group {group_id} not found." if code is ErrorCode.GROUP_ID_NOT_FOUND else code.text
+            self._answer(reply, DeleteShareGroupOffsetsResponse(error_code=code, error_message=message))
+
+        def records(group: ShareGroup) -> Records:
+            if group.members:
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            planned.append(plan_deletion(group, request, self._around.topics))
+            return planned[0][0].records
+
+        def written(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                fail(code)
+                return
+            plan, response = planned[0]
+            if not plan.topics:
+                self._answer(reply, response)
+                return
+            ticket = self._wait(fail)
+
+            def told(answers: StateAnswers, at_ms: int) -> None:
+                names = {topic_id: topic.name for topic_id in plan.topics if (topic := self._around.topics.by_id(topic_id)) is not None}
+                gone = tell_deletion(response, answers, names)
+
+                def forgotten(code: ErrorCode) -> None:
+                    if self._waiting.pop(ticket, None) is not None:
+                        self._answer(reply, response)
+
+                self._change(group_id, lambda group: _deleted(group, gone), forgotten, at_ms)
+
+            self._ask(StateQuestion(group_id, plan.topics, None, told))
+
+        self._change(group_id, records, written, now_ms)
+
+    def delete_group(self, group_id: str, done: Done, now_ms: int) -> None:
+        """DeleteGroups: its states go first, then the group."""
+        planned: list[OffsetsPlan] = []
+
+        def records(group: ShareGroup) -> Records:
+            if group.members:
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            planned.append(plan_group_deletion(group, self._around.topics))
+            return planned[0].records
+
+        def end(group: ShareGroup) -> Records:
+            if group.members:
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            self._asked_ms.pop(group_id, None)
+            return group_tombstones(group)
+
+        def written(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                done(code)
+                return
+            if not planned[0].topics:
+                self._change(group_id, end, done, now_ms)
+                return
+            ticket = self._wait(done)
+
+            def told(answers: StateAnswers, at_ms: int) -> None:
+                if self._waiting.pop(ticket, None) is None:
+                    return
+                failed = next((code for code, _ in answers.values() if code is not ErrorCode.NONE), None)
+                if failed is not None:
+                    done(failed)
+                else:
+                    self._change(group_id, end, done, at_ms)
+
+            self._ask(StateQuestion(group_id, planned[0].topics, None, told))
+
+        self._change(group_id, records, written, now_ms)
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """Topics were made, changed or deleted: groups that subscribe to them look at them with the next heartbeat."""
+        changed = frozenset(names)
+        self._hashes.forget(changed)
+        for group in self.groups.values():
+            if not group.subscribed_topics().isdisjoint(changed):
+                group.is_refresh_due = True
+
+    def topics_deleted(self, topic_ids: Iterable[bytes], now_ms: int) -> None:
+        """Topics are gone from the cluster: the share coordinators have forgotten their states, and so do the groups."""
+        gone = frozenset(topic_ids)
+        for group_id, group in list(self.groups.items()):
+            if not gone.isdisjoint([*group.initializing, *group.initialized, *group.deleting]):
+                self._change(group_id, lambda known: _forgotten(known, gone), lambda code: None, now_ms)
+
+
+def _forgotten(group: ShareGroup, gone: frozenset[bytes]) -> Records:
+    kept = [
+        {topic_id: found for topic_id, found in topics.items() if topic_id not in gone}
+        for topics in (group.initializing, group.initialized, group.deleting)
+    ]
+    return [states_record(group.group_id, *kept)]  # type: ignore[arg-type]
+
+
+def _deleted(group: ShareGroup, gone: Iterable[bytes]) -> Records:
+    """The states of topics are deleted."""
+    left: Mapping[bytes, str] = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in set(gone)}
+    return [] if left == group.deleting else [states_record(group.group_id, group.initializing, group.initialized, left)]
+
+
+def _failed(error: ApiError) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(error_code=error.code, error_message=error.message)

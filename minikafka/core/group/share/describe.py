@@ -1,0 +1,38 @@
+"""ShareGroupDescribe: a group as its records tell it."""
+
+from __future__ import annotations
+
+from minikafka.core.group.consumer.topics import Topics
+from minikafka.core.group.share.group import ShareGroup, ShareMember
+from minikafka.wire.messages.share_group_describe import ShareGroupDescribeResponse
+
+
+def described_group(group: ShareGroup, topics: Topics) -> ShareGroupDescribeResponse.DescribedGroup:
+    """Topics that are gone are left out."""
+    return ShareGroupDescribeResponse.DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name="simple",
+        members=[_member(member, topics) for member in group.members.values()],
+    )
+
+
+def _member(member: ShareMember, topics: Topics) -> ShareGroupDescribeResponse.Member:
+    found = [(topics.by_id(topic_id), topic_id) for topic_id in sorted(member.assigned)]
+    kind = ShareGroupDescribeResponse.TopicPartitions
+    partitions = [
+        kind(topic_id=topic_id, topic_name=topic.name, partitions=sorted(member.assigned[topic_id]))
+        for topic, topic_id in found
+        if topic is not None
+    ]
+    return ShareGroupDescribeResponse.Member(
+        member_id=member.member_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=sorted(member.subscribed_topic_names),
+        assignment=ShareGroupDescribeResponse.Assignment(topic_partitions=partitions),
+    )

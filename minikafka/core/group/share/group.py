@@ -1,0 +1,169 @@
+"""A share group: members, epochs, targets, and which partitions have a state. Changed by replay alone.
+
+Rules: org.apache.kafka.coordinator.group.modern.share.ShareGroup of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from minikafka.core.group.consumer.member import Assignment
+from minikafka.wire.records.group_records import (
+    ShareGroupCurrentMemberAssignmentKey,
+    ShareGroupMemberMetadataKey,
+    ShareGroupMetadataKey,
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupTargetAssignmentMemberKey,
+    ShareGroupTargetAssignmentMetadataKey,
+)
+
+EMPTY, STABLE = "Empty", "Stable"
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMember:
+    """What the coordinator knows of one member."""
+
+    member_id: str
+    member_epoch: int = 0
+    previous_member_epoch: int = -1
+    state: int = 0
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    subscribed_topic_names: frozenset[str] = frozenset()
+    assigned: Assignment = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStates:
+    """Partitions of a topic, and the topic's name."""
+
+    name: str
+    partitions: frozenset[int]
+
+
+class ShareGroup:
+    """`initializing`, `initialized`, `deleting`: the topics whose partitions get a state, have one, or lose it."""
+
+    __slots__ = (
+        "assignment_epoch", "assignment_wall_ms", "deleting", "epoch", "group_id", "has_states", "initialized", "initializing",
+        "is_refresh_due", "members", "metadata_hash", "targets",
+    )  # fmt: skip
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 1
+        self.metadata_hash = 0
+        self.assignment_epoch = 1
+        self.assignment_wall_ms = 0
+        self.members: dict[str, ShareMember] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.initializing: dict[bytes, TopicStates] = {}
+        self.initialized: dict[bytes, TopicStates] = {}
+        self.deleting: dict[bytes, str] = {}
+        #: Whether the log has a record of the three.
+        self.has_states = False
+        #: Whether topics may have changed since they were last looked at.
+        self.is_refresh_due = True
+
+    @property
+    def state(self) -> str:
+        """The name of its state."""
+        return STABLE if self.members else EMPTY
+
+    def members_with(self, updated: ShareMember) -> dict[str, ShareMember]:
+        """The members when one has become `updated`."""
+        return {**self.members, updated.member_id: updated}
+
+    def subscribed_topics(self, members: Mapping[str, ShareMember] | None = None) -> frozenset[str]:
+        """Names of the topics that some member subscribes to."""
+        known = self.members if members is None else members
+        return frozenset[str]().union(*(member.subscribed_topic_names for member in known.values()))
+
+
+Groups = dict[str, ShareGroup]
+
+
+def replay_record(groups: Groups, key: Any, value: Any) -> bool:
+    """Apply a committed record; False when it is not one of share groups. A tombstone of what is not there is harmless."""
+    apply = _RECORDS.get(type(key))
+    if apply is None:
+        return False
+    group = groups.get(key.group_id)
+    if group is None:
+        if value is None:
+            return True
+        group = groups[key.group_id] = ShareGroup(key.group_id)
+    if isinstance(key, ShareGroupMetadataKey) and value is None:
+        del groups[key.group_id]
+    else:
+        apply(group, key, value)
+    return True
+
+
+def _epoch(group: ShareGroup, key: Any, value: Any) -> None:
+    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
+
+
+def _member(group: ShareGroup, key: Any, value: Any) -> None:
+    if value is None:
+        group.members.pop(key.member_id, None)
+        return
+    group.members[key.member_id] = replace(
+        group.members.get(key.member_id) or ShareMember(key.member_id),
+        rack_id=value.rack_id,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        subscribed_topic_names=frozenset(value.subscribed_topic_names),
+    )
+
+
+def _target_epoch(group: ShareGroup, key: Any, value: Any) -> None:
+    group.assignment_epoch = -1 if value is None else value.assignment_epoch
+    group.assignment_wall_ms = 0 if value is None else value.assignment_timestamp
+
+
+def _target(group: ShareGroup, key: Any, value: Any) -> None:
+    if value is None:
+        group.targets.pop(key.member_id, None)
+    else:
+        group.targets[key.member_id] = {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
+
+
+def _current(group: ShareGroup, key: Any, value: Any) -> None:
+    known = group.members.get(key.member_id)
+    if value is None:
+        if known is not None:
+            group.members[key.member_id] = replace(known, member_epoch=-1, previous_member_epoch=-1, assigned={})
+        return
+    group.members[key.member_id] = replace(
+        known or ShareMember(key.member_id),
+        member_epoch=value.member_epoch,
+        previous_member_epoch=value.previous_member_epoch,
+        state=value.state,
+        assigned={topic.topic_id: frozenset(topic.partitions) for topic in value.assigned_partitions},
+    )
+
+
+def _states(group: ShareGroup, key: Any, value: Any) -> None:
+    group.has_states = value is not None
+
+    def topics(infos: Any) -> dict[bytes, TopicStates]:
+        return {info.topic_id: TopicStates(info.topic_name, frozenset(info.partitions)) for info in infos}
+
+    group.initializing = {} if value is None else topics(value.initializing_topics)
+    group.initialized = {} if value is None else topics(value.initialized_topics)
+    group.deleting = {} if value is None else {info.topic_id: info.topic_name for info in value.deleting_topics}
+
+
+_RECORDS: dict[type, Callable[[ShareGroup, Any, Any], None]] = {
+    ShareGroupMetadataKey: _epoch,
+    ShareGroupMemberMetadataKey: _member,
+    ShareGroupTargetAssignmentMetadataKey: _target_epoch,
+    ShareGroupTargetAssignmentMemberKey: _target,
+    ShareGroupCurrentMemberAssignmentKey: _current,
+    ShareGroupStatePartitionMetadataKey: _states,
+}

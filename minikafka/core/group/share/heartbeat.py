@@ -1,0 +1,253 @@
+"""What a heartbeat of a share group's member changes.
+
+Rules: GroupMetadataManager.shareGroupHeartbeat of Apache Kafka 4.3. Everything here is a plan: the group changes when the records are
+replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from minikafka.core.coordinator.shard import CoordinatorRecord
+from minikafka.core.group.config import Client
+from minikafka.core.group.consumer.member import Assignment
+from minikafka.core.group.consumer.topics import TopicHashes, Topics
+from minikafka.core.group.share.assignor import assign_simple
+from minikafka.core.group.share.group import ShareGroup, ShareMember, TopicStates
+from minikafka.core.group.share.records import (
+    Records,
+    current_record,
+    epoch_record,
+    member_record,
+    member_tombstones,
+    states_record,
+    target_epoch_record,
+    target_record,
+)
+from minikafka.core.group.share.settings import ShareIntervals, ShareSettings
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+
+LEAVE_EPOCH = -1
+
+
+@dataclass(slots=True)
+class SharePlan:
+    """What is to be written, and what follows when it is committed.
+
+    `member_id`: whose session goes on; `gone`: who is no member any more. `initialize`: partitions that get a state, by topic id, in
+    `state_epoch`. `is_refreshed`: the topics were looked at.
+    """
+
+    records: Records = field(default_factory=list)
+    answer: ShareGroupHeartbeatResponse | None = None
+    member_id: str | None = None
+    gone: str | None = None
+    initialize: Mapping[bytes, Collection[int]] = field(default_factory=dict)
+    state_epoch: int = 0
+    is_refreshed: bool = False
+
+
+def check_heartbeat(request: ShareGroupHeartbeatRequest) -> None:
+    """Raises INVALID_REQUEST for what no group would take."""
+    for name, text in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
+        if text is not None and not text.strip():
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
+    if request.member_epoch == 0:
+        if not request.subscribed_topic_names:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "SubscribedTopicNames must be set in first request.")
+    elif request.member_epoch < LEAVE_EPOCH:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
+
+
+class SharePlanner:
+    """Makes plans; holds nothing but what it is given."""
+
+    def __init__(self, settings: ShareSettings, topics: Topics, hashes: TopicHashes) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._hashes = hashes
+
+    def heartbeat(
+        self, group: ShareGroup, request: ShareGroupHeartbeatRequest, client: Client, wall_ms: int, asked: Collection[bytes]
+    ) -> SharePlan:
+        """A member joins or goes on. `asked`: topics whose states have been asked for of late. Raises ApiError."""
+        member_id, group_id = request.member_id, group.group_id
+        if len(group.members) >= self._settings.size_max and member_id not in group.members:
+            message = f"The share group has reached its maximum capacity of {self._settings.size_max} members."
+            raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+        intervals = self._settings.intervals(group_id)
+        known = _known(group, request)
+        updated = _updated(known, request, client)
+        plan = SharePlan(member_id=member_id)
+        if updated != known:
+            plan.records.append(member_record(group_id, updated))
+        is_bumped = updated.subscribed_topic_names != known.subscribed_topic_names
+        if group.assignment_epoch >= group.epoch and self._has_unassigned(group):
+            is_bumped = True
+        epoch, is_bumped = self._next_epoch(group, updated, plan, is_bumped)
+        target_epoch, target = self._next_target(group, updated, epoch, plan, intervals, wall_ms)
+        reconciled = self._reconcile(group, updated, target_epoch, target, plan, is_bumped)
+        plan.answer = _answer(request, known, reconciled, intervals)
+        self._initialize(group, updated, epoch, plan, asked)
+        return plan
+
+    def _next_epoch(self, group: ShareGroup, updated: ShareMember, plan: SharePlan, is_bumped: bool) -> tuple[int, bool]:
+        if not is_bumped and not group.is_refresh_due:
+            return group.epoch, False
+        plan.is_refreshed = True
+        metadata_hash = self._hashes.of(group.subscribed_topics(group.members_with(updated)))
+        if not is_bumped and metadata_hash == group.metadata_hash:
+            return group.epoch, False
+        plan.records.append(epoch_record(group.group_id, group.epoch + 1, metadata_hash))
+        return group.epoch + 1, True
+
+    def _has_unassigned(self, group: ShareGroup) -> bool:
+        """Whether the targets are not exactly the partitions that have a state, of the topics that are subscribed to."""
+        if not group.members:
+            return False
+        assigned: dict[bytes, set[int]] = {}
+        for target in group.targets.values():
+            for topic_id, partitions in target.items():
+                assigned.setdefault(topic_id, set()).update(partitions)
+        names = group.subscribed_topics()
+        return any(
+            topic.name in names and frozenset(assigned.get(topic_id, ())) != topic.partitions
+            for topic_id, topic in group.initialized.items()
+        )
+
+    def _next_target(
+        self, group: ShareGroup, updated: ShareMember, epoch: int, plan: SharePlan, intervals: ShareIntervals, wall_ms: int
+    ) -> tuple[int, Assignment]:
+        interval_ms = intervals.assignment_interval_ms
+        is_early = interval_ms > 0 and group.assignment_wall_ms > 0 and wall_ms < group.assignment_wall_ms + interval_ms
+        if group.assignment_epoch >= epoch or is_early:
+            return group.assignment_epoch, group.targets.get(updated.member_id, {})
+        subscriptions = {
+            member_id: self._ids(member.subscribed_topic_names) for member_id, member in group.members_with(updated).items()
+        }
+        partitions = {topic_id: topic.partitions for topic_id, topic in group.initialized.items()}
+        targets = assign_simple(subscriptions, partitions, group.targets)
+        plan.records += [
+            target_record(group.group_id, member_id, target)
+            for member_id, target in targets.items()
+            if group.targets.get(member_id) != target
+        ]
+        plan.records.append(target_epoch_record(group.group_id, epoch, wall_ms))
+        return epoch, targets[updated.member_id]
+
+    def _ids(self, names: Collection[str]) -> frozenset[bytes]:
+        found = (self._topics.by_name(name) for name in names)
+        return frozenset(topic.topic_id for topic in found if topic is not None)
+
+    def _reconcile(
+        self, group: ShareGroup, member: ShareMember, epoch: int, target: Assignment, plan: SharePlan, has_changed: bool
+    ) -> ShareMember:
+        if not has_changed and member.member_epoch == epoch:
+            return member
+        topic_ids = self._ids(member.subscribed_topic_names)
+        assigned = {topic_id: partitions for topic_id, partitions in target.items() if topic_id in topic_ids}
+        reconciled = replace(member, assigned=assigned)
+        if epoch != member.member_epoch:
+            reconciled = replace(reconciled, state=0, member_epoch=epoch, previous_member_epoch=member.member_epoch)
+        if reconciled != member:
+            plan.records.append(current_record(group.group_id, reconciled))
+        return reconciled
+
+    def _initialize(self, group: ShareGroup, updated: ShareMember, epoch: int, plan: SharePlan, asked: Collection[bytes]) -> None:
+        """Partitions of subscribed topics that have no state get one."""
+        wanted: dict[bytes, TopicStates] = {}
+        for name in sorted(group.subscribed_topics(group.members_with(updated))):
+            topic = self._topics.by_name(name)
+            if topic is None:
+                continue
+            done = group.initialized.get(topic.topic_id)
+            begun = group.initializing.get(topic.topic_id) if topic.topic_id in asked else None
+            have = (done.partitions if done else frozenset()) | (begun.partitions if begun else frozenset())
+            missing = frozenset(range(topic.partition_count)) - have
+            if missing:
+                wanted[topic.topic_id] = TopicStates(topic.name, missing)
+        if wanted:
+            plan.records.append(initializing_record(group, wanted))
+            plan.initialize = {topic_id: sorted(states.partitions) for topic_id, states in wanted.items()}
+            plan.state_epoch = epoch
+
+    def leave(self, group: ShareGroup, member_id: str) -> SharePlan:
+        """A member is no more. Raises UNKNOWN_MEMBER_ID."""
+        if member_id not in group.members:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+        left = {other: member for other, member in group.members.items() if other != member_id}
+        epoch = epoch_record(group.group_id, group.epoch + 1, self._hashes.of(group.subscribed_topics(left)))
+        answer = ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH)
+        return SharePlan([*member_tombstones(group.group_id, member_id), epoch], answer, gone=member_id)
+
+
+def initializing_record(group: ShareGroup, wanted: Mapping[bytes, TopicStates]) -> CoordinatorRecord:
+    """More partitions get a state; a topic that was losing its states does so no more."""
+    initializing = together(group.initializing, wanted)
+    deleting = {topic_id: name for topic_id, name in group.deleting.items() if topic_id not in initializing}
+    return states_record(group.group_id, initializing, group.initialized, deleting)
+
+
+def together(first: Mapping[bytes, TopicStates], second: Mapping[bytes, TopicStates]) -> dict[bytes, TopicStates]:
+    """The partitions of both."""
+    result = dict(first)
+    for topic_id, states in second.items():
+        known = result.get(topic_id)
+        result[topic_id] = states if known is None else TopicStates(states.name, known.partitions | states.partitions)
+    return result
+
+
+def without(topics: Mapping[bytes, TopicStates], gone: Mapping[bytes, Collection[int]]) -> dict[bytes, TopicStates]:
+    """The partitions of `topics` that are not in `gone`."""
+    result = {}
+    for topic_id, states in topics.items():
+        left = states.partitions - frozenset(gone.get(topic_id, ()))
+        if left:
+            result[topic_id] = TopicStates(states.name, left)
+    return result
+
+
+def _known(group: ShareGroup, request: ShareGroupHeartbeatRequest) -> ShareMember:
+    """The sender, as the group knows it. Raises UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH."""
+    member, epoch = group.members.get(request.member_id), request.member_epoch
+    if member is None:
+        if epoch != 0:
+            raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {group.group_id}.")
+        return ShareMember(request.member_id)
+    if epoch in (0, member.member_epoch) or (epoch < member.member_epoch and epoch == member.previous_member_epoch):
+        return member
+    word, rest = "greater", ""
+    if epoch < member.member_epoch:
+        word = "smaller"
+        rest = f", and it does not match the previous member epoch ({member.previous_member_epoch})"
+    message = (
+        f"The share group member has a {word} member epoch ({epoch}) than the one known by the group coordinator"
+        f" ({member.member_epoch}){rest}. The member must abandon all its partitions and rejoin."
+    )
+    raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+
+
+def _updated(known: ShareMember, request: ShareGroupHeartbeatRequest, client: Client) -> ShareMember:
+    names = request.subscribed_topic_names
+    return replace(
+        known,
+        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+        subscribed_topic_names=known.subscribed_topic_names if names is None else frozenset(names),
+        client_id=client.client_id,
+        client_host=client.host,
+    )
+
+
+def _answer(
+    request: ShareGroupHeartbeatRequest, known: ShareMember, member: ShareMember, intervals: ShareIntervals
+) -> ShareGroupHeartbeatResponse:
+    answer = ShareGroupHeartbeatResponse(
+        member_id=member.member_id, member_epoch=member.member_epoch, heartbeat_interval_ms=intervals.heartbeat_interval_ms
+    )
+    if request.member_epoch == 0 or request.subscribed_topic_names is not None or member.assigned != known.assigned:
+        kind = ShareGroupHeartbeatResponse.TopicPartitions
+        partitions = [kind(topic_id=topic_id, partitions=sorted(member.assigned[topic_id])) for topic_id in sorted(member.assigned)]
+        answer.assignment = ShareGroupHeartbeatResponse.Assignment(topic_partitions=partitions)
+    return answer
