@@ -145,6 +145,7 @@ class BrokerParts:
             node.environment,
             node.metadata,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
+            is_session_over=lambda: self.lifecycle.is_session_over,
             throttles=ReplicationThrottles(self.settings, node.metadata, node.config.node_id),
             security=node.security.inter_broker,
         )
@@ -171,7 +172,7 @@ class BrokerParts:
             TopicHandlers(self.forwarder),
             ConfigHandlers(config, ConfigDescriptions(config, metadata), self.forwarder),
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
-            GroupHandlers(self.groups, self.transactions.topic, metadata, environment, self.shares.states.topic),
+            GroupHandlers(self.groups, self.transactions, metadata, environment, self.shares.states),
             ConsumerGroupHandlers(self.groups, patterns, metadata, environment, heavy_work),
             TransactionHandlers(
                 self.transactions,

@@ -181,7 +181,8 @@ class Consumer:
         """Read these partitions, from `offsets`, else from the group's commits, else as auto_offset_reset says."""
         wanted = list(partitions)
         self._generation += 1
-        self._positions = {key: _Position(generation=self._generation) for key in wanted}
+        made = {key: _Position(generation=self._generation) for key in wanted}
+        self._positions = dict(made)
         known = dict(offsets or {})
         missing = [key for key in wanted if key not in known]
         if missing and self.group_id is not None:
@@ -190,8 +191,9 @@ class Consumer:
         if unknown:
             known |= await self._reset_offsets(unknown)
         for key, offset in known.items():
-            if key in self._positions:
-                self._positions[key].offset = self._positions[key].fetch_offset = offset
+            # While the offsets were asked for the application may have gone elsewhere (`seek`), or the assignment may have changed.
+            if self._positions.get(key) is made[key]:
+                made[key].offset = made[key].fetch_offset = offset
         self._news()
 
     async def _assigned(self, assignment: Assignment) -> None:

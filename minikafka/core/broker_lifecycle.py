@@ -119,8 +119,8 @@ class BrokerLifecycle:
     """
 
     __slots__ = (
-        "_answered_ms", "_backoff_ms", "_config", "_due_ms", "_has_news", "_in_service", "_late_answers", "_own", "_refusal", "_sent_ms",
-        "_shutdown_deadline_ms", "_timeout_ms", "_want_shut_down", "broker_epoch", "fenced", "step", "unanswered",
+        "_answered_ms", "_backoff_ms", "_config", "_confirmed_ms", "_due_ms", "_has_news", "_in_service", "_late_answers", "_own",
+        "_refusal", "_sent_ms", "_shutdown_deadline_ms", "_timeout_ms", "_want_shut_down", "broker_epoch", "fenced", "step", "unanswered",
     )  # fmt: skip
 
     def __init__(self, config: LifecycleConfig, now_ms: int) -> None:
@@ -137,6 +137,8 @@ class BrokerLifecycle:
         self._shutdown_deadline_ms: int | None = None
         self._answered_ms = now_ms
         self._sent_ms = now_ms
+        #: When the last heartbeat was sent that the controller has answered as one of a broker in service.
+        self._confirmed_ms = now_ms
         #: Of the request that is under way.
         self._timeout_ms = 0
         #: By how many doublings the next heartbeat may take longer than usual.
@@ -152,6 +154,11 @@ class BrokerLifecycle:
     def silence_ms(self, now_ms: int) -> int:
         """For how long no controller has answered a heartbeat or a registration."""
         return now_ms - self._answered_ms
+
+    def is_session_over(self, now_ms: int) -> bool:
+        """Whether the controller may have given this broker's leaderships to others: it has fenced it, or a session has passed since the
+        last heartbeat that it answered was sent. When it was answered says nothing: a process that was stopped finds old answers."""
+        return self.fenced or now_ms - self._confirmed_ms > self._config.session_timeout_ms
 
     def trouble(self, now_ms: int) -> str | None:
         """Why clients cannot count on this broker, as far as its heartbeats tell; None when they do not."""
@@ -300,6 +307,8 @@ class BrokerLifecycle:
         if is_fenced and not self.fenced and not self._want_shut_down:
             effects += self._out_of_service(f"the controller has fenced broker {self._config.node_id}")
         self.fenced = is_fenced
+        if not is_fenced:
+            self._confirmed_ms = self._sent_ms
         effects += self._in_service_if_all_agree()
         return effects + (self._go(True) if should_shut_down else self._rest(now_ms))
 

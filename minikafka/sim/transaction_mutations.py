@@ -195,6 +195,18 @@ def _unknown_is_none(original: Any) -> Any:
     return markers_answered
 
 
+def _by_the_last_answer(original: Any) -> Any:
+    return lambda self, now_ms: self.fenced or self.silence_ms(now_ms) > self._config.session_timeout_ms
+
+
+def _by_the_last_fetch(original: Any) -> Any:
+    def is_confirmed(self: Any, eligible: tuple[int, ...], since_ms: int) -> bool:
+        others = {*self.isr.maximal, *eligible} - {self.broker_id}
+        return all(other in self.followers and self.followers[other].last_fetch_ms >= since_ms for other in others)
+
+    return is_confirmed
+
+
 def _take_all(original: Any) -> Any:
     return lambda self, now_ms, most: original(self, now_ms, 1 << 30)
 
@@ -270,6 +282,18 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "tests": ("tests/broker/test_deleted_topics_in_transactions.py",)},
     {"name": "expiry-in-one-turn", "breaks": "all ids of a partition that have expired are removed in one turn of the loop",
      "patches": (("minikafka.core.timers:DeadlineQueue.take", _take_all),), "tests": ("tests/core/transaction/test_shard.py",)},
+    {"name": "no-doubt", "breaks": "a broker that was stopped for longer than its session answers as the coordinator that it was",
+     "patches": (("minikafka.broker.partitions.replica_manager:ReplicaManager.is_in_doubt", _constant(False)),),
+     "tests": ("tests/sim/test_awakening.py",)},
+    {"name": "doubt-without-reason", "breaks": "coordinators stand still while the controllers are gone",
+     "patches": (("minikafka.core.partition.leader:PartitionLeader.is_confirmed", _constant(False)),),
+     "tests": ("tests/sim/test_awakening.py",)},
+    {"name": "late-answer-renews", "breaks": "an old answer to a heartbeat begins a new session",
+     "patches": (("minikafka.core.broker_lifecycle:BrokerLifecycle.is_session_over", _by_the_last_answer),),
+     "tests": ("tests/core/test_broker_lifecycle.py",)},
+    {"name": "old-fetch-confirms", "breaks": "a fetch that was sent long ago confirms a leader",
+     "patches": (("minikafka.core.partition.leader:PartitionLeader.is_confirmed", _by_the_last_fetch),),
+     "tests": ("tests/core/partition/test_leader.py",)},
     {"name": "never-too-late", "breaks": "no transaction is aborted for taking too long",
      "patches": ((f"{SHARD}.has_timed_out", _constant(False)),), "options": _WITH},
     {"name": "fetch-behind-its-back", "breaks": "a fetch waits though what it let complete has written to what it had read",

@@ -36,7 +36,7 @@ class Context:
 
 def handlers(world: CoordinatorWorld) -> Any:
     environment: Any = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: 0))
-    return GroupHandlers(world.groups, world.transactions.topic, SimpleNamespace(image=world.image), environment, world.transactions.topic)  # type: ignore[arg-type]
+    return GroupHandlers(world.groups, world.transactions, SimpleNamespace(image=world.image), environment, world.transactions)  # type: ignore[arg-type]
 
 
 async def test_offsets_of_a_group_that_does_not_exist_are_none() -> None:
@@ -48,6 +48,21 @@ async def test_offsets_of_a_group_that_does_not_exist_are_none() -> None:
     assert answer.error_code == 0
     (partition,) = answer.topics[0].partitions
     assert (partition.error_code, partition.committed_offset) == (0, -1)
+    await world.stop()
+
+
+async def test_one_who_may_have_been_replaced_says_so_and_sends_nobody_to_himself() -> None:
+    """Before what he knows of anybody: a member of a later generation would be told that he is fenced."""
+    world = CoordinatorWorld()
+    world.lead()
+    group = FETCH(group_id="g", topics=[TOPICS(name="t", partition_indexes=[0])])
+    for is_in_doubt, code in [(False, ErrorCode.NONE), (True, ErrorCode.NOT_COORDINATOR), (False, ErrorCode.NONE)]:
+        world.is_in_doubt = is_in_doubt
+        assert world.groups.is_in_doubt("g") is is_in_doubt
+        assert handlers(world).offset_fetch(Context(9), OffsetFetchRequest(groups=[group])).groups[0].error_code == code
+    world.is_in_doubt = True
+    world.lead(leader=False)
+    assert not world.groups.is_in_doubt("g"), "he knows that he does not lead"
     await world.stop()
 
 

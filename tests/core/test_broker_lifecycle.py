@@ -209,6 +209,33 @@ def test_silence_is_a_trouble_after_a_session() -> None:
     assert story.core.silence_ms(story.now_ms) == SESSION_MS + 1
 
 
+def test_a_session_lasts_from_when_a_heartbeat_was_sent_however_late_its_answer_is_read() -> None:
+    """A process that was stopped finds an answer that came long ago."""
+    story = in_service()
+    story.rest()
+    sent_ms = story.now_ms
+    story.now_ms += 10 * SESSION_MS
+    assert story.core.is_session_over(story.now_ms)
+    story.answer()
+    assert story.core.is_session_over(story.now_ms), "that heartbeat was sent before"
+    assert not story.core.is_session_over(sent_ms + SESSION_MS)
+    story.rest()
+    story.answer()
+    assert not story.core.is_session_over(story.now_ms + SESSION_MS)
+    assert story.core.is_session_over(story.now_ms + SESSION_MS + 1)
+
+
+def test_the_session_of_a_fenced_broker_is_over_until_the_controller_takes_it_back() -> None:
+    story = in_service()
+    assert not story.core.is_session_over(story.now_ms)
+    story.rest()
+    story.answer(fenced=True)
+    assert story.core.is_session_over(story.now_ms)
+    story.image(fenced=True)
+    story.answer()
+    assert not story.core.is_session_over(story.now_ms)
+
+
 def test_a_fenced_broker_is_back_with_the_controllers_next_word() -> None:
     story = in_service()
     story.rest()

@@ -57,6 +57,8 @@ class ConfluentTransformer(Transformer):
             {
                 "bootstrap.servers": self.bootstrap, "transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "linger.ms": 2, "socket.timeout.ms": 5000, "reconnect.backoff.max.ms": 500, "log_level": 0,
+                # Without it librdkafka may wait for a coordinator that died for ever (docs/clients.md).
+                "connections.max.idle.ms": 5000,
             }
         )  # fmt: skip
         consumer = confluent_kafka.Consumer(

@@ -44,6 +44,10 @@ class CoordinatorHost(Generic[S]):
         """The shard of a group or transactional id. Raises COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
         return self.runtime.shard(key)
 
+    def is_in_doubt(self, key: str) -> bool:
+        """Whether this broker is the coordinator for all that it knows, and may have been replaced long ago."""
+        return self.runtime.is_in_doubt(key)
+
     def shards(self) -> list[S]:
         """Every shard, in partition order. Raises COORDINATOR_LOAD_IN_PROGRESS while one is loading."""
         return self.runtime.shards()

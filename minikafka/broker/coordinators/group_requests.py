@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_coordinator import GroupHost
 from minikafka.core.group.classic import GroupState
@@ -24,7 +24,8 @@ from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 from minikafka.wire.uuid import uuid_from_text
 
 if TYPE_CHECKING:
-    from minikafka.broker.coordinators.coordinator_topic import CoordinatorTopic
+    from minikafka.broker.coordinators.coordinator_host import CoordinatorHost
+    from minikafka.broker.coordinators.transaction_coordinator import TransactionHost
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.quorum.metadata_log import MetadataHost
@@ -45,11 +46,16 @@ class GroupHandlers:
     """Translates between the wire and the shards; every answer of a parked request goes through its context."""
 
     def __init__(
-        self, groups: GroupHost, transactions: CoordinatorTopic, metadata: MetadataHost, environment: Environment, shares: CoordinatorTopic
+        self,
+        groups: GroupHost,
+        transactions: TransactionHost,
+        metadata: MetadataHost,
+        environment: Environment,
+        shares: CoordinatorHost[Any],
     ) -> None:
         """`transactions`, `shares`: where the coordinators of transactions and of share partitions are."""
         self._groups = groups
-        self._topics = {KEY_TYPE_GROUP: groups.topic, KEY_TYPE_TRANSACTION: transactions, KEY_TYPE_SHARE: shares}
+        self._hosts: dict[int, CoordinatorHost[Any]] = {KEY_TYPE_GROUP: groups, KEY_TYPE_TRANSACTION: transactions, KEY_TYPE_SHARE: shares}
         self._metadata = metadata
         self._clock = environment.clock
 
@@ -75,9 +81,9 @@ class GroupHandlers:
         """One coordinator (v0-3) or one for each key (v4+, KIP-699)."""
         batched = context.header.api_version >= 4
         keys = request.coordinator_keys if batched else [request.key]
-        topic = self._topics.get(request.key_type)
-        if keys and topic is not None:
-            await topic.ensure()
+        host = self._hosts.get(request.key_type)
+        if keys and host is not None:
+            await host.ensure_topic()
         found = [self._coordinator(key, request.key_type, context.listener) for key in keys]
         if batched:
             return FindCoordinatorResponse(coordinators=found)
@@ -96,10 +102,10 @@ class GroupHandlers:
                 key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
             )
 
-        topic = self._topics.get(key_type)
-        if topic is None or (key_type == KEY_TYPE_SHARE and not _is_share_partition(key)):
+        host = self._hosts.get(key_type)
+        if host is None or (key_type == KEY_TYPE_SHARE and not _is_share_partition(key)):
             return failed(ErrorCode.INVALID_REQUEST, MALFORMED)
-        leader = topic.leader_of(key)
+        leader = None if host.is_in_doubt(key) else host.topic.leader_of(key)
         broker = None if leader is None else self._metadata.image.brokers.get(leader)
         endpoint = None if broker is None or broker.fenced else broker.listeners.get(listener)
         if broker is None or endpoint is None:

@@ -153,10 +153,13 @@ class CoordinatorRuntime(Generic[S]):
     # -- which shard -----------------------------------------------------------------------------------------------
 
     def shard(self, key: str) -> tuple[int, S]:
-        """The shard of a group or transactional id. Raises COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR."""
+        """The shard of a group or transactional id. Raises COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR.
+
+        One who may have been replaced long ago knows nothing. Kafka's tells what its memory holds: a fatal error, or offsets of long ago.
+        """
         index = self.topic.partition_of(key)
         led = None if index is None else self._led.get(index)
-        if index is None or led is None:
+        if index is None or led is None or self._replicas.is_in_doubt(led.partition):
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         if not led.is_loaded:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -183,6 +186,12 @@ class CoordinatorRuntime(Generic[S]):
     def loading(self) -> list[int]:
         """Partitions that are being loaded."""
         return [index for index, led in self._led.items() if not led.is_loaded]
+
+    def is_in_doubt(self, key: str) -> bool:
+        """Whether this broker leads the key's partition for all that it knows, and may know nothing."""
+        index = self.topic.partition_of(key)
+        led = None if index is None else self._led.get(index)
+        return led is not None and self._replicas.is_in_doubt(led.partition)
 
     def is_current(self, index: int, shard: S) -> bool:
         """Whether it is the shard of the partition, which this broker leads."""

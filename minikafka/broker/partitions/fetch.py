@@ -78,6 +78,7 @@ class _Fetch:
                 gathered += size
                 bytes_left = max(bytes_left - size, 0)
             settled = settled or read.settles
+        self.params.is_noted = True
         return -1 if settled else gathered
 
     @property

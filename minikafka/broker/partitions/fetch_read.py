@@ -35,7 +35,9 @@ EXPECTED_FAILURES = frozenset(
 class FetchParams:
     """What all partitions of one fetch have in common."""
 
-    __slots__ = ("broker_epoch", "by_id", "client_host", "is_denied", "isolation", "listener", "may_read_follower", "rack", "replica_id")
+    __slots__ = (
+        "broker_epoch", "by_id", "is_denied", "is_noted", "isolation", "listener", "may_read_follower", "rack", "replica_id",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -58,6 +60,8 @@ class FetchParams:
         self.may_read_follower = may_read_follower
         self.listener = listener
         self.is_denied = is_denied
+        #: Whether leaders know what the request says of the follower: they are told when it comes, not when it is answered.
+        self.is_noted = False
 
     @property
     def is_follower(self) -> bool:
@@ -191,8 +195,10 @@ class PartitionReader:
         if wanted.last_fetched_epoch >= 0 and self._diverges(result, wanted, log):
             pass
         elif not marks.log_start_offset <= offset <= marks.log_end_offset:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        elif params.replica_id >= 0:
+            # For this a consumer may begin elsewhere, and lose its place.
+            is_in_doubt = params.replica_id < 0 and self._replicas.is_in_doubt(partition)
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER if is_in_doubt else ErrorCode.OFFSET_OUT_OF_RANGE)
+        elif params.replica_id >= 0 and not params.is_noted:
             partition.follower_fetched(params.replica_id, offset, wanted.log_start_offset, params.broker_epoch, now_ms)
         elif params.rack and self.is_rack_aware and partition.leader is not None:
             result.preferred = self._preferred_replica(partition, params, offset, image)

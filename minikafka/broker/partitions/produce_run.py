@@ -48,6 +48,10 @@ EXPECTED_FAILURES = frozenset(
         ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )  # fmt: skip
+#: What a leader says of producers by its log: many clients take it for the end of a producer, or write what is under way again.
+OF_PRODUCERS = frozenset(
+    {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_TXN_STATE, ErrorCode.UNKNOWN_PRODUCER_ID}
+)
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _Topic = ProduceRequest.TopicProduceData
 _Data = ProduceRequest.PartitionProduceData
@@ -203,6 +207,8 @@ class ProduceRun:
         self._has_failed = True
         if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and partition is not None:
             error = gap_at_new_leader(self._refusals, topic, data, partition, self._now_ms) or error
+        if error.code in OF_PRODUCERS and partition is not None and self._parts.replicas.is_in_doubt(partition):
+            error = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if error.code is ErrorCode.INVALID_TXN_STATE and self._request.transactional_id is None:
             error = ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         self._count_failure(partition, error.code, data)

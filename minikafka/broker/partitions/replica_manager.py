@@ -79,6 +79,8 @@ class ReplicaManager:
         self._environment = environment
         self._clock = environment.clock
         self._broker_epoch = replication.broker_epoch
+        self._is_session_over = replication.is_session_over
+        self._session_ms: int = config.broker_session_timeout_ms
         self._on_topic_configs = on_topic_configs
         self.broker_id: int = config.node_id
         self.directories = directories
@@ -140,6 +142,16 @@ class ReplicaManager:
         """Whether a follower may be in sync: alive, not shutting down, and the incarnation that fetches is the registered one (KIP-903)."""
         broker = self._metadata.image.brokers.get(broker_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown and (broker_epoch in (-1, broker.epoch))
+
+    def is_in_doubt(self, partition: Partition) -> bool:
+        """Whether another broker may lead the partition by now, for all that this one knows: its session with the controller may have
+        ended, and so long ago somebody may have been elected who has not followed this leader since. Where only the controllers are
+        silent the in-sync set goes on following, and nothing is in doubt."""
+        if not self._is_session_over():
+            return False
+        leader, registration = partition.leader, partition.registration
+        eligible = () if registration is None else registration.elr
+        return leader is None or not leader.is_confirmed(eligible, self._clock.now_ms() - self._session_ms)
 
     def subscribe_leadership(self, topic: str, callback: OnLeadership) -> None:
         """Call `callback(partition, leader_epoch, is_leader)` when this broker gains or loses a partition of `topic`."""

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """`broker_epoch()` is -1 until the controller has registered the broker; `security`: how connections to leaders are secured, None =
+    """`broker_epoch()` is -1 until the controller has registered the broker; `is_session_over()`: whether the controller may have given
+    this broker's leaderships to others; `security`: how connections to leaders are secured, None =
     not."""
 
     config: BrokerConfig
     environment: Environment
     metadata: MetadataHost
     broker_epoch: Callable[[], int]
+    is_session_over: Callable[[], bool]
     throttles: ReplicationThrottles
     security: ChannelSecurity | None = None
 

@@ -134,6 +134,11 @@ class BrokerLifecycleHost:
         return self._core.silence_ms(self._now_ms())
 
     @property
+    def is_session_over(self) -> bool:
+        """Whether the controller may have given this broker's leaderships to others."""
+        return self._core.is_session_over(self._now_ms())
+
+    @property
     def trouble(self) -> str | None:
         """Why clients cannot count on this broker, as far as its heartbeats tell; None when they do not."""
         return self._core.trouble(self._now_ms())

@@ -22,6 +22,7 @@ class FollowerProgress:
 
     __slots__ = (
         "broker_epoch",
+        "confirmed_ms",
         "last_caught_up_ms",
         "last_fetch_leader_end_offset",
         "last_fetch_ms",
@@ -34,6 +35,8 @@ class FollowerProgress:
         self.log_start_offset = UNKNOWN_OFFSET
         self.last_fetch_leader_end_offset = 0
         self.last_fetch_ms = 0
+        #: When the fetch before the last came: the last followed the answer to it, so that the follower followed this leader then.
+        self.confirmed_ms = 0
         self.last_caught_up_ms = last_caught_up_ms
         self.broker_epoch = -1
 
@@ -46,6 +49,7 @@ class FollowerProgress:
         self.log_end_offset = offset
         self.log_start_offset = log_start_offset
         self.last_fetch_leader_end_offset = leader_end_offset
+        self.confirmed_ms = self.last_fetch_ms
         self.last_fetch_ms = now_ms
         self.broker_epoch = broker_epoch
 
@@ -247,6 +251,15 @@ class PartitionLeader:
             return self.refused(proposal, error), False
         has_moved = self.committed(isr, partition_epoch, now_ms, is_answer=True)
         return (AlterOutcome.COMMITTED if self.isr.pending is not proposal else AlterOutcome.WAIT_FOR_METADATA), has_moved
+
+    def is_confirmed(self, eligible: tuple[int, ...], since_ms: int) -> bool:
+        """Whether everybody whom the controller may elect, those who are `eligible` outside of the in-sync set (KIP-966) among them,
+        followed this leader at `since_ms` or later: then nobody else led at that time."""
+        followers = self.followers
+        for broker_id in (*self.isr.maximal, *eligible):
+            if broker_id != self.broker_id and (broker_id not in followers or followers[broker_id].confirmed_ms < since_ms):
+                return False
+        return True
 
     def update_replicas(self, replicas: tuple[int, ...], min_isr: int, now_ms: int) -> None:
         """A reassignment or a changed min.insync.replicas."""

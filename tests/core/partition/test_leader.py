@@ -272,6 +272,30 @@ def test_an_older_partition_epoch_does_not_undo_a_newer_set() -> None:
     assert world.leader.isr.committed == (1, 2)
 
 
+def test_who_fetches_again_has_followed_since_his_fetch_before() -> None:
+    """What a follower asked long ago may be read only now: it says nothing. The next fetch follows our answer."""
+    world = World()
+    world.now_ms = since_ms = 200_000
+    world.catch_up(2, 3)
+    assert not world.leader.is_confirmed((), since_ms)
+    world.now_ms += 10
+    world.catch_up(2)
+    assert not world.leader.is_confirmed((), since_ms), "3 may have been elected"
+    world.catch_up(3)
+    assert world.leader.is_confirmed((), since_ms)
+    assert not world.leader.is_confirmed((), since_ms + 1)
+
+
+def test_whoever_may_be_elected_has_to_follow() -> None:
+    world = World(isr=(1,))
+    assert world.leader.is_confirmed((), world.now_ms), "nobody else can lead"
+    assert not world.leader.is_confirmed((3,), world.now_ms), "one who is eligible (KIP-966)"
+    assert not world.leader.is_confirmed((4,), world.now_ms), "one of whom nothing is known"
+    world.catch_up(3)
+    world.catch_up(3)
+    assert world.leader.is_confirmed((1, 3), world.now_ms)
+
+
 class LeaderAgainstModel(RuleBasedStateMachine):
     """Random appends, fetches, delays and in-sync changes; the rules that must hold after each."""
 
