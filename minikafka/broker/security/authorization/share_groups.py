@@ -118,6 +118,8 @@ def alter_offsets(authority: Authority, context: Any, request: AlterShareGroupOf
         )
         for topic in bad
     ]
+    if errors and not request.topics:
+        return kind(responses=errors)
 
     def merge(response: AlterShareGroupOffsetsResponse) -> AlterShareGroupOffsetsResponse:
         if not response.error_code:
@@ -133,6 +135,8 @@ def delete_offsets(authority: Authority, context: Any, request: DeleteShareGroup
     request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.topic_name)
     kind = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
     errors = [kind(topic_name=topic.topic_name, error_code=TOPIC_DENIED, error_message=TOPIC_DENIED.text) for topic in bad]
+    if errors and not request.topics:
+        return DeleteShareGroupOffsetsResponse(responses=errors)
 
     def merge(response: DeleteShareGroupOffsetsResponse) -> DeleteShareGroupOffsetsResponse:
         if not response.error_code:
