@@ -13,6 +13,7 @@ from minikafka.broker.admin.configs import ConfigHandlers
 from minikafka.broker.admin.delegation_tokens import DelegationTokenHandlers
 from minikafka.broker.admin.metadata import MetadataHandlers
 from minikafka.broker.admin.topics import TopicHandlers
+from minikafka.broker.client_metrics.requests import ClientMetricsHandlers
 from minikafka.broker.config.broker_config import BrokerConfig
 from minikafka.broker.config.dynamic import Settings
 from minikafka.broker.coordinators.consumer_group_requests import ConsumerGroupHandlers
@@ -137,6 +138,7 @@ class BrokerParts:
         self.produce = ProduceHandlers(self.replicas, metadata, environment, heavy_work, transactional, self.handover)
         judge = None if node.authority is None else partial(judge_fetch, node.authority)
         self.fetch = FetchHandlers(config, self.replicas, metadata, environment, judge)
+        self.client_metrics = ClientMetricsHandlers(config, metadata, environment, heavy_work)
         self._serve(node, markers, verifier, heavy_work, patterns)
 
     def _make_replicas(self, node: Foundation) -> ReplicaManager:
@@ -158,6 +160,7 @@ class BrokerParts:
         all_handlers: tuple[Handlers, ...] = (
             self.produce,
             self.fetch,
+            self.client_metrics,
             OffsetHandlers(self.replicas, metadata, environment, heavy_work),
             LogDirHandlers(self.replicas),
             MetadataHandlers(

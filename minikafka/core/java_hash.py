@@ -34,15 +34,16 @@ def topic_partition_hash(topic: str, index: int) -> int:
 
 def table_order(hashed: Iterable[tuple[int, tuple[str, int]]]) -> list[tuple[str, int]]:
     """Keys, given with their hashes, in the order in which `java.util.HashMap` lists them; equal places go by the key."""
-    return _by_place(sorted(hashed, key=lambda pair: pair[1]))
+    return by_place(sorted(hashed, key=lambda pair: pair[1]))
 
 
 def names_in_table_order(names: Iterable[str]) -> list[str]:
     """Strings in the order in which a `java.util.HashMap` lists them as keys; equal places go by when they were put there."""
-    return _by_place((string_hash(name), name) for name in names)
+    return by_place((string_hash(name), name) for name in names)
 
 
-def _by_place(hashed: Iterable[tuple[int, Key]]) -> list[Key]:
+def by_place(hashed: Iterable[tuple[int, Key]]) -> list[Key]:
+    """Keys, given with their hashes, in the order of a `java.util.HashMap`; equal places go by when they were put there."""
     pairs = list(hashed)
     size = TABLE_SIZE_MIN
     while len(pairs) > size * 3 // 4:

@@ -25,13 +25,13 @@ class Pattern:
 
     __slots__ = ("_regexp",)
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, bytes_max: int = BYTES_MAX) -> None:
         """Raises InvalidPattern."""
         if len(text) > CHARACTERS_MAX:
             raise InvalidPattern(f"a pattern of {len(text)} characters is longer than {CHARACTERS_MAX}")
         options = re2.Options()
         options.log_errors = False
-        options.max_mem = BYTES_MAX
+        options.max_mem = bytes_max
         try:
             self._regexp = re2.compile(text, options)
         except (re2.error, UnicodeError) as error:

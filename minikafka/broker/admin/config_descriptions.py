@@ -21,6 +21,7 @@ from minikafka.broker.config.rules import (
 )
 from minikafka.broker.config.table import BROKER_PROPERTIES
 from minikafka.broker.config.topic_config import TOPIC_PROPERTIES, inherited, text_of
+from minikafka.core.client_metrics.subscriptions import DEFAULTS, INTERVAL_MS, MATCH, METRICS
 from minikafka.core.controller.topics import topic_name_fault
 from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -52,6 +53,12 @@ _DERIVED = frozenset({"log.roll.ms", "log.roll.jitter.ms", "log.retention.ms"})
 _SHOWN_WHEN_SET = frozenset(
     {"leader.replication.throttled.rate", "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second"}
 )
+
+_SUBSCRIPTION_PROPERTIES = {
+    INTERVAL_MS: ("int", "How often a client is to push, in milliseconds."),
+    MATCH: ("list", "Which clients are meant: attribute=pattern, all of them; nothing: every client."),
+    METRICS: ("list", "What their metrics' names begin with; * for all."),
+}
 
 #: (name, value or None, source)
 Synonym = tuple[str, str | None, int]
@@ -100,14 +107,35 @@ class ConfigDescriptions:
                 for key, level in broker_loggers.levels().items()
                 if keys is None or key in keys
             ]
-        if kind in {RESOURCE_GROUP, RESOURCE_CLIENT_METRICS}:
-            source = GROUP_SOURCE if kind == RESOURCE_GROUP else CLIENT_METRICS_SOURCE
+        if kind == RESOURCE_CLIENT_METRICS:
+            return self._describe_subscription(name, keys, request)
+        if kind == RESOURCE_GROUP:
             return [
-                _entry(key, value, source, [(key, value, source)], "string", "", request)
+                _entry(key, value, GROUP_SOURCE, [(key, value, GROUP_SOURCE)], "string", "", request)
                 for key, value in self._metadata.image.config(kind, name).items()
                 if keys is None or key in keys
             ]
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+    def _describe_subscription(
+        self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
+    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
+        """A subscription to clients' metrics (KIP-714); one that does not exist has every default."""
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        values = self._metadata.image.config(RESOURCE_CLIENT_METRICS, name)
+        return [
+            _entry(
+                key,
+                values.get(key, default),
+                CLIENT_METRICS_SOURCE if key in values else DEFAULT_SOURCE,
+                [(key, values[key], CLIENT_METRICS_SOURCE)] if key in values else [],
+                *_SUBSCRIPTION_PROPERTIES[key],
+                request,
+            )
+            for key, default in DEFAULTS.items()
+            if keys is None or key in keys
+        ]
 
     def _describe_topic(
         self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest

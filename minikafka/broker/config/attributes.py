@@ -212,6 +212,7 @@ class BrokerProperties:
     ssl_truststore_password: str | None
     ssl_truststore_type: str
     super_users: str
+    telemetry_max_bytes: int
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool

@@ -178,7 +178,6 @@ WITHOUT_EFFECT = [
     _known("ssl.provider", "string", None, "Java provider of TLS.", dynamic=True),
     _known("ssl.secure.random.implementation", "string", None, "Source of random numbers for TLS.", dynamic=True),
     _known("ssl.trustmanager.algorithm", "string", "PKIX", "Algorithm of Java's trust manager.", dynamic=True),
-    _known("telemetry.max.bytes", "int", "1048576", "Bytes of metrics that a client may push.", low=1),
     _known("transaction.two.phase.commit.enable", "boolean", "false", "Whether transactions without a timeout are allowed for two-phase commit.", refusal="there is no two-phase commit here"),
     _known("unstable.api.versions.enable", "boolean", "false", "Whether versions of APIs that are still in the making are served.", internal=True),
     _known("unstable.feature.versions.enable", "boolean", "false", "Whether levels of features that are still in the making are allowed.", internal=True),

@@ -11,7 +11,7 @@ from minikafka.broker.config.properties import Property
 from minikafka.broker.config.table import BROKER_PROPERTIES
 from minikafka.broker.config.topic_config import TOPIC_PROPERTIES, inherited
 from minikafka.core.controller.config import TopicConfigValue
-from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP, RESOURCE_TOPIC
+from minikafka.core.metadata.image import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 
 if TYPE_CHECKING:
     from minikafka.broker.config.broker_config import BrokerConfig
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 # DescribeConfigs sources.
 TOPIC_SOURCE, BROKER_SOURCE, CLUSTER_SOURCE, STATIC_SOURCE, DEFAULT_SOURCE = 1, 2, 3, 4, 5
 
-#: Properties of client metrics (KIP-714) that may be stored.
-CLIENT_METRICS_PROPERTIES = frozenset({"metrics", "interval.ms", "match"})
 #: A topic property that exists for tests and is not shown.
 HIDDEN_PROPERTIES = frozenset({"internal.segment.bytes"})
 
@@ -97,11 +95,9 @@ class BrokerConfigRules:
             if entry.name == "max.connections" and value.strip() == "0":
                 return "Invalid max.connections 0"
             return fault_of(entry, value)
-        known = {RESOURCE_GROUP: GROUP_PROPERTIES, RESOURCE_CLIENT_METRICS: CLIENT_METRICS_PROPERTIES}.get(resource_type, frozenset())
-        if name not in known:
-            kind = "group" if resource_type == RESOURCE_GROUP else "client metrics"
-            return f"Unknown {kind} config name: {name}" if resource_type == RESOURCE_GROUP else f"Unknown {kind} configuration {name}"
-        return self._fault_of_group(name, value) if resource_type == RESOURCE_GROUP else None
+        if resource_type == RESOURCE_GROUP:
+            return self._fault_of_group(name, value) if name in GROUP_PROPERTIES else f"Unknown group config name: {name}"
+        return None
 
     def _fault_of_group(self, name: str, value: str) -> str | None:
         if name not in GROUP_NUMBERS:

@@ -188,6 +188,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("max.connections", "int", MAX_INT, "Connections of a broker, and of each of its listeners; more wait, as do more than half as many as the process may have file descriptors. The inter-broker listener (where there is another) takes connections beyond it, and the connection of another listener that was quiet for longest is closed. listener.name.NAME.max.connections is one listener's own.", low=0, dynamic=True),
         _p("max.connections.per.ip", "int", MAX_INT, "Connections from one address, to all listeners of a broker together; more are closed.", low=0, dynamic=True),
         _p("max.connections.per.ip.overrides", "string", "", "Connections allowed from single addresses or named hosts instead: host:count, separated by commas.", dynamic=True, convert=counts_of_hosts),
+        _p("telemetry.max.bytes", "int", "1048576", "Bytes of metrics that a client may push at once, compressed and decompressed (KIP-714).", low=1),
         _p("quota.window.num", "int", "11", "Samples kept for client quotas.", low=1),
         _p("quota.window.size.seconds", "int", "1", "Length of one such sample.", low=1),
         _p("controller.quota.window.num", "int", "11", "Samples kept for quotas of controller mutations.", low=1),

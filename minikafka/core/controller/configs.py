@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from minikafka.core.client_metrics.subscriptions import check_subscription
 from minikafka.core.controller.config import ConfigRules
 from minikafka.core.controller.state import CLUSTER_DEFAULT, MIN_INSYNC_REPLICAS, ControllerState, Result
 from minikafka.core.metadata.image import (
@@ -129,7 +130,9 @@ class ConfigControl:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
             if int(name) not in self._state.image.brokers and int(name) not in self._state.image.controllers:
                 raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {name} found.")
-        elif kind in {RESOURCE_CLIENT_METRICS, RESOURCE_GROUP} and not name:
+        elif kind == RESOURCE_CLIENT_METRICS and not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+        elif kind == RESOURCE_GROUP and not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Subscription name can't be empty for {_KINDS[kind]} resources.")
 
     def _operate(self, kind: int, key: str, operation: int, value: str | None, values: dict[str, str]) -> None:
@@ -139,7 +142,7 @@ class ConfigControl:
         if operation not in {SET, APPEND, SUBTRACT}:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation type {operation} for configuration {key}")
         if value is None:
-            if kind == RESOURCE_TOPIC:
+            if kind in {RESOURCE_TOPIC, RESOURCE_CLIENT_METRICS}:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
             values.pop(key, None)
             return
@@ -171,6 +174,10 @@ class ConfigControl:
             raise ApiError(ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled.")
 
     def _judge(self, kind: int, name: str, changed: Mapping[str, str], after: Mapping[str, str]) -> None:
+        if kind == RESOURCE_CLIENT_METRICS:
+            configs = self._state.image.configs.items()
+            check_subscription(name, after, (values for other, values in configs if other[0] == kind and other[1] != name))
+            return
         for key, value in changed.items():
             fault = self.rules.validate(kind, name, key, value)
             if fault is not None:

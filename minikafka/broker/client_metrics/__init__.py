@@ -1,0 +1,1 @@
+"""Metrics that clients push (KIP-714): the two APIs, and OTLP."""

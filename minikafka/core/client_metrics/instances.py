@@ -1,0 +1,150 @@
+"""Clients that push metrics: what each is asked for, how often it may come, and for how long it is remembered.
+
+Rules: ClientMetricsManager and ClientMetricsInstance of Apache Kafka 4.4, whose answers to the same requests the tests hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from minikafka.core.client_metrics.subscriptions import CLIENT_INSTANCE_ID, Subscriptions, Wanted
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.push_telemetry import PushTelemetryRequest
+from minikafka.wire.uuid import uuid_to_text
+
+#: Clients that are remembered; of more, the one that was heard of longest ago is forgotten.
+INSTANCES_MAX = 16_384
+#: A client is forgotten that says nothing for so long, or for three of its intervals.
+EXPIRY_MS_MIN = 60_000
+EXPIRY_INTERVALS = 3
+#: Kafka's numbers of zstd, lz4, gzip and snappy, in the order in which clients are to like them.
+COMPRESSION_TYPES = (4, 3, 1, 2)
+COMPRESSION_TYPE_MAX = 4
+ZERO_ID = bytes(16)
+#: What no client may be called: no id, and the metadata log's.
+RESERVED_IDS = frozenset({ZERO_ID, bytes(15) + b"\x01"})
+_NEVER = -(1 << 62)
+_FREE_TO_ASK_AGAIN = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+@dataclass(slots=True)
+class Instance:
+    """A client. `attributes`: what subscriptions match it by; `version`: of the subscriptions, when `wanted` was made of them."""
+
+    instance_id: bytes
+    attributes: Mapping[str, str | None]
+    wanted: Wanted
+    version: int
+    asked_ms: int = _NEVER
+    pushed_ms: int = _NEVER
+    heard_ms: int = 0
+    is_terminating: bool = False
+    last_error: ErrorCode = ErrorCode.NONE
+
+    def may_ask(self, now_ms: int) -> bool:
+        """Whether it may ask for its subscriptions now; notes that it did."""
+        if now_ms - max(self.asked_ms, self.pushed_ms) < self.wanted.interval_ms:
+            return False
+        self.asked_ms = now_ms
+        return True
+
+    def may_push(self, now_ms: int) -> bool:
+        """Whether it may push now; notes that it did. The first push after a question may come at any time: clients wait for a random part
+        of the interval."""
+        if self.asked_ms <= self.pushed_ms and now_ms - self.pushed_ms < self.wanted.interval_ms:
+            return False
+        self.pushed_ms = now_ms
+        return True
+
+    @property
+    def expires_ms(self) -> int:
+        """When it is forgotten unless it says something before."""
+        return self.heard_ms + max(EXPIRY_MS_MIN, EXPIRY_INTERVALS * self.wanted.interval_ms)
+
+
+class Instances:
+    """The clients of one broker. `connections` are whatever tells one connection from another."""
+
+    def __init__(self, subscriptions: Subscriptions, telemetry_max_bytes: int, random_bytes: Callable[[int], bytes]) -> None:
+        """`telemetry_max_bytes`: of one push."""
+        self._subscriptions = subscriptions
+        self.telemetry_max_bytes = telemetry_max_bytes
+        self._random_bytes = random_bytes
+        #: The one heard of longest ago comes first.
+        self.by_id: dict[bytes, Instance] = {}
+        self._of_connection: dict[object, bytes] = {}
+        #: Requests before their time, and pushes for other subscriptions than the client has.
+        self.throttled = 0
+        self.unknown_subscriptions = 0
+
+    def ask(self, wanted_id: bytes, attributes: Mapping[str, str | None], connection: object, now_ms: int) -> Instance:
+        """GetTelemetrySubscriptions: the client with what it is asked for; the zero id is a new one. Raises ApiError."""
+        instance = self._instance(self._new_id() if wanted_id == ZERO_ID else wanted_id, attributes, connection, now_ms)
+        if not instance.may_ask(now_ms) and instance.last_error not in _FREE_TO_ASK_AGAIN:
+            self.throttled += 1
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        instance.last_error = ErrorCode.NONE
+        return instance
+
+    def push(self, request: PushTelemetryRequest, attributes: Mapping[str, str | None], connection: object, now_ms: int) -> Instance:
+        """PushTelemetry: the client, whose metrics may be read. Raises ApiError."""
+        if request.client_instance_id in RESERVED_IDS:
+            raise ApiError(ErrorCode.INVALID_REQUEST)
+        instance = self._instance(request.client_instance_id, attributes, connection, now_ms)
+        instance.last_error = self._fault(request, instance, now_ms)
+        instance.is_terminating = request.terminating
+        if instance.last_error:
+            raise ApiError(instance.last_error)
+        return instance
+
+    def _fault(self, request: PushTelemetryRequest, instance: Instance, now_ms: int) -> ErrorCode:
+        if instance.is_terminating:
+            return ErrorCode.INVALID_REQUEST
+        if not instance.may_push(now_ms) and not request.terminating:
+            self.throttled += 1
+            return ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        if request.subscription_id != instance.wanted.subscription_id:
+            self.unknown_subscriptions += 1
+            return ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+        if not 0 <= request.compression_type <= COMPRESSION_TYPE_MAX:
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        return ErrorCode.TELEMETRY_TOO_LARGE if len(request.metrics) > self.telemetry_max_bytes else ErrorCode.NONE
+
+    def connection_ended(self, connection: object) -> bytes | None:
+        """The id of the client that is forgotten with its connection, if any."""
+        found = self._of_connection.pop(connection, None)
+        return None if found is None or self.by_id.pop(found, None) is None else found
+
+    def expire(self, now_ms: int) -> list[bytes]:
+        """Forget who has been silent for too long; their ids."""
+        expired = [instance.instance_id for instance in self.by_id.values() if instance.expires_ms <= now_ms]
+        for instance_id in expired:
+            del self.by_id[instance_id]
+        if expired:
+            self._of_connection = {key: value for key, value in self._of_connection.items() if value in self.by_id}
+        return expired
+
+    def _instance(self, instance_id: bytes, attributes: Mapping[str, str | None], connection: object, now_ms: int) -> Instance:
+        """The client, heard of now; new if it is not known or its subscriptions have changed, and then it may ask and push at once."""
+        known = self.by_id.pop(instance_id, None)
+        version = self._subscriptions.version
+        if known is None or known.version < version:
+            own = known.attributes if known is not None else {**attributes, CLIENT_INSTANCE_ID: uuid_to_text(instance_id)}
+            known = Instance(instance_id, own, self._subscriptions.wanted_of(instance_id, own), version)
+            self._of_connection[connection] = instance_id
+            while len(self.by_id) >= INSTANCES_MAX:
+                del self.by_id[next(iter(self.by_id))]
+        known.heard_ms = now_ms
+        self.by_id[instance_id] = known
+        return known
+
+    def _new_id(self) -> bytes:
+        """A random UUID (version 4) that is not in use, and whose text begins with no dash, which would read as a flag."""
+        while True:
+            drawn = bytearray(self._random_bytes(16))
+            drawn[6] = drawn[6] & 0x0F | 0x40
+            drawn[8] = drawn[8] & 0x3F | 0x80
+            found = bytes(drawn)
+            if found not in self.by_id and not uuid_to_text(found).startswith("-"):
+                return found

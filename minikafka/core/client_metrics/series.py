@@ -1,0 +1,87 @@
+"""What clients have told, as samples: the newest value of each gauge, and the sum of what each counter has grown by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import NamedTuple
+
+#: Samples that are kept of one client, and of all clients of a broker. What is told beyond them is not kept.
+SERIES_OF_INSTANCE_MAX = 2000
+SERIES_MAX = 20_000
+#: What a client told last is kept for so long after its connection has ended, so that it can still be read.
+KEPT_MS = 60_000
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Point(NamedTuple):
+    """One value that a client tells. `is_counter`: it only grows; `is_delta`: it has grown by that since it was told last."""
+
+    metric: str
+    labels: Labels
+    value: float
+    is_counter: bool
+    is_delta: bool
+
+
+@dataclass(slots=True)
+class Told:
+    """All that one client has told, (metric, labels) -> value, and who it is."""
+
+    labels: Labels
+    expires_ms: int
+    counters: dict[tuple[str, Labels], float] = field(default_factory=dict)
+    gauges: dict[tuple[str, Labels], float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.counters) + len(self.gauges)
+
+
+class Series:
+    """By client instance."""
+
+    def __init__(self) -> None:
+        self.by_instance: dict[bytes, Told] = {}
+        self.count = 0
+        #: Points for which there was no room.
+        self.dropped = 0
+
+    def add(self, instance_id: bytes, who: Labels, points: Sequence[Point], expires_ms: int) -> None:
+        """A client, whom `who` names, has told these; they are kept until `expires_ms` unless it tells more."""
+        told = self.by_instance.get(instance_id)
+        if told is None:
+            told = self.by_instance[instance_id] = Told(who, expires_ms)
+        told.expires_ms = expires_ms
+        before = len(told)
+        for point in points:
+            values = told.counters if point.is_counter else told.gauges
+            key = (point.metric, point.labels)
+            if key in values:
+                total = values[key] + point.value if point.is_delta else point.value
+                values[key] = total if isfinite(total) else point.value
+            elif len(told) < SERIES_OF_INSTANCE_MAX and self.count + len(told) - before < SERIES_MAX:
+                values[key] = point.value
+            else:
+                self.dropped += 1
+        self.count += len(told) - before
+
+    def leave(self, instance_id: bytes, now_ms: int) -> None:
+        """A client has gone."""
+        told = self.by_instance.get(instance_id)
+        if told is not None:
+            told.expires_ms = now_ms + KEPT_MS
+
+    def expire(self, now_ms: int) -> None:
+        """Forget what has been kept for long enough."""
+        for instance_id, told in list(self.by_instance.items()):
+            if told.expires_ms <= now_ms:
+                self.count -= len(told)
+                del self.by_instance[instance_id]
+
+    def samples(self, *, counters: bool) -> Iterator[tuple[dict[str, str], float]]:
+        """(labels, value) of all counters, or of all gauges."""
+        for told in self.by_instance.values():
+            for (metric, labels), value in (told.counters if counters else told.gauges).items():
+                yield dict((("metric", metric), *told.labels, *labels)), value
