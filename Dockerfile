@@ -9,7 +9,7 @@ COPY wire /src/wire
 COPY storage /src/storage
 COPY minikafka /src/minikafka
 RUN python3 -m venv --without-pip /opt/minikafka \
-    && python3 -m pip --python /opt/minikafka/bin/python install --no-cache-dir /src \
+    && python3 -m pip --python /opt/minikafka/bin/python install --no-cache-dir "/src[client-metrics]" \
     && find /opt/minikafka -type d -name tests -prune -exec rm -r {} +
 
 FROM ${BASE}

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "audit": ("minikafka.cli.audit", "audit", "Prove that the replicas in log directories agree."),
     "bench": ("minikafka.cli.bench", "bench", "Measure a running cluster."),
     "broker-api-versions": ("minikafka.cli.api_versions", "broker_api_versions", "APIs and versions that brokers serve."),
+    "client-metrics": ("minikafka.cli.client_metrics", "client_metrics", "What clients are asked to tell of their own metrics."),
     "cluster": ("minikafka.cli.cluster", "cluster", "Start a cluster here (up); cluster id, endpoints."),
     "completion": ("minikafka.cli.shims", "completion", "Print a shell's completion script."),
     "configs": ("minikafka.cli.configs", "configs", "Describe and alter configurations."),

@@ -16,6 +16,7 @@ from minikafka.wire.errors import ErrorCode
 #: Told apart elsewhere: open to all, answers that leave out what may not be seen (test_authorization.py), or always refused.
 NOT_HERE = {
     "ApiVersions", "SaslHandshake", "SaslAuthenticate", "DescribeCluster", "ListGroups", "ListTransactions",
+    "GetTelemetrySubscriptions", "PushTelemetry",
     "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
 }  # fmt: skip
 

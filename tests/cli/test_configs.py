@@ -94,3 +94,55 @@ def test_passwords_and_quotas_of_a_user_stand_together(broker: EmbeddedCluster) 
 def test_wrong_usage(broker: EmbeddedCluster, words: str, code: int, complaint: str) -> None:
     done: Any = configs(broker, words)
     assert done.exit_code == code and complaint in done.output, done.output
+
+
+def client_metrics(broker: EmbeddedCluster, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["client-metrics", "-b", broker.bootstrap_servers, *words])
+
+
+def test_subscriptions_to_clients_metrics_as_the_tool_of_kafka_shows_them(broker: EmbeddedCluster) -> None:
+    said = [
+        client_metrics(broker, "--alter", "--name", "q", "--match", "client_id=a", "--match", "client_software_name=b").stdout,
+        client_metrics(broker, "--alter", "--name", "q", "--interval", "5000", "--metrics", "m1,m2").stdout,
+        client_metrics(broker, "--describe", "--name", "q").stdout,
+        client_metrics(broker, "--alter", "--name", "q", "--interval", "", "--match", "").stdout,
+        client_metrics(broker, "--describe").stdout,
+        client_metrics(broker, "--list").stdout,
+        client_metrics(broker, "--delete", "--name", "q").stdout,
+        client_metrics(broker, "--describe", "--name", "q").stdout,
+        client_metrics(broker, "--list").stdout,
+    ]
+    shown = "Client metrics configs for q are:\n  interval.ms={}\n  match={}\n  metrics=m1,m2\n"
+    assert said == [
+        "Altered client metrics config for q.\n",
+        "Altered client metrics config for q.\n",
+        shown.format("5000", "client_id=a,client_software_name=b"),
+        "Altered client metrics config for q.\n",
+        shown.format("300000", ""),
+        "q\n",
+        "Deleted client metrics config for q.\n",
+        "The client metric resource q doesn't exist and doesn't have dynamic config.\n",
+        "",
+    ]
+    made = client_metrics(broker, "--alter", "--generate-name", "--metrics", "*").stdout
+    name = made.removeprefix("Altered client metrics config for ").removesuffix(".\n")
+    assert len(name) == 22 and json.loads(client_metrics(broker, "--describe", "-o", "json").stdout) == [
+        {"name": name, "interval.ms": "300000", "match": "", "metrics": "*"}
+    ]
+    refused = client_metrics(broker, "--alter", "--name", "q", "--interval", "5")
+    assert refused.exit_code == 1 and "interval must be between 100 and 3600000 (1 hour)" in refused.output
+
+
+@pytest.mark.parametrize(("words", "why"), [
+    ("", "Command must include exactly one action: --alter, --delete, --describe or --list."),
+    ("--list --describe", "Command must include exactly one action: --alter, --delete, --describe or --list."),
+    ("--list --name q", "Option \"[list]\" can't be used with option \"[name]\""),
+    ("--describe --generate-name", "Option \"[describe]\" can't be used with option \"[generate-name]\""),
+    ("--alter --metrics a", "One of --name or --generate-name must be specified with --alter."),
+    ("--alter --name q --generate-name", "One of --name or --generate-name must be specified with --alter."),
+    ("--delete", "A client metrics resource name must be specified with --delete."),
+    ("--alter --name z --interval abc", "Invalid interval value. Enter an integer, or leave empty to reset."),
+])  # fmt: skip
+def test_what_the_tool_of_kafka_refuses(words: str, why: str) -> None:
+    refused = CliRunner().invoke(cli, ["client-metrics", *words.split()])
+    assert refused.exit_code == 2 and why in refused.output

@@ -30,6 +30,7 @@ LABELS = frozenset(
 OTHERS = "attributes"
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _DELTA = 1
+_SHOWN = ("string_value", "int_value", "bool_value", "double_value")
 
 MetricsData: Any = None
 
@@ -58,15 +59,15 @@ def load() -> bool:
 
 
 def read(compression_type: int, data: bytes, size_max: int) -> Read:
-    """The points of a push of at most `size_max` bytes when decompressed. Raises Unreadable. The parser must be loaded."""
-    from google.protobuf.message import DecodeError
-
-    message = MetricsData()
-    try:
-        message.ParseFromString(decompress(compression_type, data, size_max))
-    except (CorruptRecord, DecodeError) as error:
-        raise Unreadable(str(error)) from error
+    """The points of a push of at most `size_max` bytes when decompressed; none without the parser. Raises Unreadable."""
     found = Read()
+    try:
+        plain = decompress(compression_type, data, size_max)
+    except CorruptRecord as error:
+        raise Unreadable(str(error)) from error
+    if MetricsData is None:
+        return found
+    message = _parsed(plain)
     for count, point in enumerate(_points(message)):
         if count >= MESSAGES_MAX:
             found.left += 1
@@ -74,6 +75,17 @@ def read(compression_type: int, data: bytes, size_max: int) -> Read:
         if point is not None and isfinite(point.value) and (point.value >= 0 or not point.is_counter):
             found.points.append(point)
     return found
+
+
+def _parsed(plain: bytes) -> Any:
+    from google.protobuf.message import DecodeError
+
+    message = MetricsData()
+    try:
+        message.ParseFromString(plain)
+    except DecodeError as error:
+        raise Unreadable(str(error)) from error
+    return message
 
 
 def _points(message: Any) -> Iterator[Point | None]:
@@ -116,7 +128,7 @@ def _labels(attributes: Iterable[Any], common: dict[str, str]) -> dict[str, str]
         name = _NO_LABEL.sub("_", attribute.key[:TEXT_CHARACTERS_MAX].lower())
         value = attribute.value
         kind = value.WhichOneof("value")
-        text = str(getattr(value, kind))[:TEXT_CHARACTERS_MAX] if kind in ("string_value", "int_value", "bool_value", "double_value") else ""
+        text = str(getattr(value, kind))[:TEXT_CHARACTERS_MAX] if kind in _SHOWN else ""
         if name in LABELS:
             found[name] = text
         elif name != "client_id":

@@ -55,8 +55,8 @@ class ClientMetricsHandlers:
         self._supervisor = environment.supervisor
         self._heavy_work = heavy_work
         self._dispatcher: Dispatcher | None = None
-        #: Whether the parser is there; None before the first push.
-        self._can_read: bool | None = None
+        #: Whether it has been tried to load the parser.
+        self._has_loaded = False
         self._is_sweeping = False
         for kind, name in metadata.image.configs:
             if kind == RESOURCE_CLIENT_METRICS:
@@ -91,9 +91,9 @@ class ClientMetricsHandlers:
         self._sweep_later()
         self.pushes += 1
         self.pushed_bytes += len(request.metrics)
-        if not request.metrics or self._can_read is False:
+        if not request.metrics:
             return PushTelemetryResponse()
-        if self._can_read and len(request.metrics) <= READ_AT_ONCE_BYTES:
+        if self._has_loaded and len(request.metrics) <= READ_AT_ONCE_BYTES:
             try:
                 self._keep(instance, otlp.read(request.compression_type, request.metrics, READ_AT_ONCE_BYTES))
                 return PushTelemetryResponse()
@@ -103,19 +103,18 @@ class ClientMetricsHandlers:
         return None
 
     async def _read_beside(self, context: RequestContext, request: PushTelemetryRequest, instance: Instance) -> None:
-        if self._can_read is None:
-            self._can_read = await self._heavy_work.run(otlp.load)
-            if not self._can_read:
+        if not self._has_loaded:
+            self._has_loaded = True
+            if not await self._heavy_work.run(otlp.load):
                 logger.warning("clients push metrics, which are not read: pip install 'minikafka[client-metrics]'")
         code = ErrorCode.NONE
-        if self._can_read:
-            try:
-                size_max = self.instances.telemetry_max_bytes
-                self._keep(instance, await self._heavy_work.run(otlp.read, request.compression_type, request.metrics, size_max))
-            except otlp.Unreadable as error:
-                logger.debug("%s pushed what cannot be read: %s", context.connection, error)
-                self.unreadable += 1
-                instance.last_error = code = ErrorCode.INVALID_RECORD
+        try:
+            size_max = self.instances.telemetry_max_bytes
+            self._keep(instance, await self._heavy_work.run(otlp.read, request.compression_type, request.metrics, size_max))
+        except otlp.Unreadable as error:
+            logger.debug("%s pushed what cannot be read: %s", context.connection, error)
+            self.unreadable += 1
+            instance.last_error = code = ErrorCode.INVALID_RECORD
         context.respond(PushTelemetryResponse(error_code=code))
 
     def _keep(self, instance: Instance, found: otlp.Read) -> None:

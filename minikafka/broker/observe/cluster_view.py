@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.observe.clients_view import clients_that_push
 from minikafka.broker.observe.last_audit import LastAudit
 from minikafka.broker.observe.shows_records import shows_records
 from minikafka.client.errors import ClientError
@@ -54,7 +55,7 @@ class ClusterView:
             return self._made
 
     async def _make(self) -> dict[str, Any]:
-        """cluster_id, node_id, controller, brokers, partitions with replicas, groups, events (newest first), audit.
+        """cluster_id, node_id, controller, brokers, partitions with replicas, groups, events (newest first), audit, clients.
 
         `behind_ms` of a replica, how long ago it was caught up, is known of followers of partitions that this broker leads."""
         node = self._node
@@ -88,6 +89,7 @@ class ClusterView:
                 for e in reversed(node.timeline.events)
             ],
             "audit": self._last_audit.get(),
+            "clients": None if node.broker is None else clients_that_push(node.broker.client_metrics, node.environment.clock.now_ms()),
             "shows_records": shows_records(node),
         }
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     import asyncio
 
+    from minikafka.broker.client_metrics.requests import ClientMetricsHandlers
     from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.coordinators.group_coordinator import GroupHost
     from minikafka.broker.coordinators.transaction_coordinator import TransactionHost
@@ -57,6 +58,9 @@ class ObservedBroker(Protocol):
 
     @property
     def fetch(self) -> FetchHandlers: ...
+
+    @property
+    def client_metrics(self) -> ClientMetricsHandlers: ...
 
     @property
     def groups(self) -> GroupHost: ...

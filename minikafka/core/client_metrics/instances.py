@@ -58,6 +58,11 @@ class Instance:
         return True
 
     @property
+    def has_pushed(self) -> bool:
+        """Whether it has pushed since its subscriptions last changed."""
+        return self.pushed_ms != _NEVER
+
+    @property
     def expires_ms(self) -> int:
         """When it is forgotten unless it says something before."""
         return self.heard_ms + max(EXPIRY_MS_MIN, EXPIRY_INTERVALS * self.wanted.interval_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import isfinite
 from typing import NamedTuple
 
@@ -80,8 +81,9 @@ class Series:
                 self.count -= len(told)
                 del self.by_instance[instance_id]
 
-    def samples(self, *, counters: bool) -> Iterator[tuple[dict[str, str], float]]:
-        """(labels, value) of all counters, or of all gauges."""
-        for told in self.by_instance.values():
-            for (metric, labels), value in (told.counters if counters else told.gauges).items():
-                yield dict((("metric", metric), *told.labels, *labels)), value
+    def samples(self, samples_max: int, *, are_counters: bool) -> Iterator[list[tuple[dict[str, str], float]]]:
+        """(labels, value) of all counters, or of all gauges, at most so many at a time; between them more may be told."""
+        for told in list(self.by_instance.values()):
+            rows = iter(list((told.counters if are_counters else told.gauges).items()))
+            while part := list(islice(rows, samples_max)):
+                yield [(dict((("metric", metric), *told.labels, *labels)), value) for (metric, labels), value in part]

@@ -18,15 +18,15 @@ def test_counters_grow_by_deltas_and_gauges_are_as_told_last() -> None:
     series = Series()
     series.add(b"a", WHO, [point("sent", 2, counter=True, delta=True), point("lag", 7), point("all", 5, counter=True)], 100)
     series.add(b"a", WHO, [point("sent", 3, counter=True, delta=True), point("lag", 4), point("all", 9, counter=True)], 200)
-    assert list(series.samples(counters=True)) == [
-        ({"metric": "sent", "client_id": "c", "topic": "t"}, 5),
-        ({"metric": "all", "client_id": "c", "topic": "t"}, 9),
+    assert list(series.samples(1, are_counters=True)) == [
+        [({"metric": "sent", "client_id": "c", "topic": "t"}, 5)],
+        [({"metric": "all", "client_id": "c", "topic": "t"}, 9)],
     ]
-    assert list(series.samples(counters=False)) == [({"metric": "lag", "client_id": "c", "topic": "t"}, 4)]
+    assert list(series.samples(1, are_counters=False)) == [[({"metric": "lag", "client_id": "c", "topic": "t"}, 4)]]
     series.expire(199)
     assert series.count == 3
     series.expire(200)
-    assert (series.count, list(series.samples(counters=True))) == (0, [])
+    assert (series.count, list(series.samples(9, are_counters=True))) == (0, [])
 
 
 def test_there_is_room_for_so_many_samples_of_a_client_and_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,4 +59,4 @@ def test_a_sum_that_leaves_the_range_of_numbers_begins_anew() -> None:
     series = Series()
     for _ in range(2):
         series.add(b"a", WHO, [point("sent", 1.7e308, counter=True, delta=True)], 100)
-    assert [value for _, value in series.samples(counters=True)] == [1.7e308]
+    assert [value for part in series.samples(9, are_counters=True) for _, value in part] == [1.7e308]

@@ -19,7 +19,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from minikafka.broker.measures.readings import Readings
 from minikafka.broker.observe.last_audit import LastAudit
-from minikafka.broker.observe.metrics import control, replicas, traffic
+from minikafka.broker.observe.metrics import clients, control, replicas, traffic
 from minikafka.broker.observe.metrics.audit import audit
 from minikafka.broker.observe.metrics.exporter import exporter_families
 from minikafka.broker.observe.metrics.exposition import Page, head, labels
@@ -79,6 +79,8 @@ class NodeMetrics:
         yield self._page(audit, self._last_audit, node.audits)
         yield self._page(traffic.transactions, node, self._readings)
         yield self._page(traffic.groups, node) + self._page(traffic.waiting, node)
+        yield self._page(clients.client_metrics, broker)
+        yield from clients.pushed(broker)
         yield from self._requests()
         yield self._page(traffic.topics, node, self._readings, partitions)
         yield from self._in_parts(replicas.LOG_GAUGES, partitions, replicas.log_values)

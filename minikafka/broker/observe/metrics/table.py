@@ -347,6 +347,21 @@ _broker_metadata("last_applied_record_offset", "Last offset of the metadata log 
 _broker_metadata("last_applied_record_lag_ms", "For how long committed metadata has waited to be applied, ms; 0 when all is.")
 _broker_metadata("metadata_apply_error_count", "Steps of the metadata that a part of this broker could not carry out.")
 
+_section = "Clients' own metrics (KIP-714)"
+_CM = "kafka_server_client_metrics"
+_gauge(f"{_CM}_instance_count", "Clients that have asked what is wanted of them, and are remembered.")
+_gauge(f"{_CM}_unknown_subscription_request_count", "Pushes for other subscriptions than the client has; it asks again.")
+_gauge(f"{_CM}_throttle_count", "Requests that came before their time.")
+_gauge(f"{_CM}_plugin_export_count", "Pushes that were taken.")
+_gauge(f"{_CM}_plugin_error_count", "Pushes that could not be read.")
+_gauge("minikafka_client_metrics_subscriptions", "Subscriptions to clients' metrics.")
+_counter("minikafka_client_metrics_received_bytes_total", "Bytes of pushes, compressed.")
+_gauge("minikafka_client_metrics_series", "Samples that are kept of what clients have told.")
+_counter("minikafka_client_metrics_dropped_total", "Values that clients told and for which there was no room.")
+_CLIENT = ("metric", "client_id", "client_instance_id", "client_software_name")
+_gauge("minikafka_client_metric", "What a client told last; it has more labels where the client gives some.", *_CLIENT)
+_counter("minikafka_client_metric_total", "How much a client's counter has grown since the client came to this broker.", *_CLIENT)
+
 _section = "Controller"
 _O = "kafka_controller_kafkacontroller"
 _gauge(f"{_O}_activecontrollercount", "1 on the active controller.")

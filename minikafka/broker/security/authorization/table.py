@@ -57,6 +57,7 @@ from minikafka.wire.messages.expire_delegation_token import ExpireDelegationToke
 from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.fetch_snapshot import FetchSnapshotRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from minikafka.wire.messages.heartbeat import HeartbeatRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from minikafka.wire.messages.init_producer_id import InitProducerIdRequest
@@ -73,6 +74,7 @@ from minikafka.wire.messages.offset_delete import OffsetDeleteRequest
 from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
 from minikafka.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from minikafka.wire.messages.produce import ProduceRequest
+from minikafka.wire.messages.push_telemetry import PushTelemetryRequest
 from minikafka.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from minikafka.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 from minikafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -116,6 +118,8 @@ ON_BROKERS: Guards = {
     MetadataRequest: topics.metadata,
     DescribeTopicPartitionsRequest: topics.describe_topic_partitions,
     DescribeConfigsRequest: topics.describe_configs,
+    GetTelemetrySubscriptionsRequest: open_to_all,
+    PushTelemetryRequest: open_to_all,
     DescribeClusterRequest: describe_cluster,
     DescribeLogDirsRequest: _DESCRIBE,
     AlterReplicaLogDirsRequest: _ALTER,
