@@ -21,6 +21,7 @@ GOOD = {
     "bench": "-b {} --seconds 1",
     "broker-api-versions": "-b {}",
     "cluster": "cluster-id -b {}",
+    "client-metrics": "-b {} --list",
     "configs": "-b {} --describe --entity-type topics",
     "console-consumer": "-b {} --topic t --timeout-ms 1000",
     "console-producer": "-b {} --topic t",
@@ -49,6 +50,7 @@ GOOD = {
 #: Words that the cluster, or the file, refuses.
 REFUSED = {
     "audit": "DAMAGED",
+    "client-metrics": "-b {} --alter --name n --interval 1",
     "configs": "-b {} --alter --topic nothing --add-config retention.ms=1",
     "consume": "-b {} nothing -e",
     "consumer-groups": "-b {} --describe --group nobody",

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from minikafka.broker.observe.metrics.exposition import Page, head, labels, number
-from minikafka.broker.observe.metrics.table import METRICS
 
 if TYPE_CHECKING:
     from minikafka.broker.observe.observed import ObservedBroker
@@ -29,10 +28,10 @@ def client_metrics(page: Page, broker: ObservedBroker) -> None:
     page.one("minikafka_client_metrics_dropped_total", clients.series.dropped)
 
 
-def pushed(broker: ObservedBroker) -> Iterator[bytes]:
-    """What clients have told, in pieces of so many samples; the same names in every dialect."""
-    for name, are_counters in FAMILIES:
-        title = head(name, METRICS[name]) + "\n"
-        for part in broker.client_metrics.series.samples(SAMPLES_A_STEP, are_counters=are_counters):
-            yield (title + "".join(f"{name}{labels(**names)} {number(value)}\n" for names, value in part)).encode()
-            title = ""
+def pushed(page: Page, broker: ObservedBroker) -> Iterator[bytes]:
+    """What clients have told, in pieces of so many samples, under the names that `page` knows."""
+    for family, are_counters in FAMILIES:
+        for name, metric in page.heads(family):
+            yield (head(name, metric) + "\n").encode()
+            for part in broker.client_metrics.series.samples(SAMPLES_A_STEP, are_counters=are_counters):
+                yield "".join(f"{name}{labels(**names)} {number(value)}\n" for names, value in part).encode()

@@ -80,7 +80,7 @@ class NodeMetrics:
         yield self._page(traffic.transactions, node, self._readings)
         yield self._page(traffic.groups, node) + self._page(traffic.waiting, node)
         yield self._page(clients.client_metrics, broker)
-        yield from clients.pushed(broker)
+        yield from clients.pushed(Page(node.config.minikafka_metrics_dialects), broker)
         yield from self._requests()
         yield self._page(traffic.topics, node, self._readings, partitions)
         yield from self._in_parts(replicas.LOG_GAUGES, partitions, replicas.log_values)
