@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minikafka.core.coordinator.shard import Append, CoordinatorRecord
-from minikafka.core.group.config import Client
+from minikafka.core.group.config import Client, GroupConfig
 from minikafka.core.group.consumer.coordinator import ConsumerGroups, Surroundings
 from minikafka.core.group.consumer.group import ConsumerGroup, ResolvedRegex
 from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
 from minikafka.core.group.effects import Effects
+from minikafka.core.group.migrating import MigratingRebalancer
 from minikafka.core.pattern import matching
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
@@ -75,6 +78,10 @@ class GroupsWorld:
         self.effects = Effects()
         self.answers: list[tuple[object, ConsumerGroupHeartbeatResponse]] = []
         self.resolutions: list[tuple[str, frozenset[str]]] = []
+        #: What is done in steps: whenever nothing else is to be done, or, when `is_stepwise`, by `take_step`.
+        self.work: deque[Iterator[None]] = deque()
+        self.is_stepwise = False
+        self.steps = 0
         for name, count in topics.items():
             self.topics.topics[name] = FakeTopic(name, count)
         self.groups = self._new_groups()
@@ -83,6 +90,7 @@ class GroupsWorld:
         around = Surroundings(
             config=self.config, topics=self.topics, intervals=lambda group_id: self.intervals, wall_ms=lambda now_ms: 1_000_000 + now_ms,
             new_member_id=lambda: "made-by-the-broker", make_room=lambda group_id: [],
+            classics=MigratingRebalancer(GroupConfig(), lambda: "uuid", lambda now_ms: 1_000_000 + now_ms),
         )  # fmt: skip
         return ConsumerGroups(around, lambda: self.effects)
 
@@ -94,9 +102,25 @@ class GroupsWorld:
             effects, self.effects = self.effects, Effects()
             self.uncommitted += effects.appends
             self.answers += effects.answers
+            self.work += effects.work
             self.resolutions += [(group_id, regexes) for _, group_id, regexes in effects.resolutions]
             if not self.is_stalled:
                 self.commit()
+            if not self.effects and not self.is_stepwise:
+                self.take_step()
+
+    def take_step(self) -> None:
+        """A turn of what is done in steps."""
+        if not self.work:
+            return
+        steps = self.work.popleft()
+        if next(steps, self) is not self:
+            self.work.append(steps)
+            self.steps += 1
+        if self.effects:
+            self.run()
+        elif not self.is_stepwise:
+            self.take_step()
 
     def commit(self) -> None:
         """What is written is committed."""
@@ -122,6 +146,7 @@ class GroupsWorld:
     def fail_over(self) -> None:
         """Another broker loads what is committed; who waits is told so."""
         self.groups.shutdown()
+        self.work.clear()
         waiting, self.uncommitted = self.uncommitted, []
         for append in waiting:
             append.on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER, self.now_ms)
@@ -136,7 +161,7 @@ class GroupsWorld:
     def advance(self, ms: int) -> None:
         """Time goes by, deadline by deadline."""
         end_ms = self.now_ms + ms
-        while (due_ms := self.groups.timers.next_deadline()) is not None and due_ms <= end_ms:
+        while (due_ms := self.groups.sessions.timers.next_deadline()) is not None and due_ms <= end_ms:
             self.now_ms = max(due_ms, self.now_ms)
             self.groups.on_deadline(self.now_ms)
             self.run()

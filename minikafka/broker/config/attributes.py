@@ -58,6 +58,7 @@ class BrokerProperties:
     group_consumer_max_heartbeat_interval_ms: int
     group_consumer_max_session_timeout_ms: int
     group_consumer_max_size: int
+    group_consumer_migration_policy: str
     group_consumer_min_assignment_interval_ms: int
     group_consumer_min_heartbeat_interval_ms: int
     group_consumer_min_session_timeout_ms: int

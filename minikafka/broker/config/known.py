@@ -34,7 +34,6 @@ WITHOUT_EFFECT = [
     _known("early.start.listeners", "list", None, "Listeners that may open before the start is over."),
     _known("fetch.purgatory.purge.interval.requests", "int", "1000", "Requests after which the purgatory of fetches is tidied up."),
     _known("follower.fetch.last.tiered.offset.enable", "boolean", "false", "Whether a new follower of a tiered partition begins after what is tiered.", dynamic=True),
-    _known("group.consumer.migration.policy", "string", "bidirectional", "Which way groups may change between the classic and the consumer protocol.", choices=("BIDIRECTIONAL", "DISABLED", "DOWNGRADE", "UPGRADE", "bidirectional", "disabled", "downgrade", "upgrade")),
     _known("group.coordinator.append.linger.ms", "int", "-1", "How long the group coordinator gathers records before it writes them; -1 = as load tells.", low=-1),
     _known("group.coordinator.background.threads", "int", "2", "Threads for the group coordinator's slow work.", low=1),
     _known("group.coordinator.cached.buffer.max.bytes", "int", "1048588", "Largest buffer that the group coordinator keeps for writing.", low=524288, dynamic=True),

@@ -127,6 +127,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("group.consumer.max.heartbeat.interval.ms", "int", "15000", "Largest heartbeat interval that a consumer group may set.", low=1),
         _p("group.consumer.max.session.timeout.ms", "int", "60000", "Largest session timeout that a consumer group may set.", low=1),
         _p("group.consumer.max.size", "int", MAX_INT, "Members of a consumer group.", low=1),
+        _p("group.consumer.migration.policy", "string", "bidirectional", "Which way groups may change between the classic and the consumer protocol.", choices=("BIDIRECTIONAL", "DISABLED", "DOWNGRADE", "UPGRADE", "bidirectional", "disabled", "downgrade", "upgrade")),
         _p("group.consumer.min.assignment.interval.ms", "int", "0", "Least assignment interval that a group may set.", low=0),
         _p("group.consumer.min.heartbeat.interval.ms", "int", "5000", "Least heartbeat interval that a consumer group may set.", low=1),
         _p("group.consumer.min.session.timeout.ms", "int", "45000", "Least session timeout that a consumer group may set.", low=1),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.group.consumer.group import ResolvedRegex
+from minikafka.core.group.consumer.policy import MigrationPolicy
 from minikafka.core.group.consumer.settings import ConsumerGroupConfig, ConsumerSettings, GroupIntervals
 from minikafka.core.metadata.image import RESOURCE_GROUP
 from minikafka.core.pattern import InvalidPattern, matching
@@ -97,6 +98,7 @@ def consumer_settings(config: BrokerConfig, settings: Settings, metadata: Metada
         assignors=tuple(config.group_consumer_assignors),
         size_max=config.group_consumer_max_size,
         regex_refresh_interval_ms=config.group_consumer_regex_refresh_interval_ms,
+        migration=MigrationPolicy.named(config.group_consumer_migration_policy, config.group_max_size),
     )
     return ConsumerSettings(limits, ImageTopics(metadata), intervals)
 

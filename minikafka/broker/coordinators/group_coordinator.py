@@ -125,6 +125,8 @@ class GroupHost(CoordinatorHost[GroupShard]):
     def _carry_out(self, index: int, shard: GroupShard, effects: Effects) -> None:
         for reply, response in effects.answers:
             reply.respond(response)
+        for steps in effects.work:
+            self.runtime.run_steps(index, shard, steps)
         for context, group_id, regexes in effects.resolutions:
             work = self._resolve(index, shard, context, group_id, regexes)
             self._environment.supervisor.start(work, "the resolution of patterns")

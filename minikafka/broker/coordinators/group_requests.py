@@ -150,15 +150,15 @@ class GroupHandlers:
         self._groups.run_effects(index, shard)
         return response
 
-    def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """Answered at once; the rest of the group is told by its heartbeats."""
+    def leave_group(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse | None:
+        """Answered through the effects; the rest of the group is told by its heartbeats."""
         try:
             index, shard = self._shard_of(request.group_id)
         except ApiError as error:
             return LeaveGroupResponse(error_code=error.code)
-        response = shard.leave(request, context.header.api_version, self._clock.now_ms())
+        shard.leave(context, request, context.header.api_version, self._clock.now_ms())
         self._groups.run_effects(index, shard)
-        return response
+        return None
 
     def _shard_of(self, group_id: str) -> tuple[int, GroupShard]:
         if not group_id:

@@ -45,6 +45,7 @@ class ClassicGroup:
         "_pending_bytes",
         "generation_id",
         "group_id",
+        "is_frozen",
         "leader_id",
         "members",
         "new_member_added",
@@ -73,6 +74,8 @@ class ClassicGroup:
         self.pending_sync_members: dict[str, None] = {}
         self.new_member_added = False
         self.rebalance_remaining_ms = -1
+        #: It is about to become a consumer group: nothing changes it any more.
+        self.is_frozen = False
 
     def transition(self, target: GroupState, wall_ms: int) -> None:
         """Enter `target`; a transition that the table does not list is a bug of ours."""

@@ -13,6 +13,7 @@ from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_e
 from minikafka.core.group.classic import ClassicGroup, GroupState
 from minikafka.core.group.config import Client, GroupConfig
 from minikafka.core.group.consumer.checks import CommitCheck, check_commit, check_fetch, first_refusal, subscribes
+from minikafka.core.group.consumer.classic_requests import ClassicRequests
 from minikafka.core.group.consumer.coordinator import ConsumerGroups, Surroundings
 from minikafka.core.group.consumer.group import EMPTY
 from minikafka.core.group.consumer.records import Records, group_tombstones
@@ -20,8 +21,8 @@ from minikafka.core.group.consumer.settings import ConsumerSettings
 from minikafka.core.group.effects import Effects, Reply
 from minikafka.core.group.errors import check_member
 from minikafka.core.group.expiry import ExpiringGroups
+from minikafka.core.group.migrating import MigratingRebalancer
 from minikafka.core.group.offsets import CommittedOffset, OffsetStore, committed_from_value, offset_record
-from minikafka.core.group.rebalance import Rebalancer
 from minikafka.core.group.removal import Done, Removals
 from minikafka.core.group.share.coordinator import ShareGroups, ShareSurroundings
 from minikafka.core.group.share.settings import ShareSettings
@@ -31,7 +32,7 @@ from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from minikafka.wire.messages.join_group import JoinGroupRequest
-from minikafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from minikafka.wire.messages.leave_group import LeaveGroupRequest
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from minikafka.wire.messages.sync_group import SyncGroupRequest
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -70,7 +71,7 @@ class GroupShard:
         """`new_uuid` gives the random part of member ids; `wall_ms(now_ms)` gives the wall time of the caller's now."""
         self._config = config
         self._wall_ms = wall_ms
-        self._rebalancer = Rebalancer(config, new_uuid, wall_ms)
+        self._rebalancer = MigratingRebalancer(config, new_uuid, wall_ms)
         self._is_loaded = False
         self._loading: dict[str, GroupMetadataValue] = {}
         self.other_types: dict[str, str] = {}
@@ -84,11 +85,13 @@ class GroupShard:
             wall_ms=wall_ms,
             new_member_id=lambda: member_id_of(new_uuid()),
             make_room=self._make_room,
+            classics=self._rebalancer,
         )
         self._consumers = ConsumerGroups(around, lambda: self._rebalancer.effects)
         around_shares = ShareSurroundings(share or ShareSettings(), settings.topics, wall_ms, self._check_free)
         #: The share groups (KIP-932).
         self.shares = ShareGroups(around_shares, lambda: self._rebalancer.effects)
+        self._classics = ClassicRequests(self._consumers)
 
     @property
     def consumers(self) -> ConsumerGroups:
@@ -112,7 +115,7 @@ class GroupShard:
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is due, in the caller's milliseconds."""
-        timers = (self._rebalancer.timers, self._consumers.timers, self.shares.timers)
+        timers = (self._rebalancer.timers, self._consumers.sessions.timers, self.shares.timers)
         deadlines = [queue.next_deadline() for queue in timers]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -202,7 +205,7 @@ class GroupShard:
         group = self.groups.get(group_id)
         if self.shares.is_busy(group_id):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if group_id in self.other_types or (group is not None and (group.state is not GroupState.EMPTY or group.pending_members)):
+        if group_id in self.other_types or (group is not None and group.state is not GroupState.EMPTY):
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         if group is not None:
             return [CoordinatorRecord(group.key(), None)]
@@ -248,34 +251,29 @@ class GroupShard:
             self._rebalancer.refuse_join(reply, client, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
         elif request.group_id in self._removals.groups or self.shares.is_busy(request.group_id):
             self._rebalancer.refuse_join(reply, client, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, request.member_id)
-        elif request.group_id in self._consumers.groups or self._consumers.is_busy(request.group_id):
-            self._join_instead(reply, request, client, now_ms)
+        elif self._classics.concerns(request.group_id):
+            self._classics.join(reply, request, client, now_ms)
         else:
             self._rebalancer.join(reply, request, client, now_ms)
 
-    def _join_instead(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
-        """A classic member comes to a consumer group: when it is empty, a classic one takes its place."""
-
-        def ended(code: ErrorCode, at_ms: int) -> None:
-            if code is ErrorCode.NONE:
-                self._rebalancer.join(reply, request, client, at_ms)
-            else:
-                member_id = "" if code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL else request.member_id
-                self._rebalancer.refuse_join(reply, client, code, member_id)
-
-        self._consumers.end(request.group_id, ended, now_ms)
-
     def sync(self, reply: Reply, request: SyncGroupRequest, client: Client, now_ms: int) -> None:
         """SyncGroup: answered through the effects."""
-        self._rebalancer.sync(reply, request, client, now_ms)
+        if self._classics.concerns(request.group_id):
+            self._rebalancer.effects.answers.append((reply, self._classics.sync(request, client, now_ms)))
+        else:
+            self._rebalancer.sync(reply, request, client, now_ms)
 
     def heartbeat(self, request: HeartbeatRequest, now_ms: int) -> HeartbeatResponse:
         """Heartbeat: answered at once."""
-        return self._rebalancer.heartbeat(request, now_ms)
+        classics = self._classics if self._classics.concerns(request.group_id) else self._rebalancer
+        return classics.heartbeat(request, now_ms)
 
-    def leave(self, request: LeaveGroupRequest, version: int, now_ms: int) -> LeaveGroupResponse:
-        """LeaveGroup: answered at once; others may be answered through the effects."""
-        return self._rebalancer.leave(request, version, now_ms)
+    def leave(self, reply: Reply, request: LeaveGroupRequest, version: int, now_ms: int) -> None:
+        """LeaveGroup: answered through the effects, as others may be."""
+        if self._classics.concerns(request.group_id):
+            self._classics.leave(reply, request, version, now_ms)
+        else:
+            self._rebalancer.answer_leave(reply, request, version, now_ms)
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,14 +36,15 @@ class StateQuestion:
 class Effects:
     """Appends are carried out before answers are sent, so that nothing is answered before it is handed to the log.
 
-    `questions` are for share coordinators. `resolutions`: (whose request it was, group id, patterns): which topics these patterns stand for
-    is to be found out beside the loop.
+    `questions` are for share coordinators. `work`: what is done in steps, in a turn of the loop each. `resolutions`: (whose request it was,
+    group id, patterns): which topics these patterns stand for is to be found out beside the loop.
     """
 
     appends: list[Append] = field(default_factory=list)
     answers: list[tuple[Reply, Response]] = field(default_factory=list)
     resolutions: list[tuple[Reply, str, frozenset[str]]] = field(default_factory=list)
     questions: list[StateQuestion] = field(default_factory=list)
+    work: list[Iterator[None]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.appends or self.answers or self.resolutions or self.questions)
+        return bool(self.appends or self.answers or self.resolutions or self.questions or self.work)

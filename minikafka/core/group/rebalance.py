@@ -437,24 +437,20 @@ class Rebalancer:
         except ApiError as error:
             return HeartbeatResponse(error_code=error.code)
 
-    def leave(self, request: LeaveGroupRequest, version: int, now_ms: int) -> LeaveGroupResponse:
+    def answer_leave(self, reply: Reply, request: LeaveGroupRequest, version: int, now_ms: int) -> None:
         """Remove one member (v0-2) or several (v3+, KIP-345)."""
         group = self.groups.get(request.group_id)
-        if version < 3:
-            identities = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
-        else:
-            identities = request.members
+        single = [LeaveGroupRequest.MemberIdentity(member_id=request.member_id)]
         results = []
-        for identity in identities:
+        for identity in single if version < 3 else request.members:
             code = ErrorCode.UNKNOWN_MEMBER_ID if group is None else self._leave_one(group, identity, now_ms)
             results.append(
                 LeaveGroupResponse.MemberResponse(
                     member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=code
                 )
             )
-        if version < 3:
-            return LeaveGroupResponse(error_code=results[0].error_code)
-        return LeaveGroupResponse(members=results)
+        answer = LeaveGroupResponse(error_code=results[0].error_code) if version < 3 else LeaveGroupResponse(members=results)
+        self.effects.answers.append((reply, answer))
 
     def _leave_one(self, group: ClassicGroup, identity: LeaveGroupRequest.MemberIdentity, now_ms: int) -> ErrorCode:
         member_id = identity.member_id
@@ -496,7 +492,7 @@ class Rebalancer:
         """Carry out every deadline that is due."""
         for kind, group_id, member_id in self.timers.expired(now_ms):
             group = self.groups.get(group_id)
-            if group is None:
+            if group is None or group.is_frozen:
                 continue
             if kind == "session":
                 self._session_deadline(group, member_id, now_ms)

@@ -15,7 +15,7 @@ from minikafka.core.group.subscriptions import parse_subscription
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.heartbeat import HeartbeatRequest
 from minikafka.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from minikafka.wire.messages.leave_group import LeaveGroupRequest
+from minikafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest
 from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -126,8 +126,10 @@ class World:
 
     def leave(self, member_id: str) -> ErrorCode:
         request = LeaveGroupRequest(group_id="g", members=[LeaveGroupRequest.MemberIdentity(member_id=member_id)])
-        response = self.shard.leave(request, 3, self.now_ms)
+        self.shard.leave("leave", request, 3, self.now_ms)
         self.settle()
+        response = self.answers.pop("leave")
+        assert isinstance(response, LeaveGroupResponse)
         return ErrorCode(response.members[0].error_code)
 
     def commit(

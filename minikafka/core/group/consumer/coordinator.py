@@ -12,20 +12,24 @@ from typing import Any
 
 from minikafka.core.coordinator.shard import Append, append_error
 from minikafka.core.group.config import Client
+from minikafka.core.group.consumer.assignment import Assignments
 from minikafka.core.group.consumer.checks import check_heartbeat
 from minikafka.core.group.consumer.describe import described_group
 from minikafka.core.group.consumer.group import ConsumerGroup, ResolvedRegex
-from minikafka.core.group.consumer.heartbeat import HeartbeatPlanner, Plan
-from minikafka.core.group.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, MemberState
+from minikafka.core.group.consumer.heartbeat import HeartbeatPlanner
+from minikafka.core.group.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, MemberState
+from minikafka.core.group.consumer.migration import ClassicGroups, upgrade_records
+from minikafka.core.group.consumer.plans import GroupPlanner, Plan
 from minikafka.core.group.consumer.records import Records, group_tombstones
 from minikafka.core.group.consumer.regexes import RefreshRule, plan_resolution
 from minikafka.core.group.consumer.replay import replay_record
+from minikafka.core.group.consumer.sessions import Sessions
 from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
 from minikafka.core.group.consumer.turns import Refusal, Turns
 from minikafka.core.group.effects import Effects, Reply
-from minikafka.core.timers import TimerQueue
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.message import Response
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
@@ -37,7 +41,7 @@ class Surroundings:
     """What the groups see of the broker.
 
     `intervals(group id)`; `wall_ms(now_ms)`; `new_member_id()`; `make_room(group id)`: records that end an empty group of another type,
-    raises GROUP_ID_NOT_FOUND when there is one that is not empty.
+    raises GROUP_ID_NOT_FOUND when there is one that is not empty. `classics`: the shard's classic groups.
     """
 
     config: ConsumerGroupConfig
@@ -46,23 +50,24 @@ class Surroundings:
     wall_ms: Callable[[int], int]
     new_member_id: Callable[[], str]
     make_room: Callable[[str], Records]
+    classics: ClassicGroups
 
 
 class ConsumerGroups:
     """Groups by id. `effects()` gives the effects that are to be filled now."""
 
     def __init__(self, surroundings: Surroundings, effects: Callable[[], Effects]) -> None:
-        self._around = surroundings
+        self.around = around = surroundings
         self._effects = effects
-        self._hashes = TopicHashes(surroundings.topics)
-        self._planner = HeartbeatPlanner(surroundings.config, surroundings.topics, self._hashes)
-        self._turns = Turns()
+        self._hashes = TopicHashes(around.topics)
+        self.planner = GroupPlanner(around.config, around.topics, self._hashes)
+        self._heartbeats = HeartbeatPlanner(self.planner)
         self._resolving: set[str] = set()
-        self._topics_version = surroundings.topics.version
-        #: By group and member: when a session ends; when partitions have to be given up.
-        self.timers: TimerQueue[tuple[str, str, str]] = TimerQueue()
-        self._unrevoked_epochs: dict[tuple[str, str], int] = {}
+        self._topics_version = around.topics.version
+        self.sessions = Sessions()
+        self.turns = Turns()
         self.groups: dict[str, ConsumerGroup] = {}
+        self._assignments = Assignments(self.groups, self.turns, around.config, around.topics, around.intervals, effects)
 
     # -- the log ---------------------------------------------------------------------------------------------------------
 
@@ -74,188 +79,213 @@ class ConsumerGroups:
         """Everybody gets a fresh session."""
         for group in self.groups.values():
             for member in group.members.values():
-                self._touch(group.group_id, member.member_id, now_ms)
+                timeout_ms = self.around.intervals(group.group_id).session_timeout_ms
+                self.sessions.touch(group.group_id, member.member_id, now_ms + timeout_ms)
                 if member.state is MemberState.UNREVOKED_PARTITIONS:
-                    self._expect_revocation(group.group_id, member.member_id, member.member_epoch, member.rebalance_timeout_ms, now_ms)
+                    self._expect_revocation(group.group_id, member, now_ms)
 
     def shutdown(self) -> None:
         """Whoever waits is told NOT_COORDINATOR."""
-        self._turns.shutdown(0)
-        self.timers.clear()
+        self.turns.shutdown(0)
+        self.sessions.clear()
 
     # -- requests --------------------------------------------------------------------------------------------------------
 
     def heartbeat(self, reply: Reply, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
         """ConsumerGroupHeartbeat: answered through the effects, when what it changes is committed."""
         try:
-            check_heartbeat(request, client.version, self._around.config.assignors)
+            check_heartbeat(request, client.version, self.around.config.assignors)
         except ApiError as error:
-            self._answer(reply, error_answer(error))
+            self.answer(reply, error_answer(error))
             return
         self._touch_known(request, now_ms)
 
         def refuse(code: ErrorCode, at_ms: int) -> None:
-            self._answer(reply, ConsumerGroupHeartbeatResponse(error_code=code))
+            self.answer(reply, ConsumerGroupHeartbeatResponse(error_code=code))
 
         def work(at_ms: int) -> bool:
             try:
                 plan = self._plan(request, client, at_ms)
             except ApiError as error:
-                self._answer(reply, error_answer(error))
+                self.answer(reply, error_answer(error))
                 return False
-            return self._carry_out(request.group_id, plan, reply, at_ms)
+            return self.carry_out(request.group_id, plan, reply, at_ms)
 
-        self._turns.run(request.group_id, work, refuse, now_ms)
+        self.turns.run(request.group_id, work, refuse, now_ms)
 
     def _touch_known(self, request: ConsumerGroupHeartbeatRequest, now_ms: int) -> None:
         """A member that waits for its turn is alive, if it is one."""
         group = self.groups.get(request.group_id)
         member = None if group is None else group.members.get(request.member_id)
         if member is not None and request.member_epoch == member.member_epoch and request.member_epoch not in _LEAVING:
-            self._touch(request.group_id, request.member_id, now_ms)
+            self.touch(request.group_id, member, now_ms)
 
     def _plan(self, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int) -> Plan:
-        group = self.groups.get(request.group_id)
+        group_id = request.group_id
+        group, is_classic = self.groups.get(group_id), group_id in self.around.classics.groups
+        wall_ms = self.around.wall_ms(now_ms)
         if request.member_epoch in _LEAVING:
             if group is None:
-                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
-            return self._planner.leave(group, request)
+                what = "is not a consumer group" if is_classic else "not found"
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
+            return self._heartbeats.leave(group, request, wall_ms)
         records: Records = []
+        upgraded = None
         if group is None:
             if request.member_epoch != 0:
-                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {request.group_id} not found.")
-            records = self._around.make_room(request.group_id)
-            group = ConsumerGroup(request.group_id)
+                message = f"Group {group_id} is not a consumer group." if is_classic else f"Consumer group {group_id} not found."
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+            group = ConsumerGroup(group_id)
+            upgraded = self.around.classics.groups.get(group_id)
+            if upgraded is None or not upgraded.members:
+                records, upgraded = self.around.make_room(group_id), None
+            else:
+                config = self.around.config
+                records = upgrade_records(upgraded, config.migration, config.size_max, self.around.topics, self._hashes)
+                for record in records:
+                    replay_record({group_id: group}, record.key, record.value)
         if not request.member_id:
-            request.member_id = self._around.new_member_id()
-        rule = RefreshRule(
-            self._topics_version,
-            self._around.config.regex_refresh_interval_ms,
-            group.group_id in self._resolving,
-            self._around.wall_ms(now_ms),
-        )
-        plan = self._planner.heartbeat(group, request, client, self._around.intervals(group.group_id), rule)
+            request.member_id = self.around.new_member_id()
+        plan = self._heartbeats.heartbeat(group, request, client, self.around.intervals(group_id), self.refresh_rule(group, now_ms))
         plan.records[:0] = records
+        plan.upgraded = upgraded
         if plan.is_refreshed:
             # Topics that change from now on are looked at again.
             group.is_refresh_due = False
         return plan
 
+    def refresh_rule(self, group: ConsumerGroup, now_ms: int) -> RefreshRule:
+        """When the group's patterns are looked at again."""
+        return RefreshRule(
+            self._topics_version,
+            self.around.config.regex_refresh_interval_ms,
+            group.group_id in self._resolving,
+            self.around.wall_ms(now_ms),
+        )
+
     def is_busy(self, group_id: str) -> bool:
         """Whether a change of the group is under way."""
-        return self._turns.is_busy(group_id)
+        return self.turns.is_busy(group_id)
 
-    def end(self, group_id: str, ended: Refusal, now_ms: int) -> None:
-        """End a group that has no members: `ended(NONE, now)` when it is committed, or else why not."""
+    def end_empty(self, group: ConsumerGroup, ended: Refusal) -> None:
+        """In a turn of a group without members: end it. `ended(NONE, now)` when that is committed, or else why not."""
+        group_id = group.group_id
 
-        def work(at_ms: int) -> bool:
-            group = self.groups.get(group_id)
-            if group is None or group.members:
-                ended(ErrorCode.NONE if group is None else ErrorCode.INCONSISTENT_GROUP_PROTOCOL, at_ms)
-                return False
+        def done(error: ErrorCode, done_ms: int) -> None:
+            if error is ErrorCode.REQUEST_TIMED_OUT:
+                self.turns.stalled(group_id, done_ms)
+            ended(append_error(error), done_ms)
 
-            def done(error: ErrorCode, done_ms: int) -> None:
-                if error is ErrorCode.REQUEST_TIMED_OUT:
-                    self._turns.stalled(group_id, done_ms)
-                ended(append_error(error), done_ms)
+        def settled(is_written: bool, done_ms: int) -> None:
+            self.turns.settled(group_id, done_ms)
 
-            def settled(is_written: bool, done_ms: int) -> None:
-                self._turns.settled(group_id, done_ms)
-
-            self._effects().appends.append(Append(group_tombstones(group), done, None, settled))
-            return True
-
-        self._turns.run(group_id, work, ended, now_ms)
+        self._effects().appends.append(Append(group_tombstones(group), done, None, settled))
 
     def describe(self, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
         """ConsumerGroupDescribe of one group. Raises GROUP_ID_NOT_FOUND."""
         group = self.groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-        return described_group(group, self._around.config.assignors[0], self._around.topics)
+        return described_group(group, self.around.config.assignors[0], self.around.topics)
 
     # -- plans -----------------------------------------------------------------------------------------------------------
 
-    def _answer(self, reply: Reply, answer: ConsumerGroupHeartbeatResponse) -> None:
+    def answer(self, reply: Reply, answer: Response) -> None:
+        """Answer a request."""
         self._effects().answers.append((reply, answer))
 
-    def _carry_out(self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int) -> bool:
-        """Whether there is something to write, so that the group is busy."""
+    def carry_out(self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int) -> bool:
+        """In a turn of the group: whether there is something to write, so that the group is busy."""
         if not plan.records:
             self._follow_up(group_id, plan, reply, now_ms)
             if reply is not None and plan.answer is not None:
-                self._answer(reply, plan.answer)
+                self.answer(reply, plan.answer)
             return False
+        if plan.upgraded is not None:
+            self.around.classics.freeze(plan.upgraded)
 
         def settled(is_written: bool, at_ms: int) -> None:
             if is_written:
                 self._follow_up(group_id, plan, reply, at_ms)
             elif plan.is_refreshed and group_id in self.groups:
                 self.groups[group_id].is_refresh_due = True
-            self._turns.settled(group_id, at_ms)
+            if not is_written and plan.upgraded is not None:
+                self.around.classics.thaw(plan.upgraded, at_ms)
+            self.turns.settled(group_id, at_ms)
 
         def done(error: ErrorCode, at_ms: int) -> None:
             if error is ErrorCode.REQUEST_TIMED_OUT:
-                self._turns.stalled(group_id, at_ms)
+                self.turns.stalled(group_id, at_ms)
             if reply is not None and plan.answer is not None:
-                failed = ConsumerGroupHeartbeatResponse(error_code=append_error(error))
-                self._answer(reply, plan.answer if error is ErrorCode.NONE else failed)
+                self.answer(reply, plan.answer if error is ErrorCode.NONE else plan.refused(error))
 
         self._effects().appends.append(Append(plan.records, done, None, settled))
         return True
 
     def _follow_up(self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int) -> None:
         """The plan is committed."""
+        for member_id in plan.gone:
+            self.sessions.forget(group_id, member_id)
+        if plan.downgraded is not None:
+            self.around.classics.adopt(plan.downgraded, now_ms, is_rebalanced=plan.is_rebalanced)
         group = self.groups.get(group_id)
         if group is None:
             return
-        for member_id in plan.gone:
-            self.timers.cancel(("session", group_id, member_id))
-            self._settle(group_id, member_id)
         if plan.settled is not None:
-            self._settle(group_id, plan.settled)
+            self.sessions.settle(group_id, plan.settled)
         if plan.unrevoked is not None:
-            member = plan.unrevoked
-            self._expect_revocation(group_id, member.member_id, member.member_epoch, member.rebalance_timeout_ms, now_ms)
-        if plan.member_id is not None:
-            self._touch(group_id, plan.member_id, now_ms)
+            self._expect_revocation(group_id, plan.unrevoked, now_ms)
+        touched = list(group.members) if plan.upgraded is not None else [plan.member_id]
+        for member in (group.members.get(member_id or "") for member_id in touched):
+            if member is not None:
+                self.touch(group_id, member, now_ms)
+        if plan.sync_timeout_ms is not None and plan.member_id in group.members:
+            self.sessions.joined(group_id, plan.member_id, now_ms + plan.sync_timeout_ms)
         if plan.to_resolve and group_id not in self._resolving:
             self._resolving.add(group_id)
             self._effects().resolutions.append((reply, group_id, plan.to_resolve))
+        if plan.is_assignment_due:
+            self.assign_if_due(group_id, now_ms)
+
+    def assign_if_due(self, group_id: str, now_ms: int) -> None:
+        """Begin an assignment beside the members' requests, when the group waits for one."""
+        self._assignments.start_if_due(group_id, now_ms, self.around.wall_ms(now_ms))
 
     # -- time ------------------------------------------------------------------------------------------------------------
 
-    def _touch(self, group_id: str, member_id: str, now_ms: int) -> None:
-        timeout_ms = self._around.intervals(group_id).session_timeout_ms
-        self.timers.schedule(("session", group_id, member_id), now_ms + timeout_ms)
+    def touch(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        """A member is alive. One of the classic protocol has said how long it may be silent."""
+        classic = member.classic
+        timeout_ms = self.around.intervals(group_id).session_timeout_ms if classic is None else classic.session_timeout_ms
+        self.sessions.touch(group_id, member.member_id, now_ms + timeout_ms)
 
-    def _expect_revocation(self, group_id: str, member_id: str, epoch: int, timeout_ms: int, now_ms: int) -> None:
-        self._unrevoked_epochs[group_id, member_id] = epoch
-        self.timers.schedule(("rebalance", group_id, member_id), now_ms + timeout_ms)
-
-    def _settle(self, group_id: str, member_id: str) -> None:
-        self._unrevoked_epochs.pop((group_id, member_id), None)
-        self.timers.cancel(("rebalance", group_id, member_id))
+    def _expect_revocation(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:
+        self.sessions.expect_revocation(group_id, member.member_id, member.member_epoch, now_ms + member.rebalance_timeout_ms)
 
     def on_deadline(self, now_ms: int) -> None:
         """Members whose time is over are fenced."""
-        for kind, group_id, member_id in self.timers.expired(now_ms):
-            epoch = self._unrevoked_epochs.pop((group_id, member_id), None) if kind == "rebalance" else None
-            if kind == "session" or epoch is not None:
-                self._fence(group_id, member_id, epoch, now_ms)
+        for key in self.sessions.expired(now_ms):
+            self._fence(key, now_ms)
 
-    def _fence(self, group_id: str, member_id: str, epoch: int | None, now_ms: int) -> None:
-        """`epoch`: only while the member is in it; None: unless it has been heard of since."""
+    def _fence(self, key: tuple[str, str, str], now_ms: int) -> None:
+        _, group_id, member_id = key
 
         def work(at_ms: int) -> bool:
             group = self.groups.get(group_id)
             member = None if group is None else group.members.get(member_id)
             if group is None or member is None:
+                self.sessions.forget(group_id, member_id)
                 return False
-            is_spared = ("session", group_id, member_id) in self.timers if epoch is None else member.member_epoch != epoch
-            return False if is_spared else self._carry_out(group_id, self._planner.fence(group, [member]), None, at_ms)
+            if not self.sessions.take_overdue(key, member.member_epoch):
+                return False
+            try:
+                plan = self.planner.fence(group, [member], self.around.wall_ms(at_ms))
+            except ApiError:
+                # Its group cannot become classic: what it had is free all the same.
+                plan = self.planner.without(group, [member])
+            return self.carry_out(group_id, plan, None, at_ms)
 
-        self._turns.run(group_id, work, None, now_ms)
+        self.turns.run(group_id, work, None, now_ms)
 
     # -- topics ----------------------------------------------------------------------------------------------------------
 
@@ -264,7 +294,7 @@ class ConsumerGroups:
         changed = frozenset(names)
         self._hashes.forget(changed)
         if has_new:
-            self._topics_version = self._around.topics.version
+            self._topics_version = self.around.topics.version
         for group in self.groups.values():
             if not group.subscribed_topics().isdisjoint(changed):
                 group.is_refresh_due = True
@@ -279,9 +309,9 @@ class ConsumerGroups:
             group = self.groups.get(group_id)
             if group is None:
                 return False
-            return self._carry_out(group_id, Plan(plan_resolution(group, found, self._hashes)), None, at_ms)
+            return self.carry_out(group_id, Plan(plan_resolution(group, found, self._hashes)), None, at_ms)
 
-        self._turns.run(group_id, work, None, now_ms)
+        self.turns.run(group_id, work, None, now_ms)
 
 
 def error_answer(error: ApiError) -> ConsumerGroupHeartbeatResponse:

@@ -5,13 +5,13 @@ Rules: org.apache.kafka.coordinator.group.assignor.RangeAssignor of Apache Kafka
 
 from __future__ import annotations
 
-from minikafka.core.group.consumer.assignor import GroupSpec
+from minikafka.core.group.consumer.assignor import GroupSpec, Pace, Steps
 from minikafka.core.group.consumer.member import Assignment
 
 
-def assign_range(spec: GroupSpec) -> dict[str, Assignment]:
+def assign_range(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
     """Static members come first, by instance id, then the others by member id."""
-    order = sorted(spec.members, key=lambda member_id: _place(member_id, spec.members[member_id].instance_id))
+    order, pace = sorted(spec.members, key=lambda member_id: _place(member_id, spec.members[member_id].instance_id)), Pace()
     targets: dict[str, dict[bytes, frozenset[int]]] = {member_id: {} for member_id in order}
     for topic_id in sorted(spec.partition_counts):
         subscribers = [member_id for member_id in order if topic_id in spec.members[member_id].topic_ids]
@@ -21,7 +21,11 @@ def assign_range(spec: GroupSpec) -> dict[str, Assignment]:
             end = start + quota + (number < extra)
             if start < end:
                 targets[member_id][topic_id] = frozenset(range(start, end))
+            if pace.is_due(1 + end - start):
+                yield
             start = end
+        if pace.is_due(len(order)):
+            yield
     return dict(targets)
 
 

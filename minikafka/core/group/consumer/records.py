@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from minikafka.core.coordinator.shard import CoordinatorRecord
 from minikafka.core.group.consumer.group import ConsumerGroup, ResolvedRegex
 from minikafka.core.group.consumer.member import Assignment, AssignmentEpochs, ConsumerMember
@@ -109,9 +111,9 @@ def member_tombstones(group_id: str, member_id: str) -> Records:
     ]
 
 
-def group_tombstones(group: ConsumerGroup) -> Records:
-    """A group is gone, and who is left in it."""
-    group_id, members = group.group_id, list(group.members)
+def group_tombstones(group: ConsumerGroup, member_ids: Sequence[str] | None = None) -> Records:
+    """A group is gone, and who is left in it: its members, unless others are told."""
+    group_id, members = group.group_id, list(group.members) if member_ids is None else member_ids
     return [
         *(CoordinatorRecord(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=one), None) for one in members),
         *(CoordinatorRecord(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=one), None) for one in members),

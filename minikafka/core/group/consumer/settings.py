@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from minikafka.core.group.consumer.policy import MigrationPolicy
 from minikafka.core.group.consumer.topics import NoTopics, Topics
 
 
@@ -15,6 +16,7 @@ class ConsumerGroupConfig:
     assignors: tuple[str, ...] = ("uniform", "range")
     size_max: int = 2_147_483_647
     regex_refresh_interval_ms: int = 600_000
+    migration: MigrationPolicy = field(default_factory=MigrationPolicy)
 
 
 @dataclass(slots=True, frozen=True)

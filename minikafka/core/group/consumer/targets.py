@@ -1,19 +1,46 @@
-"""The next target assignment of a group."""
+"""The next target assignment of a group: at once for a small one, in steps beside the group's other work for a large one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from minikafka.core.group.consumer.assignor import Assignor, GroupSpec, MemberSpec
+from minikafka.core.group.consumer.assignor import Assignor, GroupSpec, MemberSpec, Pace, Steps, at_once
 from minikafka.core.group.consumer.group import ConsumerGroup
 from minikafka.core.group.consumer.member import Assignment, ConsumerMember
 from minikafka.core.group.consumer.range_assignor import assign_range
 from minikafka.core.group.consumer.records import Records, target_record
+from minikafka.core.group.consumer.settings import GroupIntervals
 from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.consumer.uniform_assignor import assign_uniform
 
 #: Assignors by the names that `group.consumer.assignors` and members use.
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
+#: Members and partitions that are assigned within the turn of a heartbeat: some milliseconds. Apache Kafka 4.3 knows no bound.
+AT_ONCE_MAX = 600
+
+
+def is_large(group: ConsumerGroup, updated: ConsumerMember, topics: Topics) -> bool:
+    """Whether the group has more members and partitions than one turn of the event loop should assign."""
+    weight = len(group.members)
+    names = group.subscribed_topics() | updated.subscribed_topic_names | group.resolved(updated.subscribed_topic_regex)
+    for name in names:
+        topic = topics.by_name(name)
+        weight += 0 if topic is None else topic.partition_count
+        if weight > AT_ONCE_MAX:
+            return True
+    return weight + len(names) > AT_ONCE_MAX
+
+
+def is_early(group: ConsumerGroup, intervals: GroupIntervals, wall_ms: int) -> bool:
+    """Whether the last assignment is too recent for another one."""
+    interval_ms = intervals.assignment_interval_ms
+    return interval_ms > 0 and group.assignment_wall_ms > 0 and wall_ms < group.assignment_wall_ms + interval_ms
+
+
+def assignor_of(group: ConsumerGroup, updated: ConsumerMember | None, configured: Sequence[str]) -> Assignor:
+    """The one that most members ask for, or else the first of those configured."""
+    name = group.preferred_assignor(updated) or configured[0]
+    return ASSIGNORS.get(name, ASSIGNORS[configured[0]])
 
 
 def subscribed_ids(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> frozenset[bytes]:
@@ -23,21 +50,35 @@ def subscribed_ids(group: ConsumerGroup, member: ConsumerMember, topics: Topics)
 
 def next_targets(group: ConsumerGroup, updated: ConsumerMember, assignor: Assignor, topics: Topics) -> dict[str, Assignment]:
     """Who is to have what, when one member has become `updated`; it takes the place of who had its instance id."""
+    return at_once(target_steps(group, updated, assignor, topics))
+
+
+def target_steps(
+    group: ConsumerGroup, updated: ConsumerMember | None, assignor: Assignor, topics: Topics
+) -> Steps[dict[str, Assignment]]:
+    """The same, in steps, of the group as it is at the first one; without `updated` of those who are in it."""
+    members = list(group.members.values()) if updated is None else group.members_with(updated)
+    targets, resolved, pace = dict(group.targets), {regex: found.topics for regex, found in group.regexes.items()}, Pace()
+    if updated is not None:
+        targets[updated.member_id] = group.target(updated)
     known: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}
+    sizes: dict[bytes, int] = {}
     specs: dict[str, MemberSpec] = {}
-    for member in group.members_with(updated):
-        member_id = member.member_id
+    for member in members:
         subscription = member.subscribed_topic_names, member.subscribed_topic_regex
         if subscription not in known:
-            known[subscription] = subscribed_ids(group, member, topics)
-        target = group.target(member) if member_id == updated.member_id else group.targets.get(member_id, {})
-        specs[member_id] = MemberSpec(known[subscription], target, member.instance_id)
-    counts: dict[bytes, int] = {}
-    for topic_id in sorted(frozenset[bytes]().union(*known.values())):
-        topic = topics.by_id(topic_id)
-        if topic is not None:
-            counts[topic_id] = topic.partition_count
-    return assignor(GroupSpec(specs, counts, is_homogeneous=len(set(known.values())) == 1))
+            names = member.subscribed_topic_names | resolved.get(member.subscribed_topic_regex or "", frozenset())
+            # What is wanted and how large it is are of one moment: topics may go between two steps.
+            found = {topic.topic_id: topic.partition_count for topic in map(topics.by_name, names) if topic is not None}
+            known[subscription] = frozenset(found)
+            sizes.update(found)
+            if pace.is_due(len(names)):
+                yield
+        specs[member.member_id] = MemberSpec(known[subscription], targets.get(member.member_id, {}), member.instance_id)
+        if pace.is_due():
+            yield
+    counts = {topic_id: sizes[topic_id] for topic_id in sorted(sizes)}
+    return (yield from assignor(GroupSpec(specs, counts, is_homogeneous=len(set(known.values())) == 1)))
 
 
 def target_changes(group: ConsumerGroup, targets: Mapping[str, Assignment]) -> Records:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 
-from minikafka.core.group.consumer.assignor import GroupSpec, target_owners
+from minikafka.core.group.consumer.assignor import GroupSpec, Pace, Steps, target_owners
 from minikafka.core.group.consumer.member import Assignment
 
 #: Rounds over all topics in which partitions go from who has more to who has less.
@@ -15,24 +15,26 @@ ROUNDS_MAX = 16
 Partition = tuple[bytes, int]
 
 
-def assign_uniform(spec: GroupSpec) -> dict[str, Assignment]:
+def assign_uniform(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
     """Dispatches on whether all members want the same topics."""
     if not spec.partition_counts:
         return {member_id: {} for member_id in spec.members}
-    return _assign_homogeneous(spec) if spec.is_homogeneous else _assign_heterogeneous(spec)
+    return (yield from (_assign_homogeneous(spec) if spec.is_homogeneous else _assign_heterogeneous(spec)))
 
 
 # -- all members want the same topics ------------------------------------------------------------------------------------
 
 
-def _assign_homogeneous(spec: GroupSpec) -> dict[str, Assignment]:
-    owners = target_owners(spec)
-    unassigned = [
-        (topic_id, partition)
-        for topic_id in sorted(spec.partition_counts)
-        for partition in range(spec.partition_counts[topic_id])
-        if partition not in owners[topic_id]
-    ]
+def _assign_homogeneous(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
+    owners, pace = (yield from target_owners(spec)), Pace()
+    unassigned: list[Partition] = []
+    for topic_id in sorted(spec.partition_counts):
+        owned = owners[topic_id]
+        for partition in range(spec.partition_counts[topic_id]):
+            if partition not in owned:
+                unassigned.append((topic_id, partition))
+            if pace.is_due():
+                yield
     quota, extra = divmod(sum(spec.partition_counts.values()), len(spec.members))
     kept: dict[str, list[Partition]] = {}
     wanting: list[tuple[str, int]] = []
@@ -49,10 +51,14 @@ def _assign_homogeneous(spec: GroupSpec) -> dict[str, Assignment]:
         extra -= has_extra
         if room:
             wanting.append((member_id, room))
+        if pace.is_due(1 + len(held)):
+            yield
     rest = iter(unassigned)
     for member_id, room in wanting:
         kept[member_id] += [partition for _, partition in zip(range(room), rest, strict=False)]
-    return {member_id: _assignment(partitions) for member_id, partitions in kept.items()}
+        if pace.is_due(1 + room):
+            yield
+    return (yield from _assignments(kept))
 
 
 def _held(spec: GroupSpec, owners: dict[bytes, dict[int, str]], member_id: str, assignment: Assignment) -> list[Partition]:
@@ -72,31 +78,44 @@ def _assignment(partitions: list[Partition]) -> Assignment:
     return {topic_id: frozenset(found[topic_id]) for topic_id in sorted(found)}
 
 
+def _assignments(partitions: dict[str, list[Partition]]) -> Steps[dict[str, Assignment]]:
+    found, pace = {}, Pace()
+    for member_id, held in partitions.items():
+        found[member_id] = _assignment(held)
+        if pace.is_due(1 + len(held)):
+            yield
+    return found
+
+
 # -- they want different ones --------------------------------------------------------------------------------------------
 
 
-def _assign_heterogeneous(spec: GroupSpec) -> dict[str, Assignment]:
-    return _Balance(spec).assign()
+def _assign_heterogeneous(spec: GroupSpec) -> Steps[dict[str, Assignment]]:
+    subscribers, pace = {topic_id: list[str]() for topic_id in spec.partition_counts}, Pace()
+    for member_id, member in spec.members.items():
+        for topic_id in sorted(member.topic_ids):
+            subscribers[topic_id].append(member_id)
+            if pace.is_due():
+                yield
+    owners = yield from target_owners(spec)
+    for topic_id, owned in owners.items():
+        count = spec.partition_counts[topic_id]
+        owners[topic_id] = {partition: owner for partition, owner in owned.items() if partition < count}
+        if pace.is_due(1 + len(owned)):
+            yield
+    return (yield from _Balance(spec, subscribers, owners).assign())
 
 
 class _Balance:
     """Partitions that nobody has go to who has least; then they go, topic by topic, from who has most to who has least."""
 
-    def __init__(self, spec: GroupSpec) -> None:
+    def __init__(self, spec: GroupSpec, subscribers: dict[bytes, list[str]], owners: dict[bytes, dict[int, str]]) -> None:
         self._spec = spec
         self._places = {member_id: place for place, member_id in enumerate(spec.members)}
-        self._subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in spec.partition_counts}
-        for member_id, member in spec.members.items():
-            for topic_id in sorted(member.topic_ids):
-                self._subscribers[topic_id].append(member_id)
-        self._owners = {
-            topic_id: {partition: owner for partition, owner in owned.items() if partition < spec.partition_counts[topic_id]}
-            for topic_id, owned in target_owners(spec).items()
-        }
+        self._subscribers = subscribers
+        self._owners = owners
         self._sizes = dict.fromkeys(spec.members, 0)
-        for owned in self._owners.values():
-            for member_id in owned.values():
-                self._sizes[member_id] += 1
+        self._pace = Pace()
         #: Topics with much for few come first.
         self._topic_ids = sorted(spec.partition_counts, key=self._urgency)
 
@@ -104,37 +123,53 @@ class _Balance:
         subscribers = len(self._subscribers[topic_id])
         return -self._spec.partition_counts[topic_id] / subscribers, subscribers, topic_id
 
-    def assign(self) -> dict[str, Assignment]:
+    def assign(self) -> Steps[dict[str, Assignment]]:
         """The targets."""
+        for owned in self._owners.values():
+            for member_id in owned.values():
+                self._sizes[member_id] += 1
+            if self._pace.is_due(1 + len(owned)):
+                yield
         for topic_id in self._topic_ids:
-            self._give_out(topic_id)
+            yield from self._give_out(topic_id)
         shared = [topic_id for topic_id in self._topic_ids if len(self._subscribers[topic_id]) > 1]
         for _ in range(ROUNDS_MAX):
-            if not sum([self._balance(topic_id) for topic_id in shared]):
+            moved = 0
+            for topic_id in shared:
+                moved += yield from self._balance(topic_id)
+            if not moved:
                 break
         partitions: dict[str, list[Partition]] = {member_id: [] for member_id in self._spec.members}
         for topic_id in sorted(self._owners):
             for partition in sorted(self._owners[topic_id]):
                 partitions[self._owners[topic_id][partition]].append((topic_id, partition))
-        return {member_id: _assignment(held) for member_id, held in partitions.items()}
+                if self._pace.is_due():
+                    yield
+        return (yield from _assignments(partitions))
 
-    def _give_out(self, topic_id: bytes) -> None:
+    def _give_out(self, topic_id: bytes) -> Steps[None]:
         least = [(self._sizes[member_id], self._places[member_id], member_id) for member_id in self._subscribers[topic_id]]
         heapq.heapify(least)
         owned = self._owners[topic_id]
+        if self._pace.is_due(len(least)):
+            yield
         for partition in range(self._spec.partition_counts[topic_id]):
             if partition not in owned:
                 size, place, member_id = least[0]
                 owned[partition] = member_id
                 self._sizes[member_id] = size + 1
                 heapq.heapreplace(least, (size + 1, place, member_id))
+            if self._pace.is_due():
+                yield
 
-    def _balance(self, topic_id: bytes) -> int:
+    def _balance(self, topic_id: bytes) -> Steps[int]:
         """Number of partitions of the topic that went to another member."""
         places, sizes = self._places, self._sizes
         held: dict[str, list[int]] = {member_id: [] for member_id in self._subscribers[topic_id]}
         for partition, member_id in sorted(self._owners[topic_id].items()):
             held[member_id].append(partition)
+            if self._pace.is_due():
+                yield
         least = [(sizes[member_id], places[member_id], member_id) for member_id in held]
         most = [(-sizes[member_id], -places[member_id], member_id) for member_id, partitions in held.items() if partitions]
         heapq.heapify(least)
@@ -155,4 +190,8 @@ class _Balance:
                 heapq.heapreplace(most, (more + 1, -places[giver], giver))
                 heapq.heapreplace(least, (less + 1, places[taker], taker))
                 moved += 1
+            if self._pace.is_due():
+                yield
+        if self._pace.is_due(len(least)):
+            yield
         return moved

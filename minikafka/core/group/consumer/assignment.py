@@ -1,0 +1,137 @@
+"""Targets of large groups, computed and written in steps, between which the event loop does its other work.
+
+Members go on meanwhile towards the targets that they have. As Apache Kafka does it in an executor of its own (KIP-1263); what is computed
+there for a group that changes meanwhile is a target of the epoch in which it was begun, and the next heartbeat begins another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from minikafka.core.coordinator.shard import Append
+from minikafka.core.group.consumer.group import ConsumerGroup
+from minikafka.core.group.consumer.member import Assignment
+from minikafka.core.group.consumer.records import Records, target_epoch_record, target_record
+from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
+from minikafka.core.group.consumer.targets import assignor_of, is_early, target_steps
+from minikafka.core.group.consumer.topics import Topics
+from minikafka.core.group.consumer.turns import Turns
+from minikafka.core.group.effects import Effects
+from minikafka.wire.errors import ErrorCode
+
+#: Records of targets in one batch: some milliseconds to write.
+BATCH_RECORDS_MAX = 200
+
+
+class Assignments:
+    """The assignments that are under way, one of a group at most."""
+
+    def __init__(
+        self,
+        groups: dict[str, ConsumerGroup],
+        turns: Turns,
+        config: ConsumerGroupConfig,
+        topics: Topics,
+        intervals: Callable[[str], GroupIntervals],
+        effects: Callable[[], Effects],
+    ) -> None:
+        self._groups = groups
+        self._turns = turns
+        self._config = config
+        self._topics = topics
+        self._intervals = intervals
+        self._effects = effects
+        self._running: set[str] = set()
+
+    def start_if_due(self, group_id: str, now_ms: int, wall_ms: int) -> None:
+        """Begin one, if the group's targets are of an older epoch and no other was made a moment ago."""
+        group = self._groups.get(group_id)
+        if group is None or not group.members or group.assignment_epoch >= group.epoch or group_id in self._running:
+            return
+        if not is_early(group, self._intervals(group_id), wall_ms):
+            self._running.add(group_id)
+            self._effects().work.append(self._steps(group, now_ms, wall_ms))
+
+    def _steps(self, group: ConsumerGroup, now_ms: int, wall_ms: int) -> Iterator[None]:
+        epoch, instances = group.epoch, dict(group.static_members)
+        targets = yield from target_steps(group, None, assignor_of(group, None, self._config.assignors), self._topics)
+
+        def work(at_ms: int) -> bool:
+            current = self._groups.get(group.group_id)
+            if current is not group or group.assignment_epoch >= epoch:
+                self._running.discard(group.group_id)
+                return False
+            self._effects().work.append(self._write(group, epoch, _of_present(group, targets, instances), wall_ms))
+            return True
+
+        self._turns.run(group.group_id, work, None, now_ms)
+
+    def _write(self, group: ConsumerGroup, epoch: int, targets: dict[str, Assignment], wall_ms: int) -> Iterator[None]:
+        """The group is ours until everything is settled. The epoch of the targets comes last: if it does not, they are made anew."""
+        batch: Records = []
+        writing = _Writing(lambda at_ms: self._end(group.group_id, at_ms), lambda at_ms: self._turns.stalled(group.group_id, at_ms))
+        for member_id, target in targets.items():
+            if group.targets.get(member_id) != target:
+                batch.append(target_record(group.group_id, member_id, target))
+            if len(batch) >= BATCH_RECORDS_MAX:
+                self._effects().appends.append(writing.append(batch))
+                batch = []
+                yield
+                if writing.has_failed:
+                    break
+        is_whole = not writing.has_failed
+        last = [*batch, target_epoch_record(group.group_id, epoch, wall_ms)] if is_whole else []
+        if last:
+            self._effects().appends.append(writing.append(last))
+        writing.close()
+
+    def _end(self, group_id: str, now_ms: int) -> None:
+        self._running.discard(group_id)
+        self._turns.settled(group_id, now_ms)
+
+
+class _Writing:
+    """Batches that are under way. `ended(now)` once, when no more come and it is known what became of each."""
+
+    def __init__(self, ended: Callable[[int], None], stalled: Callable[[int], None]) -> None:
+        self._ended = ended
+        self._stalled = stalled
+        self._open = 0
+        self._is_closed = False
+        self._now_ms = 0
+        self.has_failed = False
+
+    def append(self, records: Records) -> Append:
+        """One more batch."""
+        self._open += 1
+        return Append(records, self._done, None, self._settled)
+
+    def close(self) -> None:
+        """No more come."""
+        self._is_closed = True
+        self._end_if_over()
+
+    def _done(self, error: ErrorCode, now_ms: int) -> None:
+        if error is ErrorCode.REQUEST_TIMED_OUT:
+            self._stalled(now_ms)
+
+    def _settled(self, is_written: bool, now_ms: int) -> None:
+        self._open -= 1
+        self._now_ms = now_ms
+        self.has_failed = self.has_failed or not is_written
+        self._end_if_over()
+
+    def _end_if_over(self) -> None:
+        if self._is_closed and not self._open:
+            self._ended(self._now_ms)
+
+
+def _of_present(group: ConsumerGroup, targets: dict[str, Assignment], instances: dict[str, str]) -> dict[str, Assignment]:
+    """The targets of those who are members still; who has come back under an instance id has that of who left."""
+    successors = {
+        old_id: group.static_members[instance_id]
+        for instance_id, old_id in instances.items()
+        if instance_id in group.static_members and old_id not in group.members
+    }
+    found = {successors.get(member_id, member_id): target for member_id, target in targets.items()}
+    return {member_id: target for member_id, target in found.items() if member_id in group.members}

@@ -1,0 +1,20 @@
+"""Which way groups may change between the classic and the consumer protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPolicy:
+    """`group.consumer.migration.policy`. `classic_size_max`: members of a group that may become classic again."""
+
+    may_upgrade: bool = True
+    may_downgrade: bool = True
+    classic_size_max: int = 2_147_483_647
+
+    @classmethod
+    def named(cls, name: str, classic_size_max: int) -> MigrationPolicy:
+        """By its name; one that nobody knows is `disabled`."""
+        text = name.lower()
+        return cls(text in {"bidirectional", "upgrade"}, text in {"bidirectional", "downgrade"}, classic_size_max)

@@ -1,0 +1,120 @@
+"""Java's consumer of both protocols and librdkafka's classic one in one group, which changes its protocol under them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from helpers.apache_kafka import class_path
+
+from minikafka.testing.cluster import ProcessCluster
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(180)]
+PARTITIONS, RECORDS = 6, 300
+
+
+class JavaMember:
+    """org.apache.kafka.tools.VerifiableConsumer: what it owns and has read, as it prints it."""
+
+    def __init__(self, bootstrap: str, protocol: str, output: Path) -> None:
+        self._path = output
+        arguments = ["--bootstrap-server", bootstrap, "--topic", "t", "--group-id", "g", "--reset-policy", "earliest"]
+        arguments += ["--group-protocol", protocol]
+        if protocol == "classic":
+            arguments += ["--assignment-strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"]
+        command = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
+        with output.open("wb") as file:
+            self.process = subprocess.Popen([*command, "org.apache.kafka.tools.VerifiableConsumer", *arguments], stdout=file, stderr=file)
+
+    def events(self) -> list[dict[str, Any]]:
+        found = []
+        for line in self._path.read_text(errors="replace").splitlines():
+            if line.startswith("{"):
+                found.append(json.loads(line))
+        return found
+
+    def owned(self) -> set[int]:
+        owned: set[int] = set()
+        for event in self.events():
+            found = {entry["partition"] for entry in event.get("partitions", ()) if "partition" in entry}
+            if event["name"] == "partitions_assigned":
+                owned |= found
+            elif event["name"] == "partitions_revoked":
+                owned -= found
+        return owned
+
+    def read(self) -> int:
+        return sum(event["count"] for event in self.events() if event["name"] == "records_consumed")
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+@contextmanager
+def started(*arguments: Any) -> Iterator[JavaMember]:
+    member = JavaMember(*arguments)
+    try:
+        yield member
+    finally:
+        member.process.kill()
+        member.process.wait()
+
+
+class Native:
+    """librdkafka's consumer."""
+
+    def __init__(self, bootstrap: str) -> None:
+        settings = {"partition.assignment.strategy": "cooperative-sticky", "auto.offset.reset": "earliest"}
+        self.consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "session.timeout.ms": 10_000, **settings})
+        self.consumer.subscribe(["t"])
+
+    def owned(self) -> set[int]:
+        self.consumer.poll(0.05)
+        return {entry.partition for entry in self.consumer.assignment()}
+
+
+def wait_for(condition: Callable[[], bool], what: str, members: list[JavaMember]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, (what, [member.events()[-5:] for member in members])
+        time.sleep(0.05)
+
+
+def type_of(bootstrap: str) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.list_consumer_groups().result(10)
+    return next((str(group.type).rpartition(".")[2] for group in found.valid if group.group_id == "g"), "")
+
+
+def test_members_of_both_protocols_share_a_group(tmp_path: Path) -> None:
+    everything = set(range(PARTITIONS))
+    with ProcessCluster(1, properties={"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        admin.create_topics([NewTopic("t", PARTITIONS, 1)])["t"].result(30)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        for number in range(RECORDS):
+            producer.produce("t", b"%d" % number, partition=number % PARTITIONS)
+        assert producer.flush(30) == 0
+        with started(cluster.bootstrap, "classic", tmp_path / "a") as a, started(cluster.bootstrap, "consumer", tmp_path / "b") as b:
+            native = Native(cluster.bootstrap)
+
+            def is_shared(*owned: set[int]) -> bool:
+                union = set[int]().union(*owned)
+                return union == everything and sum(map(len, owned)) == PARTITIONS and all(owned)
+
+            wait_for(lambda: is_shared(a.owned(), b.owned(), native.owned()), "all three share", [a, b])
+            assert type_of(cluster.bootstrap) == "CONSUMER"
+            b.end()
+            wait_for(lambda: is_shared(a.owned(), native.owned()), "the classic ones share", [a, b])
+            assert type_of(cluster.bootstrap) == "CLASSIC"
+            native.consumer.close()
+            wait_for(lambda: a.owned() == everything, "one has everything", [a, b])
