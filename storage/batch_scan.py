@@ -10,17 +10,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Protocol
 
-from minikafka.storage.producer_state import CompletedTransaction, ProducerStateManager, ProducerUpdate
-from minikafka.wire.batch import (
-    CODEC_MASK,
-    CONTROL_BIT,
-    HEADER,
-    LOG_OVERHEAD,
-    OVERHEAD,
-    TIMESTAMP_TYPE_BIT,
-    TRANSACTIONAL_BIT,
-    RecordBatch,
-)
+from minikafka.storage.producer_state import ProducerStateManager, ProducerUpdate
+from minikafka.wire.batch import CONTROL_BIT, HEADER, LOG_OVERHEAD, OVERHEAD, TRANSACTIONAL_BIT, RecordBatch
 from minikafka.wire.crc import crc32c
 from minikafka.wire.errors import CorruptRecord
 
@@ -36,11 +27,6 @@ STEP = Struct(">qi11xi")
 _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
 _ABORT, _COMMIT = 0, 1
-#: Behind the header of a batch with nothing but a marker as Kafka writes it, and from where on: length, attributes, deltas of timestamp
-#: and offset, length of the key; the key; length of the value; the value; no headers.
-_PLAIN_MARKER = Struct(">5shhBhiB")
-_PLAIN_BEGIN, _PLAIN_VALUE_LENGTH = b"\x20\x00\x00\x00\x08", 0x0C
-_PLAIN_SIZE = OVERHEAD + _PLAIN_MARKER.size
 
 # Fields of wire.batch.HEADER, as unpacked, and where each stands.
 Header = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
@@ -184,31 +170,6 @@ def marker_of(batch: RecordBatch) -> tuple[bool, int, int] | None:
         _, coordinator_epoch = _MARKER_VALUE.unpack_from(value)
         return kind == _ABORT, coordinator_epoch, record.timestamp
     return None
-
-
-def _plain_marker_of(batch: memoryview, header: Header) -> tuple[bool, int, int] | None:
-    """As `marker_of`, a tenth of its time, for a batch with one uncompressed marker of the coordinator's time; None for anything else."""
-    if len(batch) != _PLAIN_SIZE or header[COUNT] != 1 or header[ATTRIBUTES] & (CODEC_MASK | TIMESTAMP_TYPE_BIT):
-        return None
-    begin, _, kind, value_length, _, coordinator_epoch, headers = _PLAIN_MARKER.unpack_from(batch, OVERHEAD)
-    if begin != _PLAIN_BEGIN or value_length != _PLAIN_VALUE_LENGTH or headers or kind not in (_ABORT, _COMMIT):
-        return None
-    return kind == _ABORT, coordinator_epoch, header[BASE_TIMESTAMP]
-
-
-def replay_producer(producers: ProducerStateManager, header: Header, batch: memoryview) -> CompletedTransaction | None:
-    """Take in a valid batch of a log with a producer id, data or marker; the transaction that it ends, which `complete` is to close.
-    `batch`, its bytes, are only read at a marker."""
-    first_offset, _, _, _, _, attributes, delta, _, max_timestamp, producer_id, epoch, sequence, _ = header
-    if not attributes & CONTROL_BIT:
-        is_transactional = attributes & TRANSACTIONAL_BIT != 0
-        producers.replay_batch(producer_id, epoch, sequence, first_offset, first_offset + delta, max_timestamp, is_transactional)
-        return None
-    marker = _plain_marker_of(batch, header) or marker_of(RecordBatch(batch, 0))
-    if marker is None:
-        return None
-    is_abort, coordinator_epoch, timestamp = marker
-    return producers.replay_marker(producer_id, epoch, is_abort, coordinator_epoch, first_offset, timestamp)
 
 
 def prepare_producer(

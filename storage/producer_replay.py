@@ -13,10 +13,10 @@ from minikafka.storage.batch_scan import (
     PRODUCER_EPOCH,
     PRODUCER_ID,
     batches,
-    replay_producer,
+    prepare_producer,
 )
 from minikafka.storage.filesystem import read_all
-from minikafka.storage.producer_state import BATCHES_KEPT, LAST_OFFSET, LAST_SEQUENCE, ProducerStateManager, add_to_sequence
+from minikafka.storage.producer_state import BATCHES_KEPT, LAST_OFFSET, LAST_SEQUENCE, ProducerStateManager, ProducerUpdate, add_to_sequence
 from minikafka.storage.segment import Segment
 from minikafka.wire.batch import CONTROL_BIT
 
@@ -97,8 +97,10 @@ def replay_producers(producers: ProducerStateManager, segment: Segment, start: i
         if last_offset >= end_offset:
             break
         if header[PRODUCER_ID] >= 0 and last_offset >= start:
+            update = ProducerUpdate()
             is_control = header[ATTRIBUTES] & CONTROL_BIT
-            batch = memoryview(read_all(segment.file, size, position)) if is_control else _NO_BYTES
-            completed = replay_producer(producers, header, batch)
-            if completed is not None:
+            view = memoryview(read_all(segment.file, size, position)) if is_control else _NO_BYTES
+            prepare_producer(producers, update, view, 0, header)
+            producers.publish(update)
+            for completed in update.completed:
                 producers.complete(completed)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import File, FileSystem, write_all
-from minikafka.storage.open_transactions import OpenTransactions
 from minikafka.storage.producer_snapshot import ProducerSnapshotEntry, decode_snapshot, encode_snapshot
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -81,22 +80,6 @@ class ProducerEntry:
         self.batches.append((last_sequence, last_offset, offset_delta, timestamp))
         self.last_timestamp = timestamp
 
-    def take_batch(self, epoch: int, sequence: int, first_offset: int, last_offset: int, timestamp: int, is_transactional: bool) -> bool:
-        """A batch of the producer follows; whether it begins a transaction."""
-        delta = last_offset - first_offset
-        self.add_batch(epoch, NO_SEQUENCE if sequence < 0 else add_to_sequence(sequence, delta), last_offset, delta, timestamp)
-        if not is_transactional or self.txn_first_offset >= 0:
-            return False
-        self.txn_first_offset = first_offset
-        return True
-
-    def take_marker(self, epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """A marker of the producer follows."""
-        self.set_epoch(epoch)
-        self.coordinator_epoch = coordinator_epoch
-        self.last_timestamp = timestamp
-        self.txn_first_offset = -1
-
     def duplicate_of(self, epoch: int, first_sequence: int, last_sequence: int) -> tuple[int, int, int] | None:
         """(first offset, last offset, timestamp) of a kept batch with the same epoch and sequences."""
         if epoch == self.epoch:
@@ -127,6 +110,13 @@ class CompletedTransaction:
     first_offset: int
     last_offset: int
     is_aborted: bool
+
+
+@dataclass(slots=True)
+class _OpenTransaction:
+    producer_id: int
+    first_offset: int
+    last_offset: int = -1
 
 
 class Verification:
@@ -171,7 +161,8 @@ class ProducerStateManager:
         self.entries: dict[int, ProducerEntry] = {}
         self.end_offset = 0
         self.first_unstable_offset: int | None = None
-        self._unstable = OpenTransactions()
+        self._open: dict[int, _OpenTransaction] = {}
+        self._unreplicated: dict[int, _OpenTransaction] = {}
         self._last_snapshot_offset = 0
         self.snapshots: list[int] = []
         self._verifications: dict[int, Verification] = {}
@@ -239,13 +230,19 @@ class ProducerStateManager:
             raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, self._stale_epoch(entry, epoch, first_offset))
         if check_sequence:
             self._check_sequence(entry, epoch, first_sequence, first_offset)
-        if entry.txn_first_offset >= 0 and not is_transactional and check_epoch:
-            raise ApiError(
-                ErrorCode.INVALID_TXN_STATE,
-                f"Expected transactional write from producer {producer_id} at offset {first_offset} in {self._name}",
-            )
-        if entry.take_batch(epoch, first_sequence, first_offset, last_offset, timestamp, is_transactional):
+        delta = last_offset - first_offset
+        last_sequence = NO_SEQUENCE if first_sequence < 0 else add_to_sequence(first_sequence, delta)
+        entry.add_batch(epoch, last_sequence, last_offset, delta, timestamp)
+        if entry.txn_first_offset >= 0:
+            if not is_transactional and check_epoch:
+                raise ApiError(
+                    ErrorCode.INVALID_TXN_STATE,
+                    f"Expected transactional write from producer {producer_id} at offset {first_offset} in {self._name}",
+                )
+        elif is_transactional:
+            entry.txn_first_offset = first_offset
             update.started.append((producer_id, first_offset))
+
     def prepare_marker(
         self,
         update: ProducerUpdate,
@@ -273,43 +270,16 @@ class ProducerStateManager:
         if entry.txn_first_offset >= 0:
             update.completed.append(CompletedTransaction(producer_id, entry.txn_first_offset, offset, is_abort))
         self._end_verification(producer_id, epoch)
-        entry.take_marker(epoch, coordinator_epoch, timestamp)
-
-    def replay_batch(
-        self, producer_id: int, epoch: int, sequence: int, first_offset: int, last_offset: int, timestamp: int, is_transactional: bool
-    ) -> None:
-        """A data batch stands in the log: as `prepare_batch` without checks and `publish`."""
-        entry = self.entries.get(producer_id)
-        is_new = entry is None
-        if entry is None:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
-        if entry.take_batch(epoch, sequence, first_offset, last_offset, timestamp, is_transactional):
-            self._unstable.begin(first_offset, producer_id)
-            self._verifications.pop(producer_id, None)
-        if is_new and len(self.entries) > PRODUCERS_MAX:
-            self._forget_silent()
-
-    def replay_marker(
-        self, producer_id: int, epoch: int, is_abort: bool, coordinator_epoch: int, offset: int, timestamp: int
-    ) -> CompletedTransaction | None:
-        """A marker stands in the log: as `prepare_marker` without checks and `publish`. The transaction that it ends is open until
-        `complete`."""
-        entry = self.entries.get(producer_id)
-        if entry is None:
-            entry = self.entries[producer_id] = ProducerEntry(producer_id)
-        first_offset = entry.txn_first_offset
-        if self._verifications:
-            self._end_verification(producer_id, epoch)
-        entry.take_marker(epoch, coordinator_epoch, timestamp)
-        if len(self.entries) > PRODUCERS_MAX:
-            self._forget_silent()
-        return CompletedTransaction(producer_id, first_offset, offset, is_abort) if first_offset >= 0 else None
+        entry.set_epoch(epoch)
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.txn_first_offset = -1
 
     def publish(self, update: ProducerUpdate) -> None:
         """Make the entries current and open the transactions. Completed ones are closed by `complete`."""
         self.entries.update(update.entries)
         for producer_id, first_offset in update.started:
-            self._unstable.begin(first_offset, producer_id)
+            self._open[first_offset] = _OpenTransaction(producer_id, first_offset)
             self._verifications.pop(producer_id, None)
         if len(self.entries) > PRODUCERS_MAX:
             self._forget_silent()
@@ -327,30 +297,36 @@ class ProducerStateManager:
         A follower publishes all transactions of a fetch at once: those that began behind the marker do not count. Apache Kafka's
         follower counts them (ProducerStateManager.lastStableOffset), so that a search in its index may stop too early.
         """
-        for first_offset, producer_id in self._unstable:
+        for first_offset, transaction in sorted(self._open.items()):
             if first_offset > completed.last_offset:
                 break
-            if producer_id != completed.producer_id:
+            if transaction.producer_id != completed.producer_id:
                 return first_offset
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTransaction) -> None:
         """Close a transaction; it stays unstable until the high watermark passes its marker."""
-        self._unstable.end(completed.first_offset, completed.last_offset)
+        transaction = self._open.pop(completed.first_offset, None)
+        if transaction is not None:
+            transaction.last_offset = completed.last_offset
+            self._unreplicated[completed.first_offset] = transaction
 
     def advance(self, end_offset: int) -> None:
         """The log holds everything below `end_offset` now. Call after publish and complete."""
         self.end_offset = end_offset
-        if self._unstable or self.first_unstable_offset is not None:
+        if self._open or self._unreplicated or self.first_unstable_offset is not None:
             self.update_first_unstable()
 
     def on_high_watermark(self, high_watermark: int) -> None:
         """Transactions whose marker is replicated are stable."""
-        if self._unstable.replicated(high_watermark):
+        if self._unreplicated:
+            done = [first for first, open_ in self._unreplicated.items() if open_.last_offset < high_watermark]
+            for first in done:
+                del self._unreplicated[first]
             self.update_first_unstable()
 
     def update_first_unstable(self) -> None:
-        self.first_unstable_offset = self._unstable.first_offset
+        self.first_unstable_offset = min((*self._open, *self._unreplicated), default=None)
 
     def on_log_start_offset(self, offset: int) -> None:
         """Transactions that ended below the new log start are forgotten (KAFKA-9105)."""
@@ -360,7 +336,7 @@ class ProducerStateManager:
 
     def open_transactions(self) -> list[tuple[int, int]]:
         """(producer id, first offset), oldest first."""
-        return [(producer_id, first_offset) for first_offset, producer_id in self._unstable]
+        return [(open_.producer_id, first) for first, open_ in sorted(self._open.items())]
 
     def expire(self, wall_ms: int) -> None:
         """Forget producers without an open transaction that were silent for producer.id.expiration.ms."""
@@ -450,7 +426,8 @@ class ProducerStateManager:
             except (CorruptFile, FileNotFoundError):
                 self.remove_snapshot(offset)
                 continue
-            self._take_in(loaded, wall_ms)
+            for fields in loaded:
+                self._take_in(fields, wall_ms)
             self.end_offset = self._last_snapshot_offset = offset
             break
         else:
@@ -507,23 +484,24 @@ class ProducerStateManager:
     def _is_expired(self, entry: ProducerEntry, wall_ms: int) -> bool:
         return entry.txn_first_offset < 0 and wall_ms - entry.last_timestamp >= self.expiration_ms
 
-    def _take_in(self, loaded: list[ProducerSnapshotEntry], wall_ms: int) -> None:
-        for fields in loaded:
-            entry = ProducerEntry(fields.producer_id)
-            entry.epoch = fields.epoch
-            entry.last_timestamp = fields.timestamp
-            entry.coordinator_epoch = fields.coordinator_epoch
-            entry.txn_first_offset = fields.txn_first_offset
-            if fields.last_offset >= 0:
-                entry.batches = [(fields.last_sequence, fields.last_offset, fields.offset_delta, fields.timestamp)]
-            if not self._is_expired(entry, wall_ms):
-                self.entries[entry.producer_id] = entry
-        open_ = {entry.txn_first_offset: entry.producer_id for entry in self.entries.values() if entry.txn_first_offset >= 0}
-        self._unstable.restore(open_)
+    def _take_in(self, fields: ProducerSnapshotEntry, wall_ms: int) -> None:
+        entry = ProducerEntry(fields.producer_id)
+        entry.epoch = fields.epoch
+        entry.last_timestamp = fields.timestamp
+        entry.coordinator_epoch = fields.coordinator_epoch
+        entry.txn_first_offset = fields.txn_first_offset
+        if fields.last_offset >= 0:
+            entry.batches = [(fields.last_sequence, fields.last_offset, fields.offset_delta, fields.timestamp)]
+        if self._is_expired(entry, wall_ms):
+            return
+        self.entries[entry.producer_id] = entry
+        if entry.txn_first_offset >= 0:
+            self._open[entry.txn_first_offset] = _OpenTransaction(entry.producer_id, entry.txn_first_offset)
 
     def _forget(self) -> None:
         self.entries.clear()
-        self._unstable.clear()
+        self._open.clear()
+        self._unreplicated.clear()
         self.first_unstable_offset = None
 
 

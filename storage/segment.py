@@ -19,8 +19,9 @@ from minikafka.storage.batch_scan import (
     MAX_TIMESTAMP,
     PRODUCER_ID,
     STEP,
+    Header,
     batches,
-    replay_producer,
+    prepare_producer,
     valid_batches,
 )
 from minikafka.storage.config import LogConfig
@@ -28,7 +29,7 @@ from minikafka.storage.epoch_cache import EpochCache
 from minikafka.storage.errors import CorruptFile
 from minikafka.storage.filesystem import Buffer, File, FileSystem, copy_file, read_all, write_all
 from minikafka.storage.open_files import OpenFiles
-from minikafka.storage.producer_state import CompletedTransaction, ProducerStateManager
+from minikafka.storage.producer_state import CompletedTransaction, ProducerStateManager, ProducerUpdate
 from minikafka.storage.slice import FileSlice, OnDiskError, SharedFile
 from minikafka.storage.sparse_index import OffsetIndex, TimeIndex
 from minikafka.storage.timestamp_lookup import TimestampCandidate
@@ -445,11 +446,8 @@ class Segment:
             valid = position + size
             if header[LEADER_EPOCH] != epochs.latest:
                 epochs.learn(header[LEADER_EPOCH], header[BASE_OFFSET])
-            if header[PRODUCER_ID] >= 0 and (completed := replay_producer(producers, header, view)) is not None:
-                if completed.is_aborted:
-                    self.append_aborted(completed, producers.last_stable_offset_after(completed))
-                producers.complete(completed)
-        if valid:
+            if header[PRODUCER_ID] >= 0:
+                self._replay(producers, view, header)
             producers.advance(last_offset + 1)
         cut = self.size - valid
         if cut:
@@ -459,6 +457,15 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.is_indexed = True
         return cut
+
+    def _replay(self, producers: ProducerStateManager, view: memoryview, header: Header) -> None:
+        update = ProducerUpdate()
+        prepare_producer(producers, update, view, 0, header)
+        producers.publish(update)
+        for completed in update.completed:
+            if completed.is_aborted:
+                self.append_aborted(completed, producers.last_stable_offset_after(completed))
+            producers.complete(completed)
 
     def truncate_to(self, offset: int, wall_ms: int) -> int:
         """Drop the batches that reach `offset` or beyond; returns the number of bytes cut. A file whose slices in flight reach beyond the

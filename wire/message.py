@@ -60,6 +60,18 @@ class Message(VersionedStruct):
         decoded: tuple[Self, int] = yield from decoder(buffer, position)
         return decoded[0]
 
+    @classmethod
+    def decode_few(cls, version: int, buffer: bytes | bytearray | memoryview, position: int, elements_max: int) -> Self | None:
+        """As `decode`, but None as soon as there are more elements than that, some hundred more or less: a bounded piece of work."""
+        steps = cls.decode_in_steps(version, buffer, position)
+        while True:
+            try:
+                if next(steps) > elements_max:
+                    return None
+            except StopIteration as over:
+                decoded: Self = over.value
+                return decoded
+
     def encode_in_steps(self, version: int, pieces: list[Any]) -> Generator[int, None, None]:
         """The same as `encode_into`, a bounded piece of work between two yields; whoever drives it may take the pieces out meanwhile."""
         encoder = self._step_encoders.get(version)

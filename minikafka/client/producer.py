@@ -41,18 +41,6 @@ _SEQUENCE_LOST = frozenset(
 )
 
 
-#: After these the batch may be stored, as after no answer at all. A leader that loses its leadership says NOT_LEADER_OR_FOLLOWER of what it
-#: has appended, too.
-_MAY_BE_STORED = frozenset(
-    {
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
 #: A duplicate is stored: its leader knows the number.
 _STORED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 #: Of one batch; None without acks.
@@ -72,10 +60,7 @@ class RecordMetadata:
 class Batch:
     """Records of one partition. `prepared`: the batch came as bytes, whose producer fields are set when it is first sent."""
 
-    __slots__ = (
-        "closed", "count", "created_s", "deadline_s", "encoded", "futures", "may_be_stored",
-        "prepared", "producer", "records", "sequence", "size",
-    )  # fmt: skip
+    __slots__ = ("closed", "count", "created_s", "deadline_s", "encoded", "futures", "prepared", "producer", "records", "sequence", "size")
 
     def __init__(self, now_s: float, deadline_s: float) -> None:
         self.records: list[Record] = []
@@ -89,8 +74,6 @@ class Batch:
         self.prepared: bytearray | None = None
         self.count = 0
         self.closed = False
-        #: A try ended without an answer that says that the batch is not stored.
-        self.may_be_stored = False
 
     def forget_number(self) -> None:
         """It was not stored: it may be sent with another number."""
@@ -410,8 +393,8 @@ class Producer:
             self._give_up(queue, ErrorCode.REQUEST_TIMED_OUT, str(answer), batch)
         elif answer is None or ErrorCode(answer.error_code) in _STORED:
             self._settle(queue, batch, -1 if answer is None else answer.base_offset, -1 if answer is None else answer.log_append_time_ms)
-        elif not batch.may_be_stored:
-            batch.forget_number()  # sent anew, with a number of the next producer id
+        else:
+            batch.forget_number()  # not stored: sent anew, with a number of the next producer id
 
     async def _answered(self, queue: PartitionQueue, batch: Batch, answer: _Answer) -> bool:
         """Settle the first batch, or raise Again. True: it was refused for good, so that those behind it stand behind a gap."""
@@ -457,16 +440,6 @@ class Producer:
         self._leave_gap(batch)
         self._fail(batch, code, reason)
         queue.batches.remove(batch)
-        self._close_gap(queue)
-
-    def _close_gap(self, queue: PartitionQueue) -> None:
-        """Those that were sent behind a batch that was given up are numbered anew if no leader can have them. A leader that does not know
-        the producer would take them with their numbers, and a gap before them. If one may be stored, all keep their numbers: another
-        number could store it twice, or change their order (KIP-360; Kafka's Sender.failBatch and adjustSequencesDueToFailedBatch)."""
-        sent = [batch for batch in queue.batches if batch.encoded is not None]
-        if self._idempotent and not any(batch.may_be_stored for batch in sent):
-            for batch in sent:
-                batch.forget_number()
 
     async def _attempt(self, queue: PartitionQueue) -> list[tuple[Batch, _Answer]]:
         """Send a group once; each batch with its answer, None for one that has none, or why none came."""
@@ -507,12 +480,9 @@ class Producer:
             if future.done():
                 return
             if error is not None:
-                batch.may_be_stored = True
                 future.set_exception(error)
             else:
-                answer = cast(ProduceResponse, response).responses[0].partition_responses[0]
-                batch.may_be_stored |= answer.error_code in _MAY_BE_STORED
-                future.set_result(answer)
+                future.set_result(cast(ProduceResponse, response).responses[0].partition_responses[0])
 
         try:
             if self._acks == 0:

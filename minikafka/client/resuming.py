@@ -80,11 +80,6 @@ class ResumingProducer(Producer):
         if not self._has_producer_id:
             raise ClientError("a batch before this one was not written")
 
-    def _close_gap(self, queue: PartitionQueue) -> None:
-        # Nothing may be stored behind a gap: the next run takes the last number for all that is before it.
-        for batch in queue.batches:
-            batch.forget_number()
-
     async def _sequence_found(self, queue: PartitionQueue, batch: Batch, code: ErrorCode) -> bool:
         if code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return False

@@ -69,7 +69,6 @@ class Invariants:
         self._before_crash: dict[int, dict[str, tuple[list[Batch], list[Batch], bool]]] = {}
         self._leader_high_watermarks: dict[tuple[int, bytes, int, int], int] = {}
         self._watches = 0
-        self._given_up: set[tuple[str, int, tuple[int, int], int]] = set()
         self.isolation = Isolation(self)
 
     def installed(self) -> AbstractContextManager[None]:
@@ -124,13 +123,9 @@ class Invariants:
             producer = (batch.producer_id, batch.producer_epoch)
             last = truth.sequences.get(producer)
             expected = 0 if last is None else (last + 1) & 0x7FFFFFFF
-            if batch.sequence != expected and not (last is None and (log.topic, log.partition, producer, batch.sequence) in self._given_up):
+            if batch.sequence != expected:
                 self._fail("S16", f"{node} {log.name}: producer {producer} has sequence {batch.sequence} after {last} at {batch.base}")
             truth.sequences[producer] = (batch.sequence + batch.last - batch.base) & 0x7FFFFFFF
-
-    def given_up(self, queue: Any, batch: Any) -> None:
-        """A client sends a batch no more. A leader that has nothing of that producer takes what was sent behind it, as in Apache Kafka."""
-        self._given_up.add((queue.topic, queue.index, batch.producer, (batch.sequence + batch.count) & 0x7FFFFFFF))
 
     def _metadata_committed(self, node: SimNode, high_watermark: int) -> None:
         process = node.node

@@ -57,7 +57,6 @@ class Invariants(Protocol):
     def recovered(self, node: SimNode, directory: Any) -> None:
         """A node has loaded a log directory."""
 
-    def given_up(self, queue: Any, batch: Any) -> None: ...
     def acknowledging(self, node: SimNode, response: Any, client_id: str) -> None:
         """A broker answers a Produce."""
 

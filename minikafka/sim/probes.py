@@ -12,7 +12,6 @@ from minikafka.broker.coordinators.transaction_markers import MarkerSender
 from minikafka.broker.front.dispatch import RequestContext
 from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_log import MetadataLog
-from minikafka.client.producer import Producer
 from minikafka.sim.loop import ProcessLoop
 from minikafka.storage.log import Log
 from minikafka.storage.log_dir import LogDirectory
@@ -51,7 +50,6 @@ def installed(invariants: Invariants) -> Iterator[None]:
             (LogDirectory, "load", probes.load),
             (RequestContext, "respond", probes.respond),
             (MarkerSender, "send", probes.send),
-            (Producer, "_give_up", probes.give_up),
         ):
             stack.enter_context(wrapped(owner, name, around))
         yield
@@ -121,8 +119,3 @@ class _Probes:
         if (node := self._here()) is not None:
             self._invariants.isolation.deciding(node, markers)
         return original(sender, markers, *arguments)
-
-    def give_up(self, original: Any, producer: Producer, queue: Any, code: Any, reason: str, batch: Any = None) -> None:
-        """Of `Producer`."""
-        self._invariants.given_up(queue, batch or queue.batches[0])
-        original(producer, queue, code, reason, batch)

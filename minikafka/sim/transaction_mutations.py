@@ -56,7 +56,7 @@ def _ignore_the_oldest(original: Any) -> Any:
     """The first unstable offset is that of what is open only: a marker counts before it is replicated."""
 
     def update_first_unstable(self: Any) -> None:
-        self.first_unstable_offset = self._unstable.first_open
+        self.first_unstable_offset = min(self._open, default=None)
 
     return update_first_unstable
 
@@ -179,7 +179,7 @@ def _unstable_after_truncation(original: Any) -> Any:
 
 def _later_transactions_count(original: Any) -> Any:
     def last_stable_offset_after(self: Any, completed: Any) -> int:
-        others = [first for first, producer_id in self._unstable if producer_id != completed.producer_id]
+        others = [first for first, transaction in self._open.items() if transaction.producer_id != completed.producer_id]
         return int(min(others, default=completed.last_offset + 1))
 
     return last_stable_offset_after

@@ -15,7 +15,6 @@ from minikafka.client.blocking import BlockingLoop
 from minikafka.client.errors import ClientError, DeliveryFailed
 from minikafka.client.producer import Producer
 from minikafka.client.resuming import ResumingProducer, last_sequences
-from minikafka.wire.batch import RecordBatch
 from minikafka.wire.errors import ErrorCode
 
 pytestmark = pytest.mark.timeout(30)
@@ -97,37 +96,6 @@ async def test_what_stands_behind_a_refused_batch_is_numbered_anew(number: int) 
         assert len(failed) == 1
         assert stored(server) == [text for n in range(12) if n not in failed for text in (b"%d" % n, b"%d+" % n)]
         assert len({producer_id for _, producer_id in server.sequences}) == (1 if failed == [0] else 2)
-
-
-async def test_nothing_is_stored_behind_a_gap_when_nothing_can_be_stored() -> None:
-    """The first batch is given up after some tries, the second was sent behind it: a leader that does not know the producer takes any."""
-    with TopicServer("t", 1, lambda _, number: ErrorCode.NOT_ENOUGH_REPLICAS) as server:
-        server.takes_any_first_number = True
-        async with Producer(server.bootstrap, delivery_timeout_ms=300) as producer:
-            first = await producer.send_batch("t", 0, prepared(b"a"), 1)
-            producer._delivery_timeout_s = 20.0
-            behind = await producer.send_batch("t", 0, prepared(b"b"), 1)
-            await asyncio.wait([first])
-            server.fault = None
-            await behind
-        assert first.exception() is not None and stored(server) == [b"b"]
-        assert [RecordBatch(memoryview(data)).base_sequence for data in server.logs[0]] == [0]
-
-
-async def test_a_run_for_another_stores_nothing_behind_a_gap() -> None:
-    """The next run takes the last number for all that is before it, so what was sent behind a batch that was given up fails with it."""
-    with TopicServer("t", 1, lambda _, number: ErrorCode.NOT_LEADER_OR_FOLLOWER) as server:
-        server.takes_any_first_number = True
-        producer = ResumingProducer(server.bootstrap, delivery_timeout_ms=300)
-        producer.resume(7, 0)
-        first = await producer.send_batch("t", 0, prepared(b"a"), 1, 0)
-        producer._delivery_timeout_s = 20.0
-        behind = await producer.send_batch("t", 0, prepared(b"b"), 1, 1)
-        await asyncio.wait([first])
-        server.fault = None
-        await producer.flush()
-        assert first.exception() is not None and behind.exception() is not None and stored(server) == []
-        await producer.close()
 
 
 async def test_a_producer_goes_on_for_another() -> None:

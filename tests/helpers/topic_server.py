@@ -35,8 +35,6 @@ class TopicServer:
     def __init__(self, topic: str, partitions: int, fault: Callable[[int, int], Any] | None = None) -> None:
         self.topic, self.partitions, self.fault = topic, partitions, fault
         self.logs: dict[int, list[bytes]] = {}
-        #: As Apache Kafka's leader does: the first batch of a producer that it does not know may have any number.
-        self.takes_any_first_number = False
         self.next_offset: dict[int, int] = {}
         self.sequences: dict[tuple[int, int], int] = {}
         self.requests = self.next_producer = 0
@@ -162,7 +160,7 @@ class TopicServer:
         batch = RecordBatch(memoryview(data))
         batch.check()
         key = partition, batch.producer_id
-        expected = self.sequences.get(key, batch.base_sequence if self.takes_any_first_number else 0)
+        expected = self.sequences.get(key, 0)
         if batch.base_sequence < expected:
             return ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1
         if batch.base_sequence > expected:

@@ -182,6 +182,7 @@ class Entry:
         "api_key",
         "counts",
         "decode",
+        "decode_few",
         "decode_in_steps",
         "elements_max",
         "errors",
@@ -209,6 +210,7 @@ class Entry:
         self.is_async = inspect.iscoroutinefunction(handler)
         self.supervisor = supervisor
         self.decode = request.decode_from
+        self.decode_few = request.decode_few
         self.decode_in_steps = request.decode_in_steps
         self.elements_max = elements_max(request)
         #: A frame of more bytes is served in steps.
@@ -371,12 +373,11 @@ class Dispatcher:
             context.sample, sample.name = sample, entry.name
         if version >= entry.flexible_from:
             position = end_of_flexible_header(frame, position)
-        if len(frame) - position > entry.long_bytes:
-            entry.counts[version] += 1
-            self._remember(self.large.serve(context, entry, bytes(frame), position))
-            return
-        request = entry.decode(version, frame, position)[0]
+        request = self.large.short(entry, version, frame, position)
         entry.counts[version] += 1
+        if request is None:
+            self._remember(self.large.serve(context, entry, frame, position))
+            return
         if entry.is_async:
             self._run(context, entry, request)
             return

@@ -2,7 +2,7 @@
 
 A long frame is copied, and its connection takes no more requests until this one is through. It is decoded in steps, cut into requests of
 some hundred entries (`request_parts`), of which each is served in a turn of its own, and the answer is encoded in steps. What cannot be cut
-may have WHOLE_ENTRIES_MAX entries.
+may have WHOLE_ENTRIES_MAX entries. A short frame goes the same way when what it asks for is more than one part.
 """
 
 from __future__ import annotations
@@ -13,7 +13,20 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.front.error_responses import failure_response
-from minikafka.broker.front.request_parts import CUTS, WHOLE_ENTRIES_MAX, Answers, Cut, all_parts, cuts_of, entries_of, first_topics, parts
+from minikafka.broker.front.request_parts import (
+    CUTS,
+    PART_ENTRIES,
+    WHOLE_ENTRIES_MAX,
+    Answers,
+    Cut,
+    all_parts,
+    cuts_of,
+    entries_of,
+    first_topics,
+    is_much,
+    parts,
+    weight_of,
+)
 from minikafka.broker.front.turns import Turns
 from minikafka.broker.supervise import Ends
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
@@ -25,7 +38,8 @@ if TYPE_CHECKING:
     from minikafka.broker.supervise import Supervisor
 
 PRODUCE_KEY, FETCH_KEY, ENVELOPE_KEY = 0, 1, 58
-#: A frame of more bytes is a long one. Produce holds records, an envelope one string of bytes, and a fetch speaks of many partitions.
+#: A frame of more bytes is a long one. Produce holds records, whose bytes say nothing: its entries are counted. An envelope holds one
+#: string of bytes, and a fetch speaks of many partitions.
 LONG_BYTES = 8 * 1024
 LONG_BYTES_OF = {PRODUCE_KEY: 1 << 31, ENVELOPE_KEY: 1 << 31, FETCH_KEY: 64 * 1024}
 #: Elements of a request that can be cut: a bound on the memory that they take.
@@ -43,6 +57,13 @@ class Entry(Protocol):
     name: str
     api_key: int
     elements_max: int
+    long_bytes: int
+
+    def decode(self, version: int, buffer: memoryview | bytes, position: int, /) -> tuple[Any, int]:
+        """See `Message.decode_from`."""
+
+    def decode_few(self, version: int, buffer: memoryview | bytes, position: int, elements_max: int, /) -> Any:
+        """See `Message.decode_few`."""
 
     def answer_to(self, context: Any, request: Any) -> Any:
         """What the handler gives: a response, None if one follows, or a coroutine of either."""
@@ -72,14 +93,27 @@ class LargeRequests:
         #: Requests served so.
         self.served = 0
 
-    def serve(self, context: Any, entry: Entry, frame: bytes, position: int) -> asyncio.Task[None]:
+    def short(self, entry: Entry, version: int, frame: memoryview | bytes, position: int) -> Any:
+        """The request, decoded; None for a long one, or one in which there is much, which is to be served in steps. Raises WireError."""
+        size = len(frame) - position
+        if size > entry.long_bytes:
+            return None
+        if size <= LONG_BYTES or entry.api_key != PRODUCE_KEY:
+            request = entry.decode(version, frame, position)[0]
+        else:
+            request = entry.decode_few(version, frame, position, PART_ENTRIES)
+        return None if request is None or is_much(request) else request
+
+    def serve(self, context: Any, entry: Entry, frame: memoryview | bytes, position: int) -> asyncio.Task[None]:
         """Serve a request whose body begins at `position` of its frame."""
         self.served += 1
+        # Offsets are written into records where they stand.
+        own: bytes | bytearray = bytearray(frame) if entry.api_key == PRODUCE_KEY else bytes(frame)
         context.connection.hold()
         name = f"{entry.name} v{context.api_version} from {context.connection}"
-        return self._supervisor.start(self._serve(context, entry, frame, position), name, ends=Ends("connection", context.close))
+        return self._supervisor.start(self._serve(context, entry, own, position), name, ends=Ends("connection", context.close))
 
-    async def _serve(self, context: Any, entry: Entry, frame: bytes, position: int) -> None:
+    async def _serve(self, context: Any, entry: Entry, frame: bytes | bytearray, position: int) -> None:
         try:
             await self._answer(context, entry, frame, position)
         except WireError as error:
@@ -93,20 +127,22 @@ class LargeRequests:
         finally:
             context.connection.go_on()
 
-    async def _answer(self, context: Any, entry: Entry, frame: bytes, position: int) -> None:
-        size = len(frame)
-        await self._admitted(size)
+    async def _answer(self, context: Any, entry: Entry, frame: bytes | bytearray, position: int) -> None:
+        room = _Room(self, len(frame))
+        await room.enter()
         try:
             request = await self._decoded(entry, context.api_version, frame, position)
             cuts = cuts_of(request)
             if cuts:
-                response = await self._in_parts(context, entry, request, cuts)
+                response = await self._in_parts(context, entry, request, cuts, room)
             else:
+                if entry.elements_max == ELEMENTS_MAX and weight_of(request, WHOLE_ENTRIES_MAX) > WHOLE_ENTRIES_MAX:
+                    raise WireError(f"{entry.name} has more than {WHOLE_ENTRIES_MAX} elements that cannot be cut")
                 following = first_topics(request) if isinstance(request, DescribeTopicPartitionsRequest) else None
                 asked = Part(context)
                 answered = entry.answer_to(asked, request)
         finally:
-            self._left(size)
+            room.leave()
         if not cuts:
             # Whoever waits for others, as a member of a group does, keeps no long request from being read meanwhile.
             response = await asked.response_of(answered)
@@ -125,7 +161,7 @@ class LargeRequests:
 
     # -- in steps --------------------------------------------------------------------------------------------------
 
-    async def _decoded(self, entry: Entry, version: int, frame: bytes, position: int) -> Any:
+    async def _decoded(self, entry: Entry, version: int, frame: bytes | bytearray, position: int) -> Any:
         steps = entry.decode_in_steps(version, memoryview(frame), position)
         while True:
             try:
@@ -136,24 +172,46 @@ class LargeRequests:
                 raise WireError(f"{entry.name} has more than {entry.elements_max} elements")
             await self.turns.next()
 
-    async def _in_parts(self, context: Any, entry: Entry, request: Any, cuts: list[Cut]) -> Any:
-        answers = Answers(cuts[0].answers)
-        most = cuts[0].entries_max
-        is_refused = most is not None and entries_of(request, cuts) > most
-        work = all_parts(request, cuts)
+    async def _in_parts(self, context: Any, entry: Entry, request: Any, cuts: list[Cut], room: _Room) -> Any:
+        """The answer; None when there is to be none. All parts together take no longer than the request says that it may take."""
+        now_s = asyncio.get_running_loop().time
+        timeout_ms, began_s = getattr(request, "timeout_ms", 0), now_s()
+        answers, begun = Answers(cuts[0].answers, cuts[0].beside), deque[tuple[Part, Any]]()
+        is_refused = cuts[0].entries_max is not None and entries_of(request, cuts) > cuts[0].entries_max
+        work = all_parts(request, cuts, are_named=not is_refused)
         for part in work:
+            if timeout_ms > 0:
+                part.timeout_ms = max(1, timeout_ms - int(1000 * (now_s() - began_s)))
+            asked = Part(context)
             if is_refused:
                 answer = failure_response(part, context.api_version, ApiError(ErrorCode.POLICY_VIOLATION, TOO_MANY))
             else:
-                asked = Part(context)
-                answer = await asked.response_of(entry.answer_to(asked, part))
-            if answer is None:
-                return None
-            if context.connection.closed or not answers.add(answer):
+                answer = entry.answer_to(asked, part)
+            begun.append((asked, answer))
+            if not (cuts[0].is_begun_at_once or await self._settled(begun, answers, room)) or asked.is_last or context.connection.closed:
                 break
             await self.turns.next()
+        if not context.connection.closed:
+            await self._settled(begun, answers, room)
         await self._dismantle(work)
         return answers.merged
+
+    async def _settled(self, begun: deque[tuple[Part, Any]], answers: Answers, room: _Room) -> bool:
+        """Wait for the answers to parts, first in first out; whether more parts are to be asked. Others may be read from meanwhile."""
+        while begun:
+            asked, answered = begun.popleft()
+            if asked.waits(answered):
+                room.leave()
+            answer = await asked.response_of(answered)
+            await room.enter()
+            if asked.is_last:
+                answers.merged = None
+                begun.clear()
+            elif answer is not None and not answers.add(answer):
+                return False
+            if asked.is_last:
+                return False
+        return True
 
     async def _dismantle(self, work: Iterator[Any]) -> None:
         """Give what is left to memory in steps: that takes time, too."""
@@ -176,15 +234,22 @@ class LargeRequests:
 
     # -- how many at once ------------------------------------------------------------------------------------------
 
-    async def _admitted(self, size: int) -> None:
+    async def admitted(self, size: int) -> None:
+        """Wait until there is room for a frame."""
         if self._waiting or (self._bytes and self._bytes + size > BYTES_AT_ONCE):
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((waiter, size))
-            await waiter
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self.left(size)
+                raise
         else:
             self._bytes += size
 
-    def _left(self, size: int) -> None:
+    def left(self, size: int) -> None:
+        """A frame needs its room no more."""
         self._bytes -= size
         while self._waiting:
             waiter, wanted = self._waiting[0]
@@ -196,14 +261,39 @@ class LargeRequests:
             self._waiting.popleft()
 
 
+class _Room:
+    """The room of one frame among those that are decoded and worked at."""
+
+    __slots__ = ("_is_in", "_large", "_size")
+
+    def __init__(self, large: LargeRequests, size: int) -> None:
+        self._large = large
+        self._size = size
+        self._is_in = False
+
+    async def enter(self) -> None:
+        """Wait for it; at once if it is there."""
+        if not self._is_in:
+            await self._large.admitted(self._size)
+            self._is_in = True
+
+    def leave(self) -> None:
+        """Give it to others."""
+        if self._is_in:
+            self._is_in = False
+            self._large.left(self._size)
+
+
 class Part:
     """The context of a part of a request (a RequestContext, or one of an envelope): its answer is one part of the answer."""
 
-    __slots__ = ("_context", "_future")
+    __slots__ = ("_context", "_future", "is_last")
 
     def __init__(self, context: Any) -> None:
         self._context = context
         self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        #: Whether the whole request has come to its end with this part.
+        self.is_last = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._context, name)
@@ -221,6 +311,7 @@ class Part:
     def respond_pieces(self, pieces: list[Any]) -> None:
         """The whole request is answered by a frame that is encoded already."""
         self._context.respond_pieces(pieces)
+        self.is_last = True
         self.respond(None)
 
     def no_response(self) -> None:
@@ -230,12 +321,18 @@ class Part:
     def not_controller(self) -> None:
         """Nothing more of the request is to be answered here: it came in an envelope, and another controller must be asked."""
         self._context.not_controller()
+        self.is_last = True
         self.respond(None)
 
     def close(self, reason: str = "") -> None:
         """Close the connection instead of answering."""
         self._context.close(reason)
+        self.is_last = True
         self.respond(None)
+
+    def waits(self, answered: Any) -> bool:
+        """Whether the answer comes later."""
+        return asyncio.iscoroutine(answered) or (answered is None and not self._future.done())
 
     async def response_of(self, answered: Any) -> Any:
         """What the handler has returned, or what follows."""

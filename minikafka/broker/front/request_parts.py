@@ -1,13 +1,17 @@
 """A long request as several short ones: which lists may be cut, and how the answers to the parts become one answer.
 
 What an API decides for each entry by itself is decided alike when the entries come in several requests one after the other. APIs without a
-rule here are served whole, and so may not have many entries.
+rule here are served whole, and so may not have many entries. Where entries are not decided each by itself, because one that is named twice
+is refused, those of the same name stand in one part.
+
+A short request can have a long answer, too: an entry weighs what it costs to answer, and what is asked twice is answered once.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,24 +26,28 @@ from minikafka.wire.messages.alter_partition_reassignments import AlterPartition
 from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from minikafka.wire.messages.create_acls import CreateAclsRequest
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.delete_acls import DeleteAclsRequest
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
 from minikafka.wire.messages.delete_records import DeleteRecordsRequest
+from minikafka.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
 from minikafka.wire.messages.describe_groups import DescribeGroupsRequest
 from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest
 from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
+from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from minikafka.wire.messages.describe_transactions import DescribeTransactionsRequest
 from minikafka.wire.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from minikafka.wire.messages.leave_group import LeaveGroupRequest
 from minikafka.wire.messages.list_offsets import ListOffsetsRequest
 from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
@@ -48,7 +56,12 @@ from minikafka.wire.messages.offset_commit import OffsetCommitRequest
 from minikafka.wire.messages.offset_delete import OffsetDeleteRequest
 from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
 from minikafka.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from minikafka.wire.messages.produce import ProduceRequest
+from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
+from minikafka.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest
 from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 from minikafka.wire.types import Array, Fixed, Variable
 
@@ -59,22 +72,43 @@ WHOLE_ENTRIES_MAX = 10_000
 USER_OPERATION_ENTRIES_MAX = 10_000
 
 
+#: Weight of an entry that is answered with all that the broker knows of something: so many fewer in a part, and none twice.
+HEAVY = 64
+#: Weight of a batch of records.
+BATCH = 4
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """`entries`: the lists from the request down to what may be cut; `answers`: those that stand for them in the response."""
+    """`entries`: the lists from the request down to what may be cut; `answers`: those that stand for them in the response.
+
+    `weights`: of an entry of each list that holds no more of the lists; 1 if not said. `names`: by these fields an entry is named, and
+    those of one name are decided together; an entry that is a name itself has none. `is_begun_at_once`: no part waits for the answer to
+    another. `beside`: a list of the response to which each may add nodes.
+    """
 
     entries: tuple[str, ...]
     answers: tuple[str, ...]
     entries_max: int | None = None
+    weights: tuple[int, ...] = ()
+    names: tuple[str, ...] | None = None
+    is_begun_at_once: bool = False
+    beside: str = ""
 
 
 def _same(*lists: str) -> list[Cut]:
     return [Cut(lists, lists)]
 
 
-def _operation(entries: str, answers: str) -> list[Cut]:
-    return [Cut((entries,), (answers,), USER_OPERATION_ENTRIES_MAX)]
+def _described(entries: tuple[str, ...], answers: tuple[str, ...]) -> list[Cut]:
+    return [Cut(entries, answers, weights=(*(1 for _ in entries[1:]), HEAVY))]
 
+
+def _operation(entries: str, answers: str, *names: str) -> list[Cut]:
+    return [Cut((entries,), (answers,), USER_OPERATION_ENTRIES_MAX, names=names or None)]
+
+
+_SHARE_STATE = Cut(("topics", "partitions"), ("results", "partitions"))
 
 CUTS: dict[type[Request], list[Cut]] = {
     ListOffsetsRequest: _same("topics", "partitions"),
@@ -86,41 +120,55 @@ CUTS: dict[type[Request], list[Cut]] = {
     TxnOffsetCommitRequest: _same("topics", "partitions"),
     AlterPartitionRequest: _same("topics", "partitions"),
     AssignReplicasToDirsRequest: _same("directories", "topics", "partitions"),
-    DescribeGroupsRequest: _same("groups"),
+    DescribeGroupsRequest: _described(("groups",), ("groups",)),
+    ConsumerGroupDescribeRequest: _described(("group_ids",), ("groups",)),
+    ProduceRequest: [
+        Cut(
+            ("topic_data", "partition_data"), ("responses", "partition_responses"), weights=(1, BATCH), is_begun_at_once=True,
+            beside="node_endpoints",
+        ),
+    ],
     LeaveGroupRequest: _same("members"),
     ListPartitionReassignmentsRequest: [Cut(("topics", "partition_indexes"), ("topics", "partitions"))],
     OffsetFetchRequest: [
-        Cut(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions")),
+        Cut(("groups", "topics", "partition_indexes"), ("groups", "topics", "partitions"), weights=(HEAVY, 1, 1)),
         Cut(("topics", "partition_indexes"), ("topics", "partitions")),
     ],
+    ShareGroupDescribeRequest: _described(("group_ids",), ("groups",)),
+    DescribeShareGroupOffsetsRequest: [
+        Cut(("groups", "topics", "partitions"), ("groups", "topics", "partitions"), weights=(HEAVY, 1, 1)),
+    ],
+    InitializeShareGroupStateRequest: [_SHARE_STATE],
+    ReadShareGroupStateRequest: [_SHARE_STATE],
+    ReadShareGroupStateSummaryRequest: [_SHARE_STATE],
+    WriteShareGroupStateRequest: [_SHARE_STATE],
+    DeleteShareGroupStateRequest: [_SHARE_STATE],
     FindCoordinatorRequest: [Cut(("coordinator_keys",), ("coordinators",))],
     DeleteGroupsRequest: [Cut(("groups_names",), ("results",))],
-    DescribeProducersRequest: [Cut(("topics", "partition_indexes"), ("topics", "partitions"))],
-    DescribeTransactionsRequest: [Cut(("transactional_ids",), ("transaction_states",))],
+    DescribeProducersRequest: _described(("topics", "partition_indexes"), ("topics", "partitions")),
+    DescribeTransactionsRequest: _described(("transactional_ids",), ("transaction_states",)),
     DescribeUserScramCredentialsRequest: [Cut(("users",), ("results",))],
     AlterUserScramCredentialsRequest: [
-        Cut(("deletions",), ("results",), USER_OPERATION_ENTRIES_MAX),
-        Cut(("upsertions",), ("results",), USER_OPERATION_ENTRIES_MAX),
+        Cut(("deletions",), ("results",), USER_OPERATION_ENTRIES_MAX, names=("name",)),
+        Cut(("upsertions",), ("results",), USER_OPERATION_ENTRIES_MAX, names=("name",)),
     ],
     DescribeQuorumRequest: _same("topics", "partitions"),
-    DescribeConfigsRequest: [Cut(("resources",), ("results",))],
+    DescribeConfigsRequest: _described(("resources",), ("results",)),
     DescribeLogDirsRequest: [Cut(("topics", "partitions"), ("results", "topics", "partitions"))],
     AlterReplicaLogDirsRequest: [Cut(("dirs", "topics", "partitions"), ("results", "partitions"))],
-    AddPartitionsToTxnRequest: [
-        Cut(("transactions", "topics", "partitions"), ("results_by_transaction", "topic_results", "results_by_partition")),
-        Cut(("v3_and_below_topics", "partitions"), ("results_by_topic_v3_and_below", "results_by_partition")),
-    ],
+    # The partitions of a transaction are added all, or none.
+    AddPartitionsToTxnRequest: [Cut(("transactions",), ("results_by_transaction",))],
     WriteTxnMarkersRequest: [Cut(("markers", "topics", "partition_indexes"), ("markers", "topics", "partitions"))],
     ElectLeadersRequest: [Cut(("topic_partitions", "partitions"), ("replica_election_results", "partition_result"))],
     AlterPartitionReassignmentsRequest: [Cut(("topics", "partitions"), ("responses", "partitions"))],
-    IncrementalAlterConfigsRequest: _operation("resources", "responses"),
-    AlterConfigsRequest: _operation("resources", "responses"),
-    CreateTopicsRequest: _operation("topics", "topics"),
+    IncrementalAlterConfigsRequest: _operation("resources", "responses", "resource_type", "resource_name"),
+    AlterConfigsRequest: _operation("resources", "responses", "resource_type", "resource_name"),
+    CreateTopicsRequest: _operation("topics", "topics", "name"),
     DeleteTopicsRequest: [
-        Cut(("topics",), ("responses",), USER_OPERATION_ENTRIES_MAX),
-        Cut(("topic_names",), ("responses",), USER_OPERATION_ENTRIES_MAX),
+        Cut(("topics",), ("responses",), USER_OPERATION_ENTRIES_MAX, names=("name", "topic_id")),
+        Cut(("topic_names",), ("responses",), USER_OPERATION_ENTRIES_MAX, names=()),
     ],
-    CreatePartitionsRequest: _operation("topics", "results"),
+    CreatePartitionsRequest: _operation("topics", "results", "name"),
     AlterClientQuotasRequest: _operation("entries", "entries"),
     CreateAclsRequest: _operation("creations", "results"),
     DeleteAclsRequest: _operation("filters", "filter_results"),
@@ -137,38 +185,113 @@ def entries_of(request: Request, cuts: list[Cut]) -> int:
     return sum(len(getattr(request, cut.entries[0])) for cut in cuts)
 
 
-def all_parts(request: Request, cuts: list[Cut]) -> Iterator[Any]:
-    """The parts of each of its lists, one list after the other. See `parts`."""
+def is_much(request: Request) -> bool:
+    """Whether a request would be more than one part, and so is served in parts however short it is."""
+    return any(_weight_below(request, cut.entries, cut.weights) > PART_ENTRIES for cut in cuts_of(request))
+
+
+def _weight_below(owner: Any, lists: tuple[str, ...], weights: tuple[int, ...]) -> int:
+    entries = getattr(owner, lists[0]) or ()
+    weight = weights[0] if weights else 1
+    if len(lists) == 1:
+        return len(entries) * weight
+    return sum(_weight_below(entry, lists[1:], weights[1:]) or weight for entry in entries)
+
+
+def all_parts(request: Request, cuts: list[Cut], *, are_named: bool = True) -> Iterator[Any]:
+    """The parts of each of its lists, one list after the other. First come those of entries that share their names, unless they need no
+    answer of their own (`are_named`). See `parts`."""
     alone = request
     for cut in cuts:
         alone = _with(alone, cut.entries[0], [])
+    if are_named and all(cut.names is not None for cut in cuts):
+        request = copy.copy(request)
+        yield from _parts_of_one_name(alone, request, cuts)
     for cut in cuts:
-        yield from parts(_with(alone, cut.entries[0], getattr(request, cut.entries[0])), cut.entries)
+        yield from parts(_with(alone, cut.entries[0], getattr(request, cut.entries[0])), cut.entries, weights=cut.weights)
 
 
-def parts(request: Any, lists: tuple[str, ...], entries_max: int = PART_ENTRIES) -> Iterator[Any]:
+def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Iterator[Any]:
+    """Take entries that share their names out of the request: all of a name in one part."""
+    lists = [[(_name(entry, cut.names), entry) for entry in getattr(request, cut.entries[0])] for cut in cuts]
+    counts = Counter(name for named in lists for name, _ in named)
+    shared: dict[Hashable, list[list[Any]]] = {name: [[] for _ in cuts] for name, count in counts.items() if count > 1}
+    if not shared:
+        return
+    for number, named in enumerate(lists):
+        setattr(request, cuts[number].entries[0], [entry for name, entry in named if name not in shared])
+        for name, entry in named:
+            if name in shared:
+                shared[name][number].append(entry)
+    taken: list[list[Any]] = [[] for _ in cuts]
+    for number, name in enumerate(shared):
+        for into, more in zip(taken, shared[name], strict=True):
+            into += more
+        if sum(map(len, taken)) >= PART_ENTRIES or number == len(shared) - 1:
+            part = alone
+            for cut, entries in zip(cuts, taken, strict=True):
+                part = _with(part, cut.entries[0], entries)
+            yield part
+            taken = [[] for _ in cuts]
+
+
+def _name(entry: Any, names: tuple[str, ...] | None) -> Hashable:
+    return tuple(getattr(entry, name) for name in names) if names else entry
+
+
+def parts(request: Any, lists: tuple[str, ...], entries_max: int = PART_ENTRIES, *, weights: tuple[int, ...] = ()) -> Iterator[Any]:
     """The request with so many entries each, in their order; they are taken out of it, so that it is not given back to memory in one go.
+    `weights`: see Cut.
 
     Raises WireError for an entry that holds too much and cannot be cut.
     """
+    return (part for part, _ in _weighed_parts(request, lists, entries_max, weights, set(), ()))
+
+
+def _weighed_parts(
+    request: Any, lists: tuple[str, ...], entries_max: int, weights: tuple[int, ...], seen: set[Hashable], place: tuple[Any, ...]
+) -> Iterator[tuple[Any, int]]:
+    """The parts, each with its weight. `seen`: heavy entries so far; `place`: the names on the way to the request."""
     taken: list[Any] = []
-    left = entries_max
+    weight = 0
     entries = getattr(request, lists[0])
     entries.reverse()
     while entries:
         entry = entries.pop()
         inner = getattr(entry, lists[1], None) if len(lists) > 1 else None
-        for piece in parts(entry, lists[1:], entries_max) if inner else (entry,):
-            weight = weight_of(piece, WHOLE_ENTRIES_MAX)
-            if weight > WHOLE_ENTRIES_MAX:
+        pieces: Iterator[tuple[Any, int]] = iter(())
+        if inner:
+            pieces = _weighed_parts(entry, lists[1:], entries_max, weights[1:], seen, (*place, *_asked(entry)))
+        elif not weights or weights[0] != HEAVY or _is_news((*place, *_asked(entry)), seen):
+            pieces = iter([(entry, weights[0] if weights else 1)])
+        for piece, own in pieces:
+            held = weight_of(piece, WHOLE_ENTRIES_MAX)
+            if held > WHOLE_ENTRIES_MAX:
                 raise WireError(f"an entry of {lists[0]} holds more than {WHOLE_ENTRIES_MAX} others")
-            if weight > left and taken:
-                yield _with(request, lists[0], taken)
-                taken, left = [], entries_max
+            own = max(own, held)
+            if weight + own > entries_max and taken:
+                yield _with(request, lists[0], taken), weight + 1
+                taken, weight = [], 0
             taken.append(piece)
-            left -= weight
+            weight += own
     if taken:
-        yield _with(request, lists[0], taken)
+        yield _with(request, lists[0], taken), weight + 1
+
+
+def _is_news(name: tuple[Any, ...], seen: set[Hashable]) -> bool:
+    is_new = name not in seen
+    seen.add(name)
+    return is_new
+
+
+def _asked(entry: Any) -> tuple[Any, ...]:
+    """What an entry asks about, whoever asks."""
+    if not isinstance(entry, Struct):
+        return (entry,)
+    return tuple(getattr(entry, name) for name in _ASKED_ABOUT if hasattr(entry, name))
+
+
+_ASKED_ABOUT = ("group_id", "name", "topic_id", "resource_type", "resource_name")
 
 
 def _with(owner: Any, name: str, values: list[Any]) -> Any:
@@ -223,8 +346,10 @@ def first_topics(request: DescribeTopicPartitionsRequest) -> str | None:
 class Answers:
     """The answers to parts, put together."""
 
-    def __init__(self, lists: tuple[str, ...]) -> None:
+    def __init__(self, lists: tuple[str, ...], beside: str = "") -> None:
+        """`beside`: see Cut."""
         self._lists = lists
+        self._beside = beside
         self._places: dict[Any, Any] = {}
         #: The answer so far.
         self.merged: Any = None
@@ -237,8 +362,14 @@ class Answers:
         if self.merged is None:
             self.merged = copy.copy(answer)
             setattr(self.merged, self._lists[0], [])
+            if self._beside:
+                setattr(self.merged, self._beside, [])
         elif hasattr(answer, "throttle_time_ms"):
             self.merged.throttle_time_ms = max(self.merged.throttle_time_ms, answer.throttle_time_ms)
+        if self._beside:
+            nodes = getattr(self.merged, self._beside)
+            known = {node.node_id for node in nodes}
+            nodes += [node for node in getattr(answer, self._beside) if node.node_id not in known]
         self._extend((), getattr(self.merged, self._lists[0]), getattr(answer, self._lists[0]), self._lists[1:])
         return True
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MISSES_MAX = 64
 #: Longer requests have no template, apart from their records.
 TEMPLATE_BYTES_MAX = 1024
+#: A longer frame is looked into only as far as this many elements: no request with a template has as many.
+MUCH_BYTES, ELEMENTS_MAX = 8 * 1024, 512
 #: API key, version, correlation id.
 HEAD = Struct(">hhi")
 Key = TypeVar("Key")
@@ -64,6 +66,8 @@ class Lane(ABC):
         self._misses += 1
         try:
             header, position = decode_request_header(frame)
+            if len(frame) > MUCH_BYTES and request_class.decode_few(version, frame, position, ELEMENTS_MAX) is None:
+                return None
             request, end = request_class.decode_from(version, frame, position)
         except WireError:
             return None

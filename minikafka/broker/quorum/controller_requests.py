@@ -204,8 +204,7 @@ class ControllerHandlers:
             if entry is None or header.api_key not in FORWARDABLE_KEYS or not entry.min_version <= header.api_version <= entry.max_version:
                 log.warning("an envelope holds API %d version %d, which cannot be forwarded", header.api_key, header.api_version)
                 return EnvelopeResponse(response_data=None, error_code=ErrorCode.INVALID_REQUEST)
-            is_long = len(data) - position > entry.long_bytes
-            inner = None if is_long else entry.decode(header.api_version, data, position)[0]
+            inner = self._dispatcher.large.short(entry, header.api_version, data, position)
         except WireError as error:
             log.warning("an envelope holds a request that cannot be read: %s", error)
             return EnvelopeResponse(response_data=None, error_code=ErrorCode.INVALID_REQUEST)
@@ -216,7 +215,7 @@ class ControllerHandlers:
             return EnvelopeResponse(response_data=None, error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
         inner_context = EnvelopeContext(context, header, entry, principal, host)
         if inner is None:
-            self._dispatcher.large.serve(inner_context, entry, bytes(data), position)
+            self._dispatcher.large.serve(inner_context, entry, data, position)
             return None
         if entry.is_async:
             task = self._dispatcher.supervisor.start(
