@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -24,6 +25,12 @@ VERBS = {"explain": explain_finding, "trend": show_trend}
 @click.option("--bootstrap-server", "-b", "bootstrap", default="", help="Audit this running cluster, over the wire.")
 @command_config_option
 @click.option("--rerun", default=None, type=click.Path(), help="A report: audit again only the partitions that it has findings on.")
+@click.option("--scan", default=None, type=click.Path(), help="Read LOG_DIRS into this summary file, for --compare-summaries elsewhere.")
+@click.option("--compare-summaries", is_flag=True, help="LOG_DIRS are summary files, of --scan on each broker's machine.")
+@click.option(
+    "--questions", default="", type=click.Path(),
+    help="With --compare-summaries: write here what the summaries do not tell. With --scan: answer these.",
+)
 @click.option("--topic", "topics", multiple=True, help="Audit only this topic (repeatable).")
 @spark_options
 @click.option(
@@ -67,6 +74,9 @@ def audit(
     log_dirs: tuple[str, ...],
     bootstrap: str,
     rerun: str | None,
+    scan: str | None,
+    compare_summaries: bool,
+    questions: str,
     topics: tuple[str, ...],
     level: str,
     deep: bool,
@@ -85,7 +95,9 @@ def audit(
     """Compare the replicas in LOG_DIRS (brokers' log.dirs, or folders of them) and check each against itself.
 
     Reads Apache Kafka's and minikafka's directories, of stopped, crashed or running brokers; with --bootstrap-server also replicas over
-    the wire. `minikafka audit explain REPORT F1` tells finding F1 of a report at length, `minikafka audit trend DIR` the runs whose
+    the wire. Where no machine sees all directories, run --scan on each and --compare-summaries over what they write.
+
+    `minikafka audit explain REPORT F1` tells finding F1 of a report at length, `minikafka audit trend DIR` the runs whose
     reports were written to DIR or right below it. Where a directory has one of these two names, it is audited.
 
     Exit status: 0 everything compared is equal and sound, 1 divergence or corruption, 2 usage, 3 incomplete (something could not be
@@ -100,8 +112,12 @@ def audit(
         bootstrap = next((os.environ[name] for name in BOOTSTRAP_VARIABLES if os.environ.get(name)), "")
     if not log_dirs and not bootstrap:
         fail("give log directories, or --bootstrap-server of a running cluster")
+    if (scan is not None and compare_summaries) or (questions and scan is None and not compare_summaries):
+        fail("give --scan or --compare-summaries, and --questions beside one of them")
+    if (scan is not None or compare_summaries) and (bootstrap or acked or not log_dirs):
+        fail("--scan and --compare-summaries take files, not --bootstrap-server or --acked")
     report = _audited(
-        log_dirs, engine, _progress if sys.stderr.isatty() and not quiet else None,
+        log_dirs, engine, _progress if sys.stderr.isatty() and not quiet else None, (scan, compare_summaries, questions),
         topics=topics, level="records" if deep else level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked,
         compacted=compacted, partitions=partitions, bootstrap=bootstrap, security=_security(),
         transaction_timeout_ms=transaction_timeout_ms, fail_on=tuple(verdict.upper() for verdict in fail_on),
@@ -113,9 +129,10 @@ def audit(
 
 
 def _audited(
-    log_dirs: tuple[str, ...], engine: dict[str, Any], progress: Callable[[int, int], None] | None, **settings: Any
+    log_dirs: tuple[str, ...], engine: dict[str, Any], progress: Callable[[int, int], None] | None,
+    apart: tuple[str | None, bool, str], **settings: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """The report; leaves with one line when there is none."""
+    """The report; leaves with one line when there is none. `apart`: the file of a scan, whether summaries are compared, the questions."""
     from minikafka.spark import report as reporting
     from minikafka.spark.audit import AuditOptions, run_audit
     from minikafka.spark.directories import SourceError
@@ -123,8 +140,13 @@ def _audited(
     from minikafka.spark.ledger import LedgerError
 
     options = AuditOptions(**settings)
+    scan, compare_summaries, questions = apart
+    if compare_summaries:
+        return _compared(log_dirs, options, questions)
     driver = EngineWanted("audit", **engine).start()
     try:
+        if scan is not None:
+            _scan(log_dirs, driver, options, apart, progress)
         return reporting.build(run_audit(log_dirs, driver, options, progress), sys.argv[1:])
     except BrokerError as error:
         fail(error.text, EXIT_INCOMPLETE)
@@ -141,6 +163,40 @@ def _audited(
         fail(said, EXIT_INCOMPLETE)
     finally:
         driver.close()
+
+
+def _compared(files: tuple[str, ...], options: Any, questions: str) -> dict[str, Any]:
+    from minikafka.spark import report as reporting
+    from minikafka.spark.summary_audit import compare_summaries
+    from minikafka.spark.summary_file import SummaryError
+
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(questions)
+        report = reporting.build(compare_summaries(files, options, questions), sys.argv[1:])
+    except SummaryError as error:
+        fail(str(error), EXIT_INCOMPLETE)
+    except OSError as error:
+        fail(f"{error.filename or 'a summary'}: {error.strerror}", EXIT_INCOMPLETE)
+    if questions and os.path.exists(questions):
+        text = f"the summaries do not tell all: on each machine run `minikafka audit --scan MORE --questions {questions} LOG_DIRS`, "
+        click.echo(text + "and compare again with what it writes beside the others", err=True)
+    return report
+
+
+def _scan(
+    log_dirs: tuple[str, ...], driver: Any, options: Any, apart: tuple[str | None, bool, str], progress: Callable[[int, int], None] | None
+) -> NoReturn:
+    from minikafka.spark.summaries import write_scan
+    from minikafka.spark.summary_file import SummaryError
+
+    scan, _, questions = apart
+    try:
+        count = write_scan(log_dirs, driver, options, scan or "", questions, progress)
+    except SummaryError as error:
+        fail(str(error), EXIT_INCOMPLETE)
+    click.echo(f"{scan}: {count} {'questions answered' if questions else 'segments read'}, {os.path.getsize(scan or '')} bytes")
+    sys.exit(0)
 
 
 def _write(report: dict[str, Any], directory: str, *, is_told: bool) -> None:

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from minikafka.spark import compare, ledger, logical, unclean
+from minikafka.spark import compare, ledger, unclean
 from minikafka.spark.access import open_log
 from minikafka.spark.compare import PartitionResult
 from minikafka.spark.coordination import check_coordinators, seen_of
-from minikafka.spark.difference import Readers
 from minikafka.spark.directories import SourceError
 from minikafka.spark.findings import NOTE, Finding, FindingList
 from minikafka.spark.live import add_live_replicas
 from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.planning import make_plan
 from minikafka.spark.replay import Replay
-from minikafka.spark.scan import Detail, Resume, SegmentSummary, detail, scan_segments
+from minikafka.spark.rereading import Disk, Files, NotAnsweredError, Rereading
+from minikafka.spark.scan import SegmentSummary, scan_segments
 from minikafka.spark.security import Security
 from minikafka.spark.sources import UNBOUNDED, Plan, Replica, SegmentTask, changed, partition_tasks, split
-from minikafka.spark.views import Key, ReplicaView, cleaned_below, is_limited, names_of, replay_apart, view
+from minikafka.spark.views import ReplicaView, cleaned_below, is_limited, names_of, replay_apart, view
 
 Item = TypeVar("Item")
 ATTEMPTS_MAX = 6
@@ -139,7 +139,7 @@ def run_audit(
     plan, partitions, views, done, scan_seconds = _round(paths, engine, options, options.partitions, progress)
     partitions = _confirmed(paths, engine, options, plan, partitions, views)
     seen = {key: seen_of(plan, copies) for key, copies in views.items() if copies}
-    check_coordinators(plan, partitions, seen, functools.partial(_mapped, engine))
+    check_coordinators(plan, partitions, seen, functools.partial(mapped, engine))
     if options.acked:
         _hold_against_ledger(ledger.read_ledgers(options.acked), plan, partitions, views, engine)
     findings = FindingList(max(1000, options.findings_each_max))
@@ -169,7 +169,7 @@ def _round(
     split_bytes = max(1 << 20, min(options.split_bytes, plan.bytes // max(1, 2 * engine.parallelism) + 1))
     summaries: dict[tuple[str, int, str], list[SegmentSummary]] = {}
     done = 0
-    for scanned in _mapped(engine, scan_segments, list(split(tasks, split_bytes))):
+    for scanned in mapped(engine, scan_segments, list(split(tasks, split_bytes))):
         for summary in scanned:
             task = summary.task
             summaries.setdefault((task.topic, task.partition, task.path), []).append(summary)
@@ -203,7 +203,7 @@ def _plan(paths: Iterable[str], engine: Engine, options: AuditOptions, only: lis
     work = paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms, True, options.compacted
     if not engine.is_elsewhere or all(map(os.path.isdir, paths)):
         return make_plan(*work)
-    plan = next(_mapped(engine, _plan_there, [work]))
+    plan = next(mapped(engine, _plan_there, [work]))
     if isinstance(plan, SourceError):
         raise plan
     plan.is_elsewhere = True
@@ -218,7 +218,7 @@ def _plan_there(work: tuple[Any, ...]) -> Plan | SourceError:
 
 
 def _any_changed(replicas: list[Replica], plan: Plan, engine: Engine) -> bool:
-    return any(_mapped(engine, changed, replicas) if plan.is_elsewhere else map(changed, replicas))
+    return any(mapped(engine, changed, replicas) if plan.is_elsewhere else map(changed, replicas))
 
 
 def _confirmed(
@@ -281,7 +281,7 @@ def _is_doubtful(result: PartitionResult) -> bool:
     return live and (moved or result.verdict in FAILING)
 
 
-def _mapped(engine: Engine, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
+def mapped(engine: Engine, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
     """engine.map whose functions cannot end it: a StopIteration inside one would pass for the end of the results."""
     for failure, result in engine.map(_Guarded(function), items):
         if failure is not None:
@@ -318,10 +318,15 @@ def _judge_all(
             harder.append(views)
         else:
             results.append(judge_partition(views))
-    results += list(_mapped(engine, judge_partition, harder))
+    results += list(mapped(engine, judge_partition, harder))
+    return completed(plan, results, options), seen
+
+
+def completed(plan: Plan, results: list[PartitionResult], options: AuditOptions) -> list[PartitionResult]:
+    """The results with those of partitions that none is of, and with the replicas that are missing; by topic and partition."""
     by_key = {(result.topic, result.partition): result for result in results}
     for key in (plan.replicas.keys() | plan.missing.keys()) - by_key.keys():
-        by_key[key] = _nothing_of(*key)
+        by_key[key] = nothing_of(*key)
         if key in plan.replicas:
             text = "the partition was planned, and no verdict on it came back"
             by_key[key].findings.add(Finding("not-compared", text, *key, tuple(one.broker for one in plan.replicas[key])))
@@ -332,7 +337,7 @@ def _judge_all(
     for result in by_key.values():
         _alone(result, options)
         result.decide()
-    return sorted(by_key.values(), key=lambda result: (result.topic, result.partition)), seen
+    return sorted(by_key.values(), key=lambda result: (result.topic, result.partition))
 
 
 def _replayed_apart(
@@ -346,13 +351,13 @@ def _replayed_apart(
             cleaned_to = UNBOUNDED if any(one.compacted for one in found) else replica.cleaned_to
             items.append((replica, [one.task for one in found], cleaned_to))
     places = {}
-    for scanned, replayed in _mapped(engine, replay_apart, items):
+    for scanned, replayed in mapped(engine, replay_apart, items):
         task = scanned[0].task
         places[task.topic, task.partition, task.path] = scanned, replayed
     return places
 
 
-def _nothing_of(topic: str, partition: int) -> PartitionResult:
+def nothing_of(topic: str, partition: int) -> PartitionResult:
     return PartitionResult(topic, partition, compare.EMPTY, (), 0, 0, 0, 0, 0, 0, [], FindingList())
 
 
@@ -381,7 +386,7 @@ def _hold_against_ledger(
             continue
         items += [(key, (one.broker, [summary.task for summary in one.summaries], wanted)) for one in seen[key]]
     held: dict[tuple[str, int], list[ledger.Held]] = {}
-    for key, found in _mapped(engine, _look_up, items):
+    for key, found in mapped(engine, _look_up, items):
         held.setdefault(key, []).append(found)
     for key, all_held in held.items():
         views, result = seen[key], results[key]
@@ -399,14 +404,15 @@ def _look_up(item: tuple[tuple[str, int], tuple[str, list[SegmentTask], ledger.A
     return item[0], ledger.look_up(item[1])
 
 
-def judge_partition(views: list[ReplicaView]) -> PartitionResult:
-    """compare.judge with the files at hand; what a worker runs for a partition whose digests differ. Never raises: what breaks makes the
-    partition INCOMPLETE."""
+def judge_partition(views: list[ReplicaView], files: Files | None = None) -> PartitionResult:
+    """compare.judge; what a worker, which has the files at hand, runs for a partition whose digests differ. Never raises: what breaks makes
+    the partition INCOMPLETE."""
     try:
-        result = compare.judge(views, Readers(read_detail, compare_surviving, compare_latest))
+        result = compare.judge(views, Rereading(files or Disk()).readers)
     except Exception as error:
-        result = _nothing_of(views[0].replica.topic, views[0].replica.partition)
-        text = f"the comparison failed: {type(error).__name__}: {error}"
+        result = nothing_of(views[0].replica.topic, views[0].replica.partition)
+        is_open = isinstance(error, NotAnsweredError)
+        text = str(error) if is_open else f"the comparison failed: {type(error).__name__}: {error}"
         brokers = tuple(one.broker for one in views)
         result.findings.add(Finding("not-compared", text, result.topic, result.partition, brokers))
         for one in views:
@@ -439,76 +445,3 @@ def _first_bytes(views: list[ReplicaView], sides: list[dict[str, Any]]) -> list[
     first = next((index for index in range(shortest) if len({content[index] for content in contents}) > 1), shortest)
     start = max(0, first // 16 * 16 - 16)
     return [{"broker": held[content], "start": start, "bytes": content[start : start + 96].hex()} for content in contents]
-
-
-def _places(view: ReplicaView, key: Key) -> tuple[list[SegmentTask], list[int]]:
-    places = [(summary.task, summary.cells[key].position) for summary in view.summaries if key in summary.cells]
-    return [task for task, _ in places], [position for _, position in places]
-
-
-def read_detail(view: ReplicaView, key: Key, resume: Resume | None) -> Detail:
-    """A page of one replica's batches in a cell."""
-    found = detail(*_places(view, key), key, resume)
-    found.broker = view.broker
-    return found
-
-
-def compare_surviving(views: list[ReplicaView], key: Key, low: int, high: int) -> list[tuple[Finding, list[ReplicaView]]]:
-    """What survives on several replicas must be the same there, whatever each broker's cleaner removed: (finding, the replicas that have
-    something else than the most)."""
-    replica, brokers = views[0].replica, tuple(one.broker for one in views)
-    try:
-        held = [logical.surviving(zip(*_places(one, key), strict=True), low, high) for one in views]
-    except OSError as error:
-        return [(_changed_meanwhile(views, low, error), views[1:])]
-    found: list[tuple[Finding, list[ReplicaView]]] = []
-    told: set[int] = set()
-    for kind, offset in sorted({entry for one in held for entry in one}, key=lambda entry: (entry[1], entry[0])):
-        members: dict[tuple[int, int], list[int]] = {}
-        for number, one in enumerate(held):
-            if (kind, offset) in one and number not in told:
-                members.setdefault(one[kind, offset], []).append(number)
-        if len(members) < 2:
-            continue
-        usual = max(members.values(), key=len)
-        tie = sum(len(numbers) == len(usual) for numbers in members.values()) > 1
-        odd = sorted(number for numbers in members.values() if tie or numbers is not usual for number in numbers)
-        what = "different records" if kind == "record" else "batches with different headers"
-        text = f"at offset {offset} {names_of(brokers[n] for numbers in members.values() for n in numbers)} kept {what} in the cleaned part"
-        info = {"one_epoch": len({epoch for epoch, _ in members}) < len(members)}
-        names = tuple(brokers[number] for number in odd)
-        finding = Finding("replica-differs", text, replica.topic, replica.partition, names, offset, details=info)
-        gone = odd[1:] if tie else odd
-        found.append((finding, [views[number] for number in gone]))
-        told.update(gone)
-    return found
-
-
-def compare_latest(one: ReplicaView, other: ReplicaView, low: int, fence: int) -> Finding | None:
-    """The latest record of every key below the fence, in as many passes as keep the memory bounded."""
-    passes = 1 + max(one.records, other.records) // logical.RECORDS_A_PASS
-    cleaned = (cleaned_below(one), cleaned_below(other))
-    worst: tuple[int, int, str] | None = None
-    for number in range(passes):
-        try:
-            left, right = (
-                logical.latest([summary.task for summary in side.summaries], side.aborted, passes, number, low) for side in (one, other)
-            )
-        except OSError as error:
-            return _changed_meanwhile([one, other], low, error)
-        found = logical.first_lost_key(left, right, fence, cleaned)
-        worst = min((entry for entry in (worst, found) if entry is not None), default=None)
-    if worst is None:
-        return None
-    offset, behind, text = worst
-    replica, odd, good = one.replica, (one, other)[behind], (one, other)[1 - behind]
-    cause = "a cleaner removed what it had to keep, or the replica missed records while it was away longer than delete.retention.ms"
-    text = f"compared by key with broker {good.broker}, broker {odd.broker} {text} (offset {offset})"
-    return Finding("replica-differs", text, replica.topic, replica.partition, (odd.broker,), offset, cause=cause)
-
-
-def _changed_meanwhile(views: list[ReplicaView], low: int, error: OSError) -> Finding:
-    replica = views[0].replica
-    text = f"the cleaned part could not be compared by key: {error.filename or replica.path}: {error.strerror}"
-    where = replica.topic, replica.partition, tuple(one.broker for one in views), low
-    return Finding("not-compared", text, *where, details={"moved": isinstance(error, FileNotFoundError)})

@@ -17,7 +17,11 @@ from minikafka.spark.records import RecordColumns, decode_records
 from minikafka.spark.sources import SegmentTask
 
 Column = np.ndarray[Any, Any]
-RECORDS_A_PASS = 4_000_000
+RECORDS_A_PASS = 2_000_000
+#: Held as Python's values before they are packed into columns.
+ROWS_UNPACKED_MAX = 100_000
+#: Records and batches of a cell, held of every replica at once.
+SURVIVORS_A_PASS = 100_000
 #: What a cleaner keeps of a batch besides its records and its attributes.
 KEPT_FIELDS = ("base_offset", "last_delta", "magic", "epoch", "producer_id", "producer_epoch", "base_sequence")
 LATEST = np.dtype([("key", "u8"), ("offset", "i8"), ("content", "u8"), ("tombstone", "?")])
@@ -30,8 +34,11 @@ def content(records: RecordColumns, index: int) -> tuple[bytes | None, int, bool
     return key, _digest(whole), value is None
 
 
-def surviving(tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int) -> dict[tuple[str, int], tuple[int, int]]:
+def surviving(
+    tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int, share: tuple[int, int] = (1, 0)
+) -> dict[tuple[str, int], tuple[int, int]]:
     """{("record" or "batch", offset): (leader epoch, digest)} of what lies in [low, high), reading each segment from the given position.
+    `share` (passes, number): only offsets that leave `number` when divided by `passes`.
 
     A cleaner copies a batch with fewer records, and changes its length, count, base and max timestamp, its delete horizon and its CRC; all
     else of it stays (MemoryRecords.filterTo), also where no record does.
@@ -40,21 +47,21 @@ def surviving(tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int) -> 
     for task, position in tasks:
         with open_log(task, position, low) as reader:
             for batches in reader:
-                _keep(found, batches, low, high)
+                _keep(found, batches, low, high, *share)
                 if int(batches.base_offset[-1]) >= high:
                     break
     return found
 
 
-def _keep(found: dict[tuple[str, int], tuple[int, int]], batches: Batches, low: int, high: int) -> None:
+def _keep(found: dict[tuple[str, int], tuple[int, int]], batches: Batches, low: int, high: int, passes: int, number: int) -> None:
     chosen = np.flatnonzero((batches.base_offset < high) & (batches.last_offset >= low))
     records, _ = decode_records(batches, chosen)
-    for row in chosen.tolist():
+    for row in chosen[batches.base_offset[chosen] % passes == number].tolist():
         header = batches.header[row]
         kept = tuple(int(header[name]) for name in KEPT_FIELDS)
         whole = repr((kept, int(header["attributes"]) & ~DELETE_HORIZON_BIT)).encode()
         found["batch", int(header["base_offset"])] = int(header["epoch"]), _digest(whole)
-    for index in np.flatnonzero((records.offset >= low) & (records.offset < high)).tolist():
+    for index in np.flatnonzero((records.offset >= low) & (records.offset < high) & (records.offset % passes == number)).tolist():
         epoch = int(batches.header["epoch"][records.batch[index]])
         found["record", int(records.offset[index])] = epoch, content(records, index)[1]
 
@@ -69,6 +76,7 @@ def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes
     `aborted`: (producer id, first offset, marker offset).
     """
     newest: dict[int, tuple[int, int, bool]] = {}
+    packed = np.empty(0, LATEST)
     by_producer: dict[int, list[tuple[int, int]]] = {}
     for producer, first, marker in aborted:
         by_producer.setdefault(producer, []).append((first, marker))
@@ -79,7 +87,18 @@ def latest(tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes
             if hashed % passes == number:
                 _, digest, tombstone = content(records, index)
                 newest[hashed] = int(records.offset[index]), digest, tombstone
-    return np.sort(np.array([(key, *rest) for key, rest in newest.items()], LATEST), order="key")
+        if len(newest) >= ROWS_UNPACKED_MAX:
+            packed = _packed(packed, newest)
+    return _packed(packed, newest)
+
+
+def _packed(older: Column, newest: dict[int, tuple[int, int, bool]]) -> Column:
+    """Both together, sorted by key hash, of each key the newer; empties `newest`."""
+    rows = np.concatenate((older, np.array([(key, *rest) for key, rest in newest.items()], LATEST)))
+    newest.clear()
+    rows = rows[np.argsort(rows["key"], kind="stable")]
+    last: Column = np.append(rows["key"][1:] != rows["key"][:-1], True)[: len(rows)]
+    return rows[last]
 
 
 def data_records(

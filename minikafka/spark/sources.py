@@ -517,9 +517,15 @@ def unclean_branches(copies: list[Replica]) -> set[int]:
 
 
 def _cell_shift(copies: list[Replica]) -> int:
-    """log2 of the offsets in a cell: about 8 MiB of log, at most CELLS_MAX cells a partition (guessed from segment names and sizes)."""
-    segments = max((replica.segments for replica in copies), key=len)
-    size = max(replica.size for replica in copies)
+    """log2 of the offsets in a cell, by the replica with the most segments; of several such the largest, for cells that one scan made can
+    be made larger for another (summaries.py)."""
+    most = max(len(one.segments) for one in copies)
+    return max(_shift_of(one) for one in copies if len(one.segments) == most)
+
+
+def _shift_of(one: Replica) -> int:
+    """About 8 MiB of log, at most CELLS_MAX cells a replica (guessed from segment names and sizes)."""
+    segments, size = one.segments, one.size
     if len(segments) > 1:
         offsets = segments[-1].base_offset - segments[0].base_offset
         bytes_each = max(1.0, sum(segment.size for segment in segments[:-1]) / max(1, offsets))

@@ -1,17 +1,21 @@
 """Thousands of generated faults against the audit and an independent oracle.
 
-usage: PYTHONPATH=.:tests python tests/bench/audit_fuzz.py [--cases 1000] [--seed 0] [--directory /dev/shm] [--play SEED]
+usage: PYTHONPATH=.:tests python tests/bench/audit_fuzz.py [--cases 1000] [--seed 0] [--directory /dev/shm] [--play SEED] [--summaries]
+
+With --summaries each case is audited by summaries of three machines, too, and both have to say the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
 from helpers.log_fault_grammar import Case, Player, draw, shrink
+from helpers.summarized_clusters import by_summaries, direct, told
 
 from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
 from minikafka.spark.engine_local import LocalEngine
@@ -24,18 +28,28 @@ def audit(folder: Path) -> AuditResult:
     return run_audit([str(path) for path in sorted(folder.iterdir())], LocalEngine(1), OPTIONS)
 
 
+def in_both_ways(folder: Path) -> int:
+    """The exit status, -1 when summaries lead to something else."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as out:
+        found, _ = by_summaries(folder, Path(out))
+        return found.exit_code if told(found) == told(direct(folder)) else -1
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--cases", type=int, default=1000)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--directory", default=None)
     arguments.add_argument("--play", type=int, default=None)
+    arguments.add_argument("--summaries", action="store_true")
     chosen = arguments.parse_args()
     player, told, wrong, start = Player(chosen.directory), Counter[str](), 0, time.process_time()
     seeds = [chosen.play] if chosen.play is not None else range(chosen.seed, chosen.seed + chosen.cases)
 
     def verdict(case: Case) -> str:
-        judgement, code = player.play(case, lambda folder: audit(folder).exit_code)
+        judgement, code = player.play(case, lambda folder: in_both_ways(folder) if chosen.summaries else audit(folder).exit_code)
+        if code < 0:
+            return "summaries say something else"
         kind = "visible" if judgement.visible else "legal" if judgement.is_legal else "neither"
         told[f"{kind}, exit status {code}"] += 1
         return judgement.blames(code)

@@ -187,7 +187,7 @@ def _mutant(name: str, breaks: str, target: str, make: Callable[[Any], Any], *te
 
 _ALL = (
     # caps
-    _mutant("first page", "a comparison ends with its first page of batches", "audit:detail", _first_page_only, CONTRACT),
+    _mutant("first page", "a comparison ends with its first page of batches", "rereading:detail", _first_page_only, CONTRACT),
     _mutant("limits", "more producers than a summary keeps are dropped", "audit:is_limited", _constant(False), TRANSACTIONS),
     _mutant("leader epochs", "more leader epochs than are kept are dropped", "scan:_Scan._runs", _none, CONTRACT,
             also=((f"{SPARK}.views:_own_checks", _none),)),
@@ -202,8 +202,8 @@ _ALL = (
     _mutant("never cut", "a difference inside a leader epoch counts as pending", "difference:_never_cut", _constant(False), CLAIMS),
     _mutant("read again", "what cannot be read again is no finding", "difference:Comparison._rest", _none, CONTRACT,
             also=((f"{SPARK}.compare:_settle", _none),)),
-    _mutant("survivors", "cleaned parts are not compared by record", "audit:compare_surviving", _constant([]),
-            "tests/spark/test_audit_faults.py", also=((f"{SPARK}.audit:compare_latest", _none),)),
+    _mutant("survivors", "cleaned parts are not compared by record", "rereading:Rereading.compare_surviving", _constant([]),
+            "tests/spark/test_audit_faults.py", also=((f"{SPARK}.rereading:Rereading.compare_latest", _none),)),
     _mutant("latest keys", "cleaned logs are not compared by key", "logical:first_lost_key", _none,
             "tests/spark/test_audit_faults.py::test_a_planted_fault_is_found_and_named"),
     # fences and claims

@@ -1,0 +1,135 @@
+"""Plain values of the audit as JSON and back, for summary files. Only the classes named here are ever made: a file runs no code.
+
+Paths are told relative to a place: what is encoded on a broker's machine has paths of that machine, and what is decoded elsewhere has the
+machine's name in front of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from minikafka.spark import (
+    claims,
+    coordination,
+    coordinator_log,
+    directories,
+    findings,
+    metadata_log,
+    producers,
+    quorum,
+    replay,
+    scan,
+    sources,
+)
+
+_CLASSES: tuple[type, ...] = (
+    directories.LogDirectory, findings.Finding, claims.MetadataCopy, metadata_log.ClusterImage, metadata_log.PartitionClaim,
+    metadata_log.UncleanElection, quorum.Node, sources.Entry, sources.Replica, sources.Segment, sources.SegmentTask,
+    scan.SegmentSummary, scan.Cell, scan.Detail, producers.ProducerFacts, producers.ProducerPart, replay.Replay,
+    coordination.Source, coordination.CoordinatorFacts, coordinator_log.CommittedOffset, coordinator_log.TransactionState,
+)  # fmt: skip
+_BY_NAME = {one.__name__: one for one in _CLASSES}
+_FIELDS = {one: tuple(field.name for field in dataclasses.fields(one)) for one in _CLASSES}
+_PATHS = {"path", "file"}
+#: Which values there are: another version of this package has others.
+SHAPE = hashlib.blake2b(repr([(one.__name__, _FIELDS[one]) for one in _CLASSES]).encode(), digest_size=8).hexdigest()
+
+
+class CodecError(ValueError):
+    """Not what this version writes."""
+
+
+def dumps(value: Any, prefix: str = "") -> bytes:
+    """`prefix` is taken off all paths."""
+    return json.dumps(_plain(value, prefix), separators=(",", ":")).encode()
+
+
+def loads(data: bytes, prefix: str = "") -> Any:
+    """`prefix` is put before all paths. Raises CodecError."""
+    try:
+        return _value(json.loads(data), prefix)
+    except CodecError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise CodecError(f"{type(error).__name__}: {error}") from error
+
+
+def _plain(value: Any, prefix: str) -> Any:
+    if value is None or isinstance(value, bool | str | float):
+        return value
+    if isinstance(value, int | np.integer):
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(one, prefix) for one in value]
+    kind = type(value)
+    if kind in _FIELDS:
+        return {kind.__name__: [_field(name, getattr(value, name), prefix) for name in _FIELDS[kind]]}
+    if isinstance(value, tuple):
+        return {"t": [_plain(one, prefix) for one in value]}
+    if isinstance(value, dict):
+        return {"d": [[_plain(key, prefix), _plain(one, prefix)] for key, one in value.items()]}
+    if isinstance(value, set | frozenset):
+        return {"s" if isinstance(value, set) else "z": sorted(_plain(one, prefix) for one in value)}
+    if isinstance(value, bytes):
+        return {"b": base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray):
+        shape = [list(entry) for entry in value.dtype.descr] if value.dtype.names else value.dtype.str
+        return {"a": [shape, base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()]}
+    if isinstance(value, findings.FindingList):
+        return {"f": [value.each_max, _plain(value.kept, prefix), [[*key, count] for key, count in value.counts.items()]]}
+    raise TypeError(f"{kind.__name__} has no place in a summary")
+
+
+def _field(name: str, value: Any, prefix: str) -> Any:
+    if name in _PATHS and isinstance(value, str):
+        return value.removeprefix(prefix)
+    return _plain(value, prefix)
+
+
+def _value(plain: Any, prefix: str) -> Any:
+    if isinstance(plain, list):
+        return [_value(one, prefix) for one in plain]
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, held),) = plain.items()
+    made = _BY_NAME.get(kind)
+    if made is not None:
+        names = _FIELDS[made]
+        if len(names) != len(held):
+            raise CodecError(f"{kind} has {len(held)} values, not {len(names)}")
+        pairs = zip(names, (_value(one, prefix) for one in held), strict=True)
+        return made(**{name: prefix + one if name in _PATHS and isinstance(one, str) and one else one for name, one in pairs})
+    return _builtin(kind, held, prefix)
+
+
+def _builtin(kind: str, held: Any, prefix: str) -> Any:
+    if kind == "t":
+        return tuple(_value(one, prefix) for one in held)
+    if kind == "d":
+        return {_value(key, prefix): _value(one, prefix) for key, one in held}
+    if kind in {"s", "z"}:
+        return (set if kind == "s" else frozenset)(_value(one, prefix) for one in held)
+    if kind == "b":
+        return base64.b64decode(held)
+    if kind == "a":
+        shape = np.dtype([(name, text) for name, text in held[0]] if isinstance(held[0], list) else held[0])
+        if shape.hasobject:
+            raise CodecError("an array of objects")
+        return np.frombuffer(base64.b64decode(held[1]), shape).copy()
+    if kind == "f":
+        found = findings.FindingList(held[0])
+        found.kept = _value(held[1], prefix)
+        found.counts = {(check, level): count for check, level, count in held[2]}
+        return found
+    raise CodecError(f"unknown kind {kind}")
+
+
+def digest_of(value: Any, prefix: str) -> str:
+    """What a question is known by."""
+    return hashlib.blake2b(dumps(value, prefix), digest_size=16).hexdigest()

@@ -1,0 +1,138 @@
+"""Summary files: what a scan has seen, in frames with checksums, from the first line to a last frame that says that all is there.
+
+The first line names the format. A frame is: bytes of its key, bytes of its content, CRC-32C over both (uint32 each), the key ("kind name"),
+the content (zlib). The last frame, of kind `end`, holds the number of those before it: a file without it was cut.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from crc32c import crc32c
+
+from minikafka.spark import summary_codec
+from minikafka.spark.summary_codec import CodecError
+
+MAGIC = b"minikafka audit summary 1\n"
+_FRAME = struct.Struct(">III")
+CONTENT_BYTES_MAX = 1 << 30
+
+
+class SummaryError(Exception):
+    """A summary file that cannot be used; the text names it and says what to do."""
+
+
+class SummaryWriter:
+    """Writes a summary file beside its name, and puts it there when it is whole."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self._part = path, f"{path}.part"
+        self._frames = 0
+        self._file: BinaryIO = open(self._part, "wb")  # noqa: SIM115 - closed by __exit__
+        self._file.write(MAGIC)
+
+    def __enter__(self) -> SummaryWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.add("end", "", self._frames)
+                self._file.flush()
+                os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+            if kind is None:
+                os.replace(self._part, self.path)
+            else:
+                os.unlink(self._part)
+
+    def add(self, kind: str, name: str, value: Any, prefix: str = "") -> None:
+        """A frame; `prefix` is taken off its paths."""
+        key, content = f"{kind} {name}".encode(), zlib.compress(summary_codec.dumps(value, prefix), 1)
+        self._file.write(_FRAME.pack(len(key), len(content), crc32c(content, crc32c(key))) + key + content)
+        self._frames += 1
+
+
+class SummaryReader:
+    """A summary file whose frames are looked up by kind and name. Opening reads it once, every checksum. Raises SummaryError, OSError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.prefix = ""
+        self._places: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        self._file = open(path, "rb")  # noqa: SIM115 - as long as the reader lives
+        try:
+            self._index()
+            self.header: dict[str, Any] = self.one("header")
+        except BaseException:
+            self._file.close()
+            raise
+        if self.header.get("shape") != summary_codec.SHAPE:
+            self._file.close()
+            made = self.header.get("version", "?")
+            raise SummaryError(f"{path} was made by another version of minikafka ({made}): scan again with this one")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _index(self) -> None:
+        if self._file.read(len(MAGIC)) != MAGIC:
+            raise SummaryError(f"{self.path} is no summary of `minikafka audit --scan` of this version")
+        frames = 0
+        while True:
+            start = self._file.tell()
+            head = self._file.read(_FRAME.size)
+            cut = SummaryError(f"{self.path} is cut at byte {start}: its scan did not end, or it was not copied whole")
+            if len(head) < _FRAME.size:
+                raise cut
+            key_bytes, content_bytes, crc = _FRAME.unpack(head)
+            if key_bytes > 1 << 16 or content_bytes > CONTENT_BYTES_MAX:
+                raise SummaryError(f"{self.path} is damaged at byte {start}: copy it again")
+            key, content = self._file.read(key_bytes), self._file.read(content_bytes)
+            if len(key) < key_bytes or len(content) < content_bytes:
+                raise cut
+            if crc32c(content, crc32c(key)) != crc:
+                raise SummaryError(f"{self.path} is damaged at byte {start}: copy it again")
+            kind, _, name = key.decode().partition(" ")
+            if kind == "end":
+                self._ends(content, frames)
+                return
+            frames += 1
+            self._places.setdefault((kind, name), []).append((start + _FRAME.size + key_bytes, content_bytes))
+
+    def _ends(self, content: bytes, frames: int) -> None:
+        if self._content(content) != frames or self._file.read(1):
+            raise SummaryError(f"{self.path} is damaged: it does not end where its last frame says; copy it again")
+
+    def names(self, kind: str) -> list[str]:
+        """Names of the frames of a kind."""
+        return [name for found, name in self._places if found == kind]
+
+    def all(self, kind: str, name: str = "") -> list[Any]:
+        """What the frames of that kind and name hold."""
+        found = []
+        for position, size in self._places.get((kind, name), ()):
+            self._file.seek(position)
+            found.append(self._content(self._file.read(size)))
+        return found
+
+    def one(self, kind: str, name: str = "") -> Any:
+        """What the only frame of that kind and name holds. Raises SummaryError."""
+        found = self.all(kind, name)
+        if len(found) != 1:
+            raise SummaryError(f"{self.path} has {len(found)} frames {kind} {name}: scan again")
+        return found[0]
+
+    def _content(self, data: bytes) -> Any:
+        inflate = zlib.decompressobj()
+        try:
+            plain = inflate.decompress(data, CONTENT_BYTES_MAX)
+            return summary_codec.loads(plain, self.prefix)
+        except (zlib.error, CodecError) as error:
+            raise SummaryError(f"{self.path} cannot be understood: {error}") from error
