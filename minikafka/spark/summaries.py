@@ -34,7 +34,7 @@ from minikafka.spark.views import Key, is_limited, replay_apart, view
 ENTRIES_A_FRAME = 1000
 ANSWERS: dict[str, Callable[..., Any]] = {
     "scan": lambda task: scan_segments([task])[0],
-    "replay": lambda *item: replay_apart(item),  # type: ignore[arg-type]
+    "replay": lambda *item: replay_apart(item),
     "detail": Disk().detail,
     "surviving": Disk().surviving,
     "latest": Disk().latest,
