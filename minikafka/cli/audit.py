@@ -16,6 +16,8 @@ from minikafka.cli.common import BOOTSTRAP_VARIABLES, command_config_option
 from minikafka.cli.spark_options import EngineWanted, spark_options
 
 EXIT_INCOMPLETE = 3
+#: Options that are settings of the audit as they are; what is left are those of the engine.
+_SETTINGS = ("topics", "digest", "split_bytes", "self_check", "acked", "compacted", "transaction_timeout_ms")
 #: First words that are no log directories, unless a directory has that name.
 VERBS = {"explain": explain_finding, "trend": show_trend}
 
@@ -71,27 +73,9 @@ VERBS = {"explain": explain_finding, "trend": show_trend}
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
 @click.option("--quiet", is_flag=True, help="Only the verdict line.")
 def audit(
-    log_dirs: tuple[str, ...],
-    bootstrap: str,
-    rerun: str | None,
-    scan: str | None,
-    compare_summaries: bool,
-    questions: str,
-    topics: tuple[str, ...],
-    level: str,
-    deep: bool,
-    digest: str,
-    split_bytes: int,
-    self_check: bool,
-    fail_on: tuple[str, ...],
-    compacted: tuple[str, ...],
-    acked: tuple[str, ...],
-    transaction_timeout_ms: int,
-    report_dir: str | None,
-    output: str,
-    quiet: bool,
-    **engine: Any,
-) -> None:
+    log_dirs: tuple[str, ...], bootstrap: str, rerun: str | None, scan: str | None, compare_summaries: bool, questions: str, level: str,
+    deep: bool, fail_on: tuple[str, ...], report_dir: str | None, output: str, quiet: bool, **others: Any,
+) -> None:  # fmt: skip
     """Compare the replicas in LOG_DIRS (brokers' log.dirs, or folders of them) and check each against itself.
 
     Reads Apache Kafka's and minikafka's directories, of stopped, crashed or running brokers; with --bootstrap-server also replicas over
@@ -112,20 +96,24 @@ def audit(
         bootstrap = next((os.environ[name] for name in BOOTSTRAP_VARIABLES if os.environ.get(name)), "")
     if not log_dirs and not bootstrap:
         fail("give log directories, or --bootstrap-server of a running cluster")
-    if (scan is not None and compare_summaries) or (questions and scan is None and not compare_summaries):
-        fail("give --scan or --compare-summaries, and --questions beside one of them")
-    if (scan is not None or compare_summaries) and (bootstrap or acked or not log_dirs):
-        fail("--scan and --compare-summaries take files, not --bootstrap-server or --acked")
+    _check_apart(scan, compare_summaries, questions, bool(bootstrap or others["acked"] or not log_dirs))
+    engine = {name: value for name, value in others.items() if name not in _SETTINGS}
     report = _audited(
         log_dirs, engine, _progress if sys.stderr.isatty() and not quiet else None, (scan, compare_summaries, questions),
-        topics=topics, level="records" if deep else level, digest=digest, split_bytes=split_bytes, self_check=self_check, acked=acked,
-        compacted=compacted, partitions=partitions, bootstrap=bootstrap, security=_security(),
-        transaction_timeout_ms=transaction_timeout_ms, fail_on=tuple(verdict.upper() for verdict in fail_on),
+        level="records" if deep else level, partitions=partitions, bootstrap=bootstrap, security=_security(),
+        fail_on=tuple(verdict.upper() for verdict in fail_on), **{name: others[name] for name in _SETTINGS},
     )  # fmt: skip
     _show(report, output, quiet)
     if report_dir is not None:
         _write(report, report_dir, is_told=output == "table" and not quiet)
     sys.exit(report["exit_code"])
+
+
+def _check_apart(scan: str | None, compare_summaries: bool, questions: str, has_others: bool) -> None:
+    if (scan is not None and compare_summaries) or (questions and scan is None and not compare_summaries):
+        fail("give --scan or --compare-summaries, and --questions beside one of them")
+    if (scan is not None or compare_summaries) and has_others:
+        fail("--scan and --compare-summaries take files, not --bootstrap-server or --acked")
 
 
 def _audited(
