@@ -49,7 +49,7 @@ from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_host import RaftHost
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.broker.security.authorization.authority import Authority
-from minikafka.broker.security.authorization.data_plane import guard_lanes, judge_fetch
+from minikafka.broker.security.authorization.data_plane import guard_lanes, judge_fetch, judge_share_fetch
 from minikafka.broker.security.authorization.groups import may_describe_topic
 from minikafka.broker.security.authorization.table import ON_BROKERS, install
 from minikafka.broker.security.authorization.transactions import may_describe
@@ -196,7 +196,7 @@ class BrokerParts:
         )
         for handlers in all_handlers:
             handlers.register(self.dispatcher)
-        self.shares.serve(self.groups, self.dispatcher)
+        self.shares.serve(self.groups, self.dispatcher, None if authority is None else partial(judge_share_fetch, authority))
         if authority is not None:
             guard_lanes(authority, self.dispatcher)
             install(authority, self.dispatcher, ON_BROKERS)

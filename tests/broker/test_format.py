@@ -52,8 +52,8 @@ def run(config, **options):
     )
 
 
-#: Of Apache Kafka 4.3 and not served here yet: a new cluster of ours does not have them unless told so.
-KAFKAS = {"share.version": 1, "streams.version": 1}
+#: Of Apache Kafka 4.3 and not served here yet: a new cluster of ours does not have it unless told so.
+KAFKAS = {"streams.version": 1}
 
 
 def test_a_standalone_controller_as_kafka_formats_it(tmp_path) -> None:
@@ -107,7 +107,8 @@ def test_a_new_cluster_has_the_features_that_are_served(tmp_path) -> None:
     run(config_of(tmp_path / "d", voters={1: ("127.0.0.1", 1)}))
     records = read_bootstrap(OsFileSystem(), str(tmp_path / "d"))
     assert [(record.name, record.feature_level) for record in records] == [
-        ("metadata.version", 30), ("eligible.leader.replicas.version", 1), ("group.version", 1), ("transaction.version", 2),
+        ("metadata.version", 30), ("eligible.leader.replicas.version", 1), ("group.version", 1), ("share.version", 1),
+        ("transaction.version", 2),
     ]  # fmt: skip
 
 

@@ -167,7 +167,7 @@ def test_features_cluster_and_versions(run: Any, cluster: EmbeddedCluster) -> No
         "metadata.version=30 (4.3)",
         "kraft.version=1",
     ]
-    assert run("features", "upgrade", "--feature", "share.version=1", "--dry-run").stdout == "share.version can be upgraded to 1.\n"
+    assert run("features", "upgrade", "--feature", "streams.version=1", "--dry-run").stdout == "streams.version can be upgraded to 1.\n"
     bad = run("features", "upgrade", "--feature", "metadata.version=99", status=1)
     assert bad.stderr.startswith("Could not upgrade metadata.version to 99. ") and "1 out of 1 operation(s) failed." in bad.stderr
     assert run("cluster", "cluster-id").stdout == f"Cluster ID: {cluster.cluster_id}\n"

@@ -207,7 +207,7 @@ def compatibility_page() -> str:
         lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
     lines += [
         "",
-        "Not implemented: share groups, streams groups.",
+        "Not implemented: streams groups.",
         "Apache Kafka serves GetTelemetrySubscriptions and PushTelemetry only with a telemetry plug-in; a broker here always does, for its"
         " receiver is built in ([operations](operations.md#metrics-of-clients)).",
         "Asked for delegation tokens, a broker says that there are none, as Apache Kafka does without `delegation.token.secret.key`.",

@@ -15,6 +15,8 @@ from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGr
 from minikafka.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
+from minikafka.wire.messages.share_fetch import ShareFetchRequest
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest
@@ -44,7 +46,25 @@ def share_rows() -> dict[str, Row]:
     deleted = DeleteShareGroupOffsetsRequest
     wanted = described.DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=[0])
     offset = altered.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    both = (*needs(GROUP_DENIED, group(Op.READ)), *needs(TOPIC_DENIED, topic(Op.READ)))
+
+    def fetch(topic_id: bytes) -> ShareFetchRequest:
+        partition = ShareFetchRequest.FetchPartition(partition_index=0, acknowledgement_batches=[])
+        return ShareFetchRequest(
+            group_id="g", member_id="m", share_session_epoch=0, max_wait_ms=0, min_bytes=1, max_records=1, batch_size=1,
+            share_acquire_mode=0, topics=[ShareFetchRequest.FetchTopic(topic_id=topic_id, partitions=[partition])],
+            forgotten_topics_data=[],
+        )  # fmt: skip
+
+    def acknowledge(topic_id: bytes) -> ShareAcknowledgeRequest:
+        """Of the session that `fetch` has begun, and the last request of it."""
+        partition = ShareAcknowledgeRequest.AcknowledgePartition(partition_index=0, acknowledgement_batches=[])
+        topics = [ShareAcknowledgeRequest.AcknowledgeTopic(topic_id=topic_id, partitions=[partition])]
+        return ShareAcknowledgeRequest(group_id="g", member_id="m", share_session_epoch=-1, topics=topics)
+
     return rows | {
+        "ShareFetch": Row(fetch, both),
+        "ShareAcknowledge": Row(acknowledge, both),
         "ShareGroupHeartbeat": Row(
             lambda _: ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["t"]),
             (*needs(GROUP_DENIED, group(Op.READ)), *needs(TOPIC_DENIED, topic(Op.DESCRIBE))),

@@ -38,6 +38,7 @@ FEATURE_RELEASES: dict[str, tuple[int, int]] = {
     "transaction.version": (24, 2),
     "eligible.leader.replicas.version": (26, 1),
     "group.version": (22, 1),
+    "share.version": (28, 1),
 }
 #: Ids that must not be given to anything: they stand for "none", the metadata topic, and Kafka's two reserved directory ids.
 RESERVED_IDS = tuple(number.to_bytes(16, "big") for number in range(101))

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.broker.share.end_offsets import EndOffsets
+from minikafka.broker.share.fetch import Judge, ShareFetchHandlers
 from minikafka.broker.share.group_requests import ShareGroupHandlers
+from minikafka.broker.share.leader import ShareLeader
 from minikafka.broker.share.persister import SharePersister
 from minikafka.broker.share.settings import ShareGroupSettings
 from minikafka.broker.share.state_host import ShareStateHost
@@ -39,6 +41,8 @@ class ShareParts:
         security: ChannelSecurity | None,
         settings: Settings,
     ) -> None:
+        self._config = config
+        self._replicas = replicas
         self._metadata = metadata
         self._environment = environment
         self.settings = ShareGroupSettings(config, settings, metadata)
@@ -48,11 +52,15 @@ class ShareParts:
         metadata.subscribe(lambda delta, _: self._peers.renew_brokers(config.inter_broker_listener, delta))
         self._ends = EndOffsets(config, replicas, metadata, self._peers)
         self.persister = SharePersister(config, environment, metadata, self.states, self._state_handlers, self._peers)
+        self.leader = ShareLeader(config, environment, replicas, metadata, self.persister, self.settings)
 
-    def serve(self, groups: GroupHost, dispatcher: Dispatcher) -> None:
-        """Serve the APIs of share groups on a broker listener."""
+    def serve(self, groups: GroupHost, dispatcher: Dispatcher, judge: Judge | None) -> None:
+        """Serve the APIs of share groups on a broker listener. `judge`, with an authorizer: says which topics a request must not read."""
         self._state_handlers.register(dispatcher)
         ShareGroupHandlers(groups, self._metadata, self._environment, self.persister, self._ends).register(dispatcher)
+        ShareFetchHandlers(
+            self._config, self._environment, self._replicas, self._metadata, self.leader, self.settings, judge
+        ).register(dispatcher)
 
     async def start(self) -> None:
         """Begin the upkeep."""
@@ -60,5 +68,6 @@ class ShareParts:
 
     async def stop(self) -> None:
         """Answer what waits."""
+        self.leader.stop()
         await self.states.stop()
         self._peers.close()

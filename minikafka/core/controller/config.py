@@ -20,13 +20,13 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
 }
 
 #: Feature levels of a cluster that is formatted without saying otherwise, in the order of Kafka's bootstrap.checkpoint: Kafka's own, as far
-#: as they are served. Groups of the share and streams protocols are not; where others have finalized them, or who formats asks
+#: as they are served. Groups of the streams protocol are not; where others have finalized them, or who formats asks
 #: for them, a node of ours lives with them.
 DEFAULT_FEATURES: Mapping[str, int] = {
     "metadata.version": 30,
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
-    "share.version": 0,
+    "share.version": 1,
     "streams.version": 0,
     "transaction.version": 2,
 }

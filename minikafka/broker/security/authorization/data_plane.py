@@ -100,3 +100,8 @@ def judge_fetch(authority: Authority, context: Any, is_follower: bool) -> Callab
         # A topic without a name is one that does not exist.
         return lambda topic: bool(topic) and not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)
     return None if authority.may_on_cluster(context, Operation.CLUSTER_ACTION) else lambda topic: True
+
+
+def judge_share_fetch(authority: Authority, context: Any) -> Callable[[str], bool]:
+    """READ of each topic."""
+    return lambda topic: not authority.allows(context, Operation.READ, ResourceType.TOPIC, topic)

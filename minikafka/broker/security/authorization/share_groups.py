@@ -19,6 +19,8 @@ from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGr
 from minikafka.wire.messages.initialize_share_group_state import InitializeShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
+from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
+from minikafka.wire.messages.share_fetch import ShareFetchRequest
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest
@@ -34,6 +36,13 @@ def heartbeat(authority: Authority, context: Any, request: ShareGroupHeartbeatRe
     names = list(dict.fromkeys(request.subscribed_topic_names or ()))
     if names and len(authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names)) < len(names):
         raise ApiError(TOPIC_DENIED)
+    return None
+
+
+def read_group(authority: Authority, context: Any, request: Any) -> Verdict:
+    """READ of the group, if the request names one."""
+    if request.group_id is not None:
+        require_group(authority, context, Operation.READ, request.group_id)
     return None
 
 
@@ -155,6 +164,8 @@ SHARE_GUARDS: Mapping[type[Request], Guard] = {
         ),
         on_cluster(Operation.CLUSTER_ACTION),
     ),
+    # Each topic is judged when it is fetched (security/authorization/data_plane.py).
+    **dict.fromkeys((ShareFetchRequest, ShareAcknowledgeRequest), read_group),
     ShareGroupHeartbeatRequest: heartbeat,
     ShareGroupDescribeRequest: describe,
     DescribeShareGroupOffsetsRequest: describe_offsets,

@@ -1,0 +1,427 @@
+"""ShareFetch and ShareAcknowledge (API keys 78 and 79).
+
+Rules: KafkaApis.handleShareFetchRequest, DelayedShareFetch of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.partitions.leader_hint import name_leader
+from minikafka.broker.share.fetch_read import end_offset, read
+from minikafka.broker.share.group_requests import SHARE_VERSION, is_member_id
+from minikafka.core.share.acknowledgements import Acknowledgement, is_valid
+from minikafka.core.share.sessions import FINAL_EPOCH, Partition, ShareSession
+from minikafka.core.share.state import SharePartitionKey
+from minikafka.storage.errors import StorageError
+from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
+from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from minikafka.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.broker.share.leader import Held, ShareLeader
+    from minikafka.broker.share.settings import ShareGroupSettings
+
+RENEWAL_VERSION_MIN = 2
+INVALID_GROUP_ID = "Invalid group id in the request."
+INVALID_MEMBER_ID = "Invalid member id in the request."
+_LEADER_HINTS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+_PartitionData = ShareFetchResponse.PartitionData
+#: What came of acknowledgements, by partition.
+Results = dict[Partition, tuple[ErrorCode, "str | None"]]
+#: context -> whether a topic must not be read.
+Judge = Callable[["RequestContext"], Callable[[str], bool]]
+
+
+class _Idle:
+    """A fetch that gets no session: it is told so when its time is up, so that the client does not ask in a circle."""
+
+    def __init__(self, context: RequestContext, code: ErrorCode) -> None:
+        self._context = context
+        self._code = code
+        self.is_done = False
+
+    def close(self, reason: str) -> None:
+        self._context.close(reason)
+
+    def try_complete(self) -> bool:
+        return False
+
+    def expire(self) -> None:
+        self.is_done = True
+        self._context.respond(ShareFetchResponse(error_code=self._code, error_message=self._code.text))
+
+
+class _ShareFetch:
+    """One fetch: waits until a share partition has something to give out, and for its acknowledgements to be written."""
+
+    __slots__ = ("_handlers", "acknowledged", "context", "errors", "held", "is_done", "request", "response", "session")
+
+    def __init__(self, handlers: ShareFetchHandlers, context: RequestContext, request: ShareFetchRequest, session: ShareSession) -> None:
+        self._handlers = handlers
+        self.context = context
+        self.request = request
+        self.session = session
+        self.held: dict[Partition, Held] = {}
+        self.errors: dict[Partition, ErrorCode] = {}
+        #: What came of the acknowledgements, when it is known.
+        self.acknowledged: Results | None = None
+        self.response: ShareFetchResponse | None = None
+        #: Nothing is waited for any more but the acknowledgements.
+        self.is_done = False
+
+    def close(self, reason: str) -> None:
+        """It failed inside: the client is told by the end of its connection."""
+        self.context.close(reason)
+
+    @property
+    def keys(self) -> list[Hashable]:
+        """What may complete it."""
+        keys: list[Hashable] = []
+        for held in self.held.values():
+            keys += [held.wait_key, held.partition.key]
+        return keys
+
+    def add(self, partition: Partition) -> None:
+        """A partition of the session is to be fetched."""
+        handlers = self._handlers
+        try:
+            handlers.check_topic(self.context, partition)
+            self.held[partition] = handlers.leader.get(SharePartitionKey(self.session.group_id, *partition))
+        except ApiError as error:
+            self.errors[partition] = error.code
+
+    def try_complete(self) -> bool:
+        """Answer if there is something to give out or to say."""
+        if self.is_done:
+            return True
+        if not self._is_due():
+            return False
+        self.collect()
+        return True
+
+    def _is_due(self) -> bool:
+        handlers, gathered = self._handlers, 0
+        for held in self.held.values():
+            if not handlers.leader.is_held(held):
+                return True
+            if held.core is None or not held.core.can_acquire:
+                continue
+            offset, log = held.core.fetch_offset, held.partition.log
+            is_read_committed = handlers.settings.rules(self.session.group_id).is_read_committed
+            end = end_offset(held.partition, is_read_committed=is_read_committed)
+            if log.failure is not None or offset < log.log_start_offset:
+                return True
+            if offset >= end:
+                continue
+            if self.request.min_bytes <= 1 or offset < held.core.next_offset:
+                return True
+            try:
+                start, stop = log.offset_position(offset), log.offset_position(end)
+            except (ApiError, StorageError):
+                return True
+            if start.segment_base_offset != stop.segment_base_offset:
+                return True
+            gathered += stop.file_position - start.file_position
+        return gathered >= max(self.request.min_bytes, 1)
+
+    def expire(self) -> None:
+        """max.wait.ms has passed: answer with what there is."""
+        if not self.is_done:
+            self.collect()
+
+    def collect(self) -> None:
+        """Take what there is, and answer when the acknowledgements are known."""
+        self.is_done = True
+        self.response = self._handlers.collect(self)
+        self.answer()
+
+    def acknowledgements_known(self, results: Results) -> None:
+        """All of them are written, or refused."""
+        self.acknowledged = results
+        self.answer()
+
+    def answer(self) -> None:
+        """Answer when everything is there."""
+        if self.response is not None and self.acknowledged is not None:
+            self._handlers.respond(self, self.response, self.acknowledged)
+
+
+class ShareFetchHandlers:
+    """Serves both APIs on a broker listener."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        replicas: ReplicaManager,
+        metadata: MetadataHost,
+        leader: ShareLeader,
+        settings: ShareGroupSettings,
+        judge: Judge | None,
+    ) -> None:
+        """`judge`, with an authorizer: says which topics a request must not read."""
+        self._clock = environment.clock
+        self._replicas = replicas
+        self._metadata = metadata
+        self._judge = judge
+        self._bytes_max = config.fetch_max_bytes
+        self.leader = leader
+        self.settings = settings
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve them."""
+        dispatcher.register(ShareFetchRequest, self.fetch)
+        dispatcher.register(ShareAcknowledgeRequest, self.acknowledge)
+        dispatcher.subscribe_connection_ends(self._connection_closed)
+
+    def _connection_closed(self, connection: Any) -> None:
+        for session in self.leader.sessions.connection_closed(connection):
+            self.leader.release(session)
+
+    def _check(self, request: Any) -> None:
+        if self._metadata.image.features.get(SHARE_VERSION, 0) < 1:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+        if request.group_id is None:
+            raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_GROUP_ID)
+        if not is_member_id(request.member_id):
+            raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_MEMBER_ID)
+
+    def check_topic(self, context: RequestContext, partition: Partition) -> None:
+        """Raises UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or TOPIC_AUTHORIZATION_FAILED."""
+        topic = self._metadata.image.topics_by_id.get(partition[0])
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if self._judge is not None and self._judge(context)(topic.name):
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if partition[1] not in topic.partitions:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    # -- ShareFetch ----------------------------------------------------------------------------------------------------
+
+    def fetch(self, context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse | None:
+        """Acknowledge what goes with it, and wait for records."""
+        told = _told(request)
+        is_renewal = context.api_version >= RENEWAL_VERSION_MIN and request.is_renew_ack
+        try:
+            self._check(request)
+            if is_renewal:
+                _check_renewal(request)
+            session = self._session(context, request, has_acknowledgements=any(told.values()))
+        except ApiError as error:
+            if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
+                waiting = self._replicas.waiting
+                waiting.park(waiting.fetches, _Idle(context, error.code), [], request.max_wait_ms)
+                return None
+            return ShareFetchResponse(error_code=error.code, error_message=error.message or error.code.text)
+        fetch = _ShareFetch(self, context, request, session)
+        is_final = request.share_session_epoch == FINAL_EPOCH
+        told = {partition: batches for partition, batches in told.items() if batches}
+        self._acknowledge(context, session, told, is_renewal, fetch.acknowledgements_known)
+        if not is_final and not is_renewal and request.max_records > 0 and request.max_bytes > 0:
+            partitions = list(session.partitions)
+            turn = request.share_session_epoch % len(partitions) if partitions else 0
+            for partition in partitions[turn:] + partitions[:turn]:
+                fetch.add(partition)
+        if not fetch.held or request.max_wait_ms <= 0:
+            fetch.expire()
+        elif not fetch.try_complete():
+            waiting = self._replicas.waiting
+            waiting.park(waiting.fetches, fetch, fetch.keys, request.max_wait_ms)
+        return None
+
+    def _session(self, context: RequestContext, request: ShareFetchRequest, *, has_acknowledgements: bool) -> ShareSession:
+        wanted = [(topic.topic_id, p.partition_index) for topic in request.topics for p in topic.partitions]
+        forgotten = [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
+        connection: Any = context.connection
+        return self.leader.sessions.fetch(
+            request.group_id or "", request.member_id or "", request.share_session_epoch, wanted, forgotten, connection,
+            has_acknowledgements=has_acknowledgements,
+        )  # fmt: skip
+
+    def collect(self, fetch: _ShareFetch) -> ShareFetchResponse:
+        """Give out what there is."""
+        response = ShareFetchResponse(responses=[])
+        answers: dict[bytes, list[_PartitionData]] = {}
+        left = fetch.request.max_records
+        bytes_max = min(fetch.request.max_bytes, self._bytes_max) // max(len(fetch.held), 1)
+        for partition, code in fetch.errors.items():
+            answers.setdefault(partition[0], []).append(_refused(partition[1], code))
+        for partition, held in fetch.held.items():
+            data, count = self._take(fetch, held, left, max(bytes_max, 1))
+            left -= count
+            if data is not None:
+                data.partition_index = partition[1]
+                answers.setdefault(partition[0], []).append(data)
+        kind = ShareFetchResponse.ShareFetchableTopicResponse
+        response.responses = [kind(topic_id=topic_id, partitions=partitions) for topic_id, partitions in answers.items()]
+        return response
+
+    def _take(self, fetch: _ShareFetch, held: Held, left: int, bytes_max: int) -> tuple[_PartitionData | None, int]:
+        """What one partition gives, and how many records that are; None when there is nothing to say."""
+        if not self.leader.is_held(held):
+            return _refused(0, held.error or ErrorCode.NOT_LEADER_OR_FOLLOWER), 0
+        core, log, session = held.core, held.partition.log, fetch.session
+        if core is None or left <= 0 or not self.leader.sessions.is_current(session):
+            # Nobody is there any more to whom something could be given.
+            return None, 0
+        rules = self.settings.rules(session.group_id)
+        if core.fetch_offset < log.log_start_offset:
+            core.log_start_moved(log.log_start_offset)
+        if not core.can_acquire or core.fetch_offset >= end_offset(held.partition, is_read_committed=rules.is_read_committed):
+            return None, 0
+        try:
+            found = read(held.partition, core.fetch_offset, left, bytes_max, is_read_committed=rules.is_read_committed)
+        except (ApiError, StorageError, CorruptRecord) as error:
+            return _refused(0, error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR), 0
+        if fetch.context.limits is not None and fetch.context.fetched(len(found.data)) > 0:  # type: ignore[attr-defined]
+            # Above its quota: nothing is given out, so that nothing is locked in vain.
+            return None, 0
+        request = fetch.request
+        acquired = core.acquire(
+            session.member_id, request.share_acquire_mode, request.batch_size, left, found.fetched, self._clock.now_ms()
+        )
+        self.leader.settle(held)
+        if not acquired:
+            return None, 0
+        records = found.records_of(acquired)
+        held.partition.bytes_out += len(records)
+        kind = ShareFetchResponse.AcquiredRecords
+        data = _PartitionData(
+            records=records,
+            acquired_records=[kind(first_offset=one[0], last_offset=one[1], delivery_count=one[2]) for one in acquired],
+        )
+        return data, sum(one.last_offset - one.first_offset + 1 for one in acquired)
+
+    def respond(self, fetch: _ShareFetch, response: ShareFetchResponse, acknowledged: Results) -> None:
+        """Answer, with what came of the acknowledgements; a final fetch ends the session."""
+        for (topic_id, index), (code, message) in acknowledged.items():
+            data = _partition_of(response, topic_id, index)
+            data.acknowledge_error_code, data.acknowledge_error_message = code, message
+        response.acquisition_lock_timeout_ms = self.settings.rules(fetch.session.group_id).record_lock_duration_ms
+        for topic in response.responses:
+            for data in topic.partitions:
+                if data.error_code in _LEADER_HINTS or data.acknowledge_error_code in _LEADER_HINTS:
+                    self._hint(fetch.context, topic.topic_id, data, response)
+        if fetch.request.share_session_epoch == FINAL_EPOCH:
+            self._end(fetch.session)
+        fetch.context.respond(response)
+
+    def _hint(self, context: RequestContext, topic_id: bytes, data: Any, response: Any) -> None:
+        image = self._metadata.image
+        name_leader(image, image.topics_by_id.get(topic_id), data.partition_index, context.listener, data, response)
+
+    def _end(self, session: ShareSession) -> None:
+        if self.leader.sessions.remove(session.key) is not None:
+            self.leader.release(session)
+
+    # -- ShareAcknowledge ----------------------------------------------------------------------------------------------
+
+    def acknowledge(self, context: RequestContext, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse | None:
+        """Answered when all of it is written."""
+        try:
+            self._check(request)
+            session = self.leader.sessions.acknowledge(request.group_id or "", request.member_id or "", request.share_session_epoch)
+        except ApiError as error:
+            return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message or error.code.text)
+
+        def known(results: Results) -> None:
+            response = ShareAcknowledgeResponse(responses=[])
+            topics: dict[bytes, list[Any]] = {}
+            for (topic_id, index), (code, message) in results.items():
+                data = ShareAcknowledgeResponse.PartitionData(partition_index=index, error_code=code, error_message=message)
+                topics.setdefault(topic_id, []).append(data)
+                if code in _LEADER_HINTS:
+                    self._hint(context, topic_id, data, response)
+            kind = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
+            response.responses = [kind(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
+            response.acquisition_lock_timeout_ms = self.settings.rules(session.group_id).record_lock_duration_ms
+            if request.share_session_epoch == FINAL_EPOCH:
+                self._end(session)
+            context.respond(response)
+
+        is_renewal = context.api_version >= RENEWAL_VERSION_MIN and request.is_renew_ack
+        self._acknowledge(context, session, _told(request), is_renewal, known)
+        return None
+
+    def _acknowledge(
+        self,
+        context: RequestContext,
+        session: ShareSession,
+        told: Mapping[Partition, list[Acknowledgement]],
+        is_renewal: bool,
+        known: Callable[[Results], None],
+    ) -> None:
+        """`known(results)` when everything is written or refused, perhaps before this returns."""
+        results: Results = {}
+        waiting = len(told) + 1
+
+        def settle(partition: Partition | None, code: ErrorCode, message: str | None) -> None:
+            nonlocal waiting
+            if partition is not None:
+                results[partition] = (code, message if code is not ErrorCode.NONE else None)
+            waiting -= 1
+            if waiting == 0:
+                known(results)
+
+        for partition, batches in told.items():
+
+            def done(code: ErrorCode, message: str | None, partition: Partition = partition) -> None:
+                settle(partition, code, message)
+
+            may_renew = context.api_version >= RENEWAL_VERSION_MIN
+            try:
+                self.check_topic(context, partition)
+                if not is_valid(batches, may_renew=may_renew, is_renewal=is_renewal):
+                    raise ApiError(ErrorCode.INVALID_REQUEST)
+            except ApiError as error:
+                done(error.code, error.code.text)
+                continue
+            if not batches:
+                done(ErrorCode.NONE, None)
+            else:
+                self.leader.acknowledge(SharePartitionKey(session.group_id, *partition), session.member_id, batches, done)
+        settle(None, ErrorCode.NONE, None)
+
+
+def _told(request: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[Partition, list[Acknowledgement]]:
+    """What the request says of records, by partition."""
+    told: dict[Partition, list[Acknowledgement]] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            batches = told.setdefault((topic.topic_id, partition.partition_index), [])
+            batches += [Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types) for b in partition.acknowledgement_batches]
+    return told
+
+
+def _check_renewal(request: ShareFetchRequest) -> None:
+    """A fetch that renews locks fetches nothing (KIP-1222). Raises INVALID_REQUEST."""
+    values = {
+        "maxBytes": request.max_bytes, "minBytes": request.min_bytes, "maxRecords": request.max_records, "maxWaitMs": request.max_wait_ms,
+    }  # fmt: skip
+    wrong = [f"{name} must be set to 0, " for name, value in values.items() if value]
+    if wrong:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "".join(wrong) + "if isRenewAck is true.")
+
+
+def _refused(index: int, code: ErrorCode) -> _PartitionData:
+    return _PartitionData(partition_index=index, error_code=code, error_message=code.text, records=b"")
+
+
+def _partition_of(response: ShareFetchResponse, topic_id: bytes, index: int) -> _PartitionData:
+    """The partition of an answer; made when it is not there."""
+    topic = next((topic for topic in response.responses if topic.topic_id == topic_id), None)
+    if topic is None:
+        topic = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=[])
+        response.responses.append(topic)
+    data = next((data for data in topic.partitions if data.partition_index == index), None)
+    if data is None:
+        data = _PartitionData(partition_index=index, records=b"")
+        topic.partitions.append(data)
+    return data

@@ -1,0 +1,71 @@
+"""Reading a partition for share fetches: as much as will be given out, and which of its batches are aborted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from minikafka.core.share.partition import Acquired, Fetched
+from minikafka.wire.batch import RecordBatch, iterate_batches
+
+if TYPE_CHECKING:
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.storage.types import AbortedTransaction
+
+#: Read at first; doubled while more is wanted.
+CHUNK_BYTES = 64 * 1024
+
+
+class ShareRead(NamedTuple):
+    """Whole batches, where each begins, and what a share partition is told of them."""
+
+    data: memoryview
+    batches: list[RecordBatch]
+    fetched: Fetched
+
+    def records_of(self, acquired: list[Acquired]) -> memoryview:
+        """The batches that hold what was acquired, from the first to the last of them."""
+        first, last = acquired[0].first_offset, acquired[-1].last_offset
+        start, end, position = 0, 0, 0
+        for batch in self.batches:
+            size = batch.size_in_bytes
+            if batch.last_offset < first:
+                start = position + size
+            elif batch.base_offset <= last:
+                end = position + size
+            position += size
+        return self.data[start:end]
+
+
+def end_offset(partition: Partition, *, is_read_committed: bool) -> int:
+    """Exclusive end of what may be given out."""
+    marks = partition.log.watermarks
+    return marks.last_stable_offset if is_read_committed else marks.high_watermark
+
+
+def read(partition: Partition, offset: int, records_max: int, bytes_max: int, *, is_read_committed: bool) -> ShareRead:
+    """Batches from the one that holds `offset`, until they have `records_max` offsets or `bytes_max` bytes. Raises ApiError and
+    StorageError."""
+    end, size = end_offset(partition, is_read_committed=is_read_committed), min(CHUNK_BYTES, bytes_max)
+    log = partition.log
+    while True:
+        found = log.read(offset, size, end_offset=end)
+        with log.disk("read for a share group"):
+            data = memoryview(found.slice.read()) if found.slice.size else memoryview(b"")
+        found.slice.release()
+        batches = list(iterate_batches(data))
+        is_enough = not batches or batches[-1].next_offset - offset >= records_max or len(data) < size or size >= bytes_max
+        if is_enough:
+            break
+        size = min(4 * size, bytes_max)
+    aborted = log.aborted_transactions(offset, batches[-1].next_offset) if is_read_committed and batches else []
+    bounds = [(batch.base_offset, batch.last_offset) for batch in batches]
+    dead = [(batch.base_offset, batch.last_offset) for batch in batches if aborted and _is_aborted(batch, aborted)]
+    return ShareRead(data, batches, Fetched(offset, bounds, dead))
+
+
+def _is_aborted(batch: RecordBatch, aborted: list[AbortedTransaction]) -> bool:
+    if not batch.is_transactional or batch.is_control:
+        return False
+    return any(
+        entry.producer_id == batch.producer_id and entry.first_offset <= batch.base_offset <= entry.last_offset for entry in aborted
+    )

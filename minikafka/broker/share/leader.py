@@ -1,0 +1,285 @@
+"""Share partitions that this broker leads: they read their state, write it before anybody is answered, and go with the leadership.
+
+Rules: kafka.server.share.SharePartitionManager of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.supervise import Ends
+from minikafka.core.share.acknowledgements import Acknowledgement
+from minikafka.core.share.partition import Done, SharePartition, ShareRules, Write
+from minikafka.core.share.sessions import ShareSession, ShareSessions
+from minikafka.core.share.state import SharePartitionKey, ShareState
+from minikafka.core.share.state_batches import StateBatch
+from minikafka.storage.errors import StorageError
+from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
+from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
+from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.partitions.partition import Partition
+    from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+    from minikafka.broker.share.persister import SharePersister
+    from minikafka.broker.share.settings import ShareGroupSettings
+
+#: What share coordinators say, in words for a member (SharePartition.fetchPersisterError).
+_TOLD = {
+    ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+}
+#: After these the share partition is read anew.
+_FENCED = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+class Held:
+    """A share partition in this broker's hands. `core` None: its state is being read."""
+
+    __slots__ = ("core", "error", "key", "leader_epoch", "partition", "timer")
+
+    def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
+        self.key = key
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.core: SharePartition | None = None
+        #: Why it is no more.
+        self.error: ErrorCode | None = None
+        self.timer: tuple[asyncio.TimerHandle, int] | None = None
+
+    @property
+    def wait_key(self) -> tuple[str, SharePartitionKey]:
+        """What fetches wait for beside records."""
+        return ("share", self.key)
+
+
+class ShareLeader:
+    """Share partitions by key. One is there from the first fetch of its group until the group's last session here ends, the leadership
+    does, or a share coordinator says that somebody else leads."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        environment: Environment,
+        replicas: ReplicaManager,
+        metadata: MetadataHost,
+        persister: SharePersister,
+        settings: ShareGroupSettings,
+    ) -> None:
+        self._environment = environment
+        self._clock = environment.clock
+        self._replicas = replicas
+        self._metadata = metadata
+        self._persister = persister
+        self._settings = settings
+        self._held: dict[SharePartitionKey, Held] = {}
+        self.sessions = ShareSessions(config.group_share_max_share_sessions)
+        replicas.subscribe_losses(self._lost)
+        metadata.subscribe(self._metadata_changed)
+
+    def stop(self) -> None:
+        """Whoever waits for a write is told that this broker does not lead any more."""
+        for held in list(self._held.values()):
+            self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # -- getting hold of one -------------------------------------------------------------------------------------------
+
+    def get(self, key: SharePartitionKey) -> Held:
+        """A share partition, which may be reading its state. Raises NOT_LEADER_OR_FOLLOWER or UNKNOWN_TOPIC_OR_PARTITION."""
+        partition = self._led(key)
+        held = self._held.get(key)
+        if held is not None and (held.partition is not partition or held.leader_epoch != partition.leader_epoch):
+            self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            held = None
+        if held is None:
+            held = self._held[key] = Held(key, partition)
+            self._environment.supervisor.start(self._load(held), "the state of a share partition")
+        return held
+
+    def _led(self, key: SharePartitionKey) -> Partition:
+        topic = self._metadata.image.topics_by_id.get(key.topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._replicas.require(topic.name, key.topic_id, key.partition)
+        partition.leading()
+        return partition
+
+    def is_held(self, held: Held) -> bool:
+        """Whether it is still the one of its key, and this broker leads."""
+        partition = held.partition
+        return self._held.get(held.key) is held and partition.leader is not None and partition.leader_epoch == held.leader_epoch
+
+    async def _load(self, held: Held) -> None:
+        result = await self._persister.ask(ReadShareGroupStateRequest, held.key, leader_epoch=held.leader_epoch)
+        if self._held.get(held.key) is not held:
+            return
+        code = ErrorCode(result.error_code)
+        if code is not ErrorCode.NONE:
+            self._drop(held, _TOLD.get(code, ErrorCode.UNKNOWN_SERVER_ERROR))
+            return
+        try:
+            start = await self._first_offset(held) if result.start_offset == -1 else result.start_offset
+        except (ApiError, StorageError, CorruptRecord) as error:
+            self._drop(held, error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR)
+            return
+        if self._held.get(held.key) is not held:
+            return
+        batches = [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in result.state_batches]
+        state = ShareState(0, result.state_epoch, held.leader_epoch, result.start_offset, -1, batches)
+        held.core = SharePartition(state, start, self._rules_of(held.key.group_id))
+        self._wake(held)
+
+    def _rules_of(self, group_id: str) -> Callable[[], ShareRules]:
+        def rules() -> ShareRules:
+            found = self._settings.rules(group_id)
+            return ShareRules(
+                found.record_lock_duration_ms, found.delivery_count_limit, found.partition_max_record_locks, found.is_renew_enabled
+            )
+
+        return rules
+
+    async def _first_offset(self, held: Held) -> int:
+        """Where a group begins that nobody has told (share.auto.offset.reset)."""
+        log, strategy = held.partition.log, self._settings.rules(held.key.group_id).auto_offset_reset.strip().lower()
+        if strategy == "earliest":
+            return log.log_start_offset
+        if strategy.startswith("by_duration:"):
+            before = self._clock.wall_ms() - int(_duration(strategy.partition(":")[2]) / timedelta(milliseconds=1))
+            found = await self._environment.run_blocking(log.lookup_offset_for_timestamp, before)
+            return log.high_watermark if found is None else int(found.offset)
+        return log.high_watermark
+
+    # -- what becomes of it --------------------------------------------------------------------------------------------
+
+    def _wake(self, held: Held) -> None:
+        self._replicas.waiting.fetches.wake(held.wait_key)
+
+    def _drop(self, held: Held, code: ErrorCode) -> None:
+        if self._held.get(held.key) is held:
+            del self._held[held.key]
+        held.error = code
+        if held.timer is not None:
+            held.timer[0].cancel()
+            held.timer = None
+        if held.core is not None:
+            held.core.fence(code)
+        self._wake(held)
+
+    def _lost(self, partition: Partition) -> None:
+        for held in [held for held in self._held.values() if held.partition is partition]:
+            self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _metadata_changed(self, delta: Any, image: Any) -> None:
+        if delta.deleted_topics:
+            for held in [held for held in self._held.values() if held.key.topic_id in delta.deleted_topics]:
+                self._drop(held, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    def acknowledge(self, key: SharePartitionKey, member_id: str, told: Sequence[Acknowledgement], done: Done) -> None:
+        """What a member says of its records; `done` when it is written, perhaps before this returns."""
+        held = self._held.get(key)
+        try:
+            self._led(key)
+            if held is None or not self.is_held(held):
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        except ApiError as error:
+            done(error.code, error.code.text)
+            return
+        if held.core is None:
+            # Whoever held its records has lost them with the leader before.
+            done(ErrorCode.INVALID_RECORD_STATE, "The share partition is being read.")
+            return
+        held.core.acknowledge(member_id, told, done, self._clock.now_ms())
+        self.settle(held)
+
+    def release(self, session: ShareSession) -> None:
+        """A session has ended: what its member holds goes back, and a group without sessions is forgotten when that is written."""
+        for topic_id, index in session.partitions:
+            held = self._held.get(SharePartitionKey(session.group_id, topic_id, index))
+            if held is not None and held.core is not None:
+                held.core.release(session.member_id, lambda code, message: None)
+                self.settle(held)
+        if not self.sessions.is_used(session.group_id):
+            for held in [held for held in self._held.values() if held.key.group_id == session.group_id]:
+                self._forget_unused(held)
+
+    def _forget_unused(self, held: Held) -> None:
+        is_unused = not self.sessions.is_used(held.key.group_id)
+        if is_unused and self._held.get(held.key) is held and (held.core is None or held.core.is_quiet):
+            self._drop(held, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def settle(self, held: Held) -> None:
+        """See to what a share partition wants after something was done to it: to be written, and to be told when a lock is over."""
+        core = held.core
+        if core is None or self._held.get(held.key) is not held:
+            return
+        write = core.take_write()
+        if write is not None:
+            self._environment.supervisor.start(self._write(held, core, write), "a write of a share partition")
+        deadline_ms = core.next_deadline()
+        if deadline_ms is None or (held.timer is not None and held.timer[1] <= deadline_ms):
+            return
+        if held.timer is not None:
+            held.timer[0].cancel()
+        delay_s = max(deadline_ms - self._clock.now_ms(), 0) / 1000
+        ends = Ends("share partition", lambda reason: self._drop(held, ErrorCode.UNKNOWN_SERVER_ERROR))
+        timer = self._environment.supervisor.call_later(delay_s, "locks of a share partition", self._due, held, ends=ends)
+        held.timer = (timer, deadline_ms)
+
+    def _due(self, held: Held) -> None:
+        held.timer = None
+        if held.core is not None and self._held.get(held.key) is held:
+            is_returned = held.core.on_deadline(self._clock.now_ms())
+            self.settle(held)
+            if is_returned:
+                self._wake(held)
+
+    async def _write(self, held: Held, core: SharePartition, write: Write) -> None:
+        kind = WriteShareGroupStateRequest.StateBatch
+        result = await self._persister.ask(
+            WriteShareGroupStateRequest,
+            held.key,
+            state_epoch=core.state_epoch,
+            leader_epoch=held.leader_epoch,
+            start_offset=write.start_offset,
+            delivery_complete_count=write.delivery_complete_count,
+            state_batches=[kind(first_offset=b[0], last_offset=b[1], delivery_state=b[2], delivery_count=b[3]) for b in write.batches],
+        )
+        if self._held.get(held.key) is not held:
+            return
+        code = ErrorCode(result.error_code)
+        if code is ErrorCode.NONE:
+            core.written(write.ticket)
+            self.settle(held)
+            self._wake(held)
+        else:
+            told = _TOLD.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            core.failed(write.ticket, told, result.error_message, self._clock.now_ms())
+            if told in _FENCED:
+                self._drop(held, told)
+            else:
+                self.settle(held)
+        self._forget_unused(held)
+
+
+def _duration(text: str) -> timedelta:
+    """An ISO 8601 duration of days, hours, minutes and seconds; the rules of configuration let no other in."""
+    units = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+    amounts: dict[str, float] = {}
+    number = ""
+    for letter in text.lower():
+        if letter in units and number:
+            amounts[units[letter]] = float(number)
+        number = number + letter if letter.isdigit() or letter == "." else ""
+    return timedelta(**amounts)

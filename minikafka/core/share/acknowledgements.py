@@ -1,0 +1,46 @@
+"""What a member says of records that it holds, and which requests are refused (KafkaApis.validateAcknowledgementBatches)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+#: Types of an acknowledgement; a gap is an offset without a record.
+GAP, ACCEPT, RELEASE, REJECT, RENEW = 0, 1, 2, 3, 4
+
+
+class Acknowledgement(NamedTuple):
+    """Of records from `first_offset` to `last_offset`: one type for all of them, or one for each."""
+
+    first_offset: int
+    last_offset: int
+    types: Sequence[int]
+
+    def stretches(self) -> Iterator[tuple[int, int, int]]:
+        """(first offset, last offset, type), neighbours of one type together."""
+        if len(self.types) == 1:
+            yield self.first_offset, self.last_offset, self.types[0]
+            return
+        first, kind = self.first_offset, self.types[0]
+        for place, other in enumerate(self.types):
+            if other != kind:
+                yield first, self.first_offset + place - 1, kind
+                first, kind = self.first_offset + place, other
+        yield first, self.last_offset, kind
+
+
+def is_valid(acknowledgements: Sequence[Acknowledgement], *, may_renew: bool, is_renewal: bool) -> bool:
+    """Whether they are in order. `may_renew`: the version has renewals; `is_renewal`: the request says that it has some."""
+    previous = -1
+    for one in acknowledgements:
+        count = len(one.types)
+        if one.first_offset > one.last_offset or one.first_offset < previous or not count:
+            return False
+        if count > 1 and one.last_offset - one.first_offset != count - 1:
+            return False
+        if min(one.types) < GAP or max(one.types) > (RENEW if may_renew else REJECT):
+            return False
+        if RENEW in one.types and not is_renewal:
+            return False
+        previous = one.last_offset
+    return True

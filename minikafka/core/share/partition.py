@@ -1,0 +1,437 @@
+"""A share partition at its leader: who holds which records, how often they were delivered, and what is to be written of it.
+
+Rules: kafka.server.share.SharePartition of Apache Kafka 4.3. Acknowledgements take effect when the share coordinator has them (`Write`);
+until then their records are neither given out again nor forgotten.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from minikafka.core.share.acknowledgements import ACCEPT, RELEASE, RENEW, Acknowledgement
+from minikafka.core.share.in_flight import InFlight, Run
+from minikafka.core.share.state import ShareState
+from minikafka.core.share.state_batches import DeliveryState, StateBatch
+from minikafka.wire.errors import ApiError, ErrorCode
+
+#: From this many deliveries on records are given out in smaller portions, at least; half of the limit, if that is more.
+THROTTLED_FROM_MIN = 2
+BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
+#: (error, why): what came of an acknowledgement.
+Done = Callable[[ErrorCode, "str | None"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRules:
+    """What holds for the partition now: of its group, or else of the broker."""
+
+    lock_ms: int = 30_000
+    delivery_count_limit: int = 5
+    record_locks_max: int = 2000
+    is_renew_enabled: bool = True
+
+
+class Acquired(NamedTuple):
+    """Records that a member holds now."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a fetch has read: the offset it was for, (base offset, last offset) of each batch, and those of aborted transactions."""
+
+    offset: int
+    batches: Sequence[tuple[int, int]]
+    aborted: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What the share coordinator is to keep; `written` or `failed` follows for the ticket."""
+
+    ticket: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Sequence[StateBatch]
+
+
+class SharePartition:
+    """Invariants: runs are without gaps from `start_offset` to before `next_offset`; one write is under way at a time, and a run with a
+    ticket waits for it or for the next one."""
+
+    def __init__(self, state: ShareState, start_offset: int, rules: Callable[[], ShareRules]) -> None:
+        """`start_offset`: where to begin when the state does not say."""
+        self._rules = rules
+        self._flight = InFlight()
+        self.state_epoch = state.state_epoch
+        self.start_offset = start_offset if state.start_offset == -1 else state.start_offset
+        #: The first offset that nobody was ever given.
+        self.next_offset = self.start_offset
+        self._ticket = 1
+        self._under_way = 0
+        self._unwritten: list[StateBatch] = []
+        self._waiting: dict[int, list[Done]] = {}
+        self._locks: list[tuple[int, int, int]] = []
+        self._first_available = self.start_offset
+        for batch in sorted(state.batches):
+            if batch.last_offset >= self.next_offset:
+                self._restore(batch)
+        self._advance()
+
+    def _restore(self, batch: StateBatch) -> None:
+        first = max(batch.first_offset, self.next_offset)
+        if first > self.next_offset:
+            # Somebody held these when the leader before this one died.
+            self._flight.append(Run(self.next_offset, first - 1, DeliveryState.AVAILABLE, 0))
+        self._flight.append(Run(first, batch.last_offset, DeliveryState(batch.delivery_state), batch.delivery_count))
+        self.next_offset = batch.last_offset + 1
+
+    # -- what to fetch -------------------------------------------------------------------------------------------------
+
+    @property
+    def fetch_offset(self) -> int:
+        """Where the next records to give out are."""
+        for run in self._flight.between(self._first_available, self.next_offset):
+            if run.is_available:
+                self._first_available = run.first
+                return run.first
+        self._first_available = self.next_offset
+        return self.next_offset
+
+    @property
+    def can_acquire(self) -> bool:
+        """Whether a fetch may give something out: what was given back, or something new while there is room for locks."""
+        return self.fetch_offset < self.next_offset or self._room > 0
+
+    @property
+    def _room(self) -> int:
+        return self._rules().record_locks_max - (self.next_offset - self.start_offset)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is to be written or under way."""
+        return not self._under_way and not self._unwritten
+
+    @property
+    def run_count(self) -> int:
+        """Number of stretches that are kept."""
+        return len(self._flight.runs)
+
+    # -- acquiring -----------------------------------------------------------------------------------------------------
+
+    def acquire(self, member_id: str, mode: int, batch_size: int, records_max: int, fetched: Fetched, now_ms: int) -> list[Acquired]:
+        """Give out what was read, about `records_max` records of it: whole batches, or exactly so many (RECORD_LIMIT)."""
+        batches = fetched.batches
+        if records_max <= 0 or not batches or batches[-1][1] < self.start_offset:
+            return []
+        self._archive_missing(fetched.offset, batches[0][0])
+        last = batches[-1][1]
+        acquisition = _Acquisition(member_id, mode, batch_size, records_max, batches, now_ms + self._rules().lock_ms)
+        self._take_returned(acquisition, max(batches[0][0], self.start_offset), last)
+        if acquisition.left > 0 and not acquisition.is_over and last >= self.next_offset:
+            self._take_new(acquisition, last)
+        for first, end in fetched.aborted:
+            for run in self._flight.cut(max(first, self.start_offset), end):
+                if run.member_id == member_id and run.deadline_ms == acquisition.deadline_ms and not run.ticket:
+                    run.become(DeliveryState.ARCHIVED)
+        acquired = acquisition.result(fetched.aborted)
+        if fetched.aborted:
+            self._flight.merge()
+            self._advance()
+        return acquired
+
+    def _archive_missing(self, offset: int, base_offset: int) -> None:
+        """Records that the log does not have any more are not waited for."""
+        if offset >= base_offset:
+            return
+        for run in self._flight.cut(offset, base_offset - 1):
+            if run.is_available:
+                run.become(DeliveryState.ARCHIVED)
+        self._advance()
+
+    def _take_returned(self, acquisition: _Acquisition, first: int, last: int) -> None:
+        rules = self._rules()
+        throttled_from = max(THROTTLED_FROM_MIN, -(-rules.delivery_count_limit // 2))
+        for run in [run for run in self._flight.between(first, min(last, self.next_offset - 1)) if run.is_available]:
+            begin, end = max(run.first, first), min(run.last, last)
+            size = end - begin + 1
+            if run.count >= throttled_from:
+                if acquisition.count:
+                    acquisition.is_over = True
+                    return
+                portion = max(1, size >> (run.count - throttled_from + 1))
+                is_last_try = rules.delivery_count_limit > THROTTLED_FROM_MIN and run.count == rules.delivery_count_limit - 1
+                size = 1 if is_last_try else portion
+                acquisition.is_over = True
+            end = acquisition.end_of(begin, begin + size - 1)
+            for taken in self._flight.cut(begin, end):
+                taken.count += 1
+                self._lock(taken, acquisition)
+            if acquisition.is_over or acquisition.left <= 0:
+                return
+
+    def _take_new(self, acquisition: _Acquisition, last: int) -> None:
+        first = max(self.next_offset, acquisition.batches[0][0])
+        room = min(acquisition.left, self._room - (first - self.next_offset))
+        if room <= 0:
+            return
+        if first > self.next_offset:
+            self._flight.append(Run(self.next_offset, first - 1, DeliveryState.ARCHIVED, 0))
+        acquisition.left = room
+        end = acquisition.end_of(first, last)
+        run = Run(first, end, DeliveryState.ACQUIRED, 1)
+        self._flight.append(run)
+        self.next_offset = end + 1
+        self._lock(run, acquisition)
+        self._advance()
+
+    def _lock(self, run: Run, acquisition: _Acquisition) -> None:
+        run.state = run.target = DeliveryState.ACQUIRED
+        run.member_id, run.deadline_ms = acquisition.member_id, acquisition.deadline_ms
+        heapq.heappush(self._locks, (run.deadline_ms, run.first, run.last))
+        acquisition.add(run)
+
+    # -- acknowledging -------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement], done: Done, now_ms: int) -> None:
+        """`done` when the share coordinator has them all, or with why none of them counts."""
+        try:
+            self._check(member_id, acknowledgements)
+        except ApiError as error:
+            done(error.code, error.message)
+            return
+        is_written = False
+        for acknowledgement in acknowledgements:
+            for first, last, kind in acknowledgement.stretches():
+                for run in self._flight.cut(max(first, self.start_offset), last):
+                    if kind == RENEW:
+                        run.deadline_ms = now_ms + self._rules().lock_ms
+                        heapq.heappush(self._locks, (run.deadline_ms, run.first, run.last))
+                    else:
+                        self._begin(run, self._target(run, kind))
+                        is_written = True
+        if is_written:
+            self._waiting.setdefault(self._ticket, []).append(done)
+        else:
+            done(ErrorCode.NONE, None)
+
+    def _target(self, run: Run, kind: int) -> DeliveryState:
+        if kind == ACCEPT:
+            return DeliveryState.ACKNOWLEDGED
+        if kind == RELEASE and run.count < self._rules().delivery_count_limit:
+            return DeliveryState.AVAILABLE
+        return DeliveryState.ARCHIVED
+
+    def _begin(self, run: Run, target: DeliveryState) -> None:
+        run.ticket, run.target = self._ticket, target
+        self._unwritten.append(StateBatch(run.first, run.last, int(target), run.count))
+
+    def _check(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """Raises INVALID_REQUEST or INVALID_RECORD_STATE."""
+        checked = -1
+        for one in acknowledgements:
+            if one.last_offset < self.start_offset:
+                continue
+            first = max(one.first_offset, self.start_offset)
+            if first >= self.next_offset:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Batch record not found. The first offset in request is past acquired records.")
+            if one.last_offset >= self.next_offset:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "Batch record not found. The last offset in request is past acquired records.")
+            if first <= checked:
+                raise _not_acquired("The offset cannot be acknowledged. The offset is not acquired.")
+            checked = one.last_offset
+            is_renewed = RENEW in one.types
+            if is_renewed and not self._rules().is_renew_enabled:
+                raise _not_acquired("Renewing acquisition locks is not enabled for the group.")
+            for run in self._flight.between(first, one.last_offset):
+                if run.state is not DeliveryState.ACQUIRED:
+                    raise _not_acquired("The batch cannot be acknowledged. The batch is not in the acquired state.")
+                if run.ticket:
+                    raise _not_acquired("The record state is invalid. The acknowledgement of delivery could not be completed.")
+                if run.member_id != member_id:
+                    raise _not_acquired("Member is not the owner of batch record")
+
+    def release(self, member_id: str, done: Done) -> None:
+        """A member's session is over: what it holds goes back."""
+        held = [run for run in self._flight.runs if run.state is DeliveryState.ACQUIRED and run.member_id == member_id and not run.ticket]
+        for run in held:
+            self._begin(run, self._target(run, RELEASE))
+        if held:
+            self._waiting.setdefault(self._ticket, []).append(done)
+        else:
+            done(ErrorCode.NONE, None)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def take_write(self) -> Write | None:
+        """The next write, when none is under way."""
+        if self._under_way or not self._unwritten:
+            return None
+        self._under_way, self._ticket = self._ticket, self._ticket + 1
+        batches, self._unwritten = self._unwritten, []
+        complete = sum(run.size for run in self._flight.runs if run.will_be_done)
+        return Write(self._under_way, self.start_offset, complete, _joined(batches))
+
+    def written(self, ticket: int) -> bool:
+        """The share coordinator has it; whether there is something to give out again."""
+        is_returned = False
+        for run in self._flight.runs:
+            if run.ticket == ticket:
+                run.become(run.target)
+                if run.is_available:
+                    is_returned = True
+                    self._first_available = min(self._first_available, run.first)
+        self._flight.merge()
+        self._advance()
+        self._settle(ticket, ErrorCode.NONE, None)
+        return is_returned
+
+    def failed(self, ticket: int, code: ErrorCode, message: str | None, now_ms: int) -> None:
+        """It was not written: records are what they were, and those whose lock is over meanwhile go back."""
+        for run in self._flight.runs:
+            if run.ticket == ticket:
+                run.ticket, run.target = 0, run.state
+                heapq.heappush(self._locks, (max(run.deadline_ms, now_ms), run.first, run.last))
+        self._settle(ticket, code, message)
+
+    def _settle(self, ticket: int, code: ErrorCode, message: str | None) -> None:
+        if ticket == self._under_way:
+            self._under_way = 0
+        for done in self._waiting.pop(ticket, ()):
+            done(code, message)
+
+    def fence(self, code: ErrorCode) -> None:
+        """This broker does not lead the partition any more, or another leader has been told of: nothing here counts."""
+        waiting, self._waiting = self._waiting, {}
+        self._unwritten.clear()
+        for some in waiting.values():
+            for done in some:
+                done(code, code.text)
+
+    # -- time and the log ----------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        """When the next lock is over, unless it is given up before."""
+        return self._locks[0][0] if self._locks else None
+
+    def on_deadline(self, now_ms: int) -> bool:
+        """Take back what was held for too long; whether there is something to give out again."""
+        is_returned = False
+        while self._locks and self._locks[0][0] <= now_ms:
+            _, first, last = heapq.heappop(self._locks)
+            for run in self._flight.between(max(first, self.start_offset), last):
+                if run.state is not DeliveryState.ACQUIRED or run.ticket or run.deadline_ms > now_ms:
+                    continue
+                target = self._target(run, RELEASE)
+                self._begin(run, target)
+                if target is DeliveryState.AVAILABLE:
+                    # It may be given out before that is written; what is given up may not be forgotten before.
+                    run.become(target)
+                    is_returned = True
+                    self._first_available = min(self._first_available, run.first)
+        if is_returned:
+            self._flight.merge()
+        self._advance()
+        return is_returned
+
+    def log_start_moved(self, offset: int) -> None:
+        """Records before `offset` are deleted from the log."""
+        if offset <= self.start_offset:
+            return
+        self._flight.drop_before(offset)
+        self.start_offset = offset
+        self.next_offset = max(self.next_offset, offset)
+        self._first_available = self.start_offset
+        self._advance()
+
+    def _advance(self) -> None:
+        """The start is where something may still be delivered."""
+        runs, done = self._flight.runs, 0
+        while done < len(runs) and runs[done].is_done:
+            self.start_offset = runs[done].last + 1
+            done += 1
+        if done:
+            del runs[:done]
+            self._first_available = max(self._first_available, self.start_offset)
+
+
+class _Acquisition:
+    """What one fetch takes of a partition."""
+
+    def __init__(self, member_id: str, mode: int, batch_size: int, left: int, batches: Sequence[tuple[int, int]], deadline_ms: int) -> None:
+        self.member_id = member_id
+        self.deadline_ms = deadline_ms
+        self.batches = batches
+        self.left = left
+        self.count = 0
+        #: Nothing more is taken, though there is room: what was delivered often goes in portions.
+        self.is_over = False
+        self._is_strict = mode == RECORD_LIMIT
+        self._batch_size = max(batch_size, 1)
+        self._taken: list[Acquired] = []
+
+    def end_of(self, first: int, last: int) -> int:
+        """Where the stretch that is taken ends: batches are not cut, unless the limit is strict."""
+        wanted = first + self.left - 1
+        if last <= wanted:
+            return last
+        if not self._is_strict:
+            wanted = next((end for base, end in self.batches if base <= wanted <= end), wanted)
+        return min(wanted, last)
+
+    def add(self, run: Run) -> None:
+        """A run is taken."""
+        self.count += run.size
+        self.left -= run.size
+        self._taken.append(Acquired(run.first, run.last, run.count))
+
+    def result(self, aborted: Sequence[tuple[int, int]]) -> list[Acquired]:
+        """What is told: neighbours together, in stretches of about the batch size that begin with a batch, without aborted records."""
+        joined: list[Acquired] = []
+        for one in sorted(self._taken):
+            before = joined[-1] if joined else None
+            if before is not None and before.last_offset + 1 == one.first_offset and before.delivery_count == one.delivery_count:
+                joined[-1] = before._replace(last_offset=one.last_offset)
+            else:
+                joined.append(one)
+        for first, last in aborted:
+            joined = [piece for one in joined for piece in _without(one, first, last)]
+        return joined if self._is_strict else [piece for one in joined for piece in self._pieces(one)]
+
+    def _pieces(self, one: Acquired) -> list[Acquired]:
+        pieces, first = [], one.first_offset
+        for base, _ in self.batches:
+            if first + self._batch_size <= base <= one.last_offset:
+                pieces.append(Acquired(first, base - 1, one.delivery_count))
+                first = base
+        return [*pieces, Acquired(first, one.last_offset, one.delivery_count)]
+
+
+def _without(one: Acquired, first: int, last: int) -> list[Acquired]:
+    if one.last_offset < first or last < one.first_offset:
+        return [one]
+    pieces = [one._replace(last_offset=first - 1), one._replace(first_offset=last + 1)]
+    return [piece for piece in pieces if piece.first_offset <= piece.last_offset]
+
+
+def _joined(batches: list[StateBatch]) -> list[StateBatch]:
+    """Neighbours of one fate as one, in the order in which they were decided on."""
+    joined: list[StateBatch] = []
+    for batch in batches:
+        if joined and joined[-1].last_offset + 1 == batch.first_offset and joined[-1][2:] == batch[2:]:
+            joined[-1] = joined[-1]._replace(last_offset=batch.last_offset)
+        else:
+            joined.append(batch)
+    return joined
+
+
+def _not_acquired(message: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_RECORD_STATE, message)
+
+

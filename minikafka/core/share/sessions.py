@@ -1,0 +1,138 @@
+"""Share sessions: which partitions a member fetches, told only as it changes (KIP-932).
+
+Rules: SharePartitionManager.newContext and ShareSessionCache of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from minikafka.wire.errors import ApiError, ErrorCode
+
+#: Epochs of a request: the session begins; it ends.
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+_EPOCH_MAX = 2_147_483_647
+#: Topic id and number.
+Partition = tuple[bytes, int]
+SessionKey = tuple[str, str]
+
+
+@dataclass(slots=True)
+class ShareSession:
+    """`epoch`: of the next request; `partitions` in the order in which they came; `connection`: the session ends with it."""
+
+    key: SessionKey
+    connection: Hashable
+    epoch: int = 1
+    partitions: dict[Partition, None] = field(default_factory=dict)
+
+    @property
+    def group_id(self) -> str:
+        """Its group."""
+        return self.key[0]
+
+    @property
+    def member_id(self) -> str:
+        """Its member."""
+        return self.key[1]
+
+    def advance(self) -> None:
+        """A request of its epoch has come."""
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+
+class ShareSessions:
+    """By group and member; `sessions_max` at most (`group.share.max.share.sessions`)."""
+
+    def __init__(self, sessions_max: int) -> None:
+        self._max = sessions_max
+        self._sessions: dict[SessionKey, ShareSession] = {}
+        self._by_connection: dict[Hashable, dict[SessionKey, None]] = {}
+        self._counts: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def fetch(
+        self,
+        group_id: str,
+        member_id: str,
+        epoch: int,
+        wanted: Iterable[Partition],
+        forgotten: Iterable[Partition],
+        connection: Hashable,
+        *,
+        has_acknowledgements: bool,
+    ) -> ShareSession:
+        """The session of a ShareFetch. Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED,
+        INVALID_REQUEST."""
+        key = (group_id, member_id)
+        if epoch == INITIAL_EPOCH:
+            if has_acknowledgements:
+                raise ApiError(ErrorCode.INVALID_REQUEST)
+            self.remove(key)
+            if len(self._sessions) >= self._max:
+                raise ApiError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+            session = ShareSession(key, connection, partitions=dict.fromkeys(wanted))
+            self._sessions[key] = session
+            self._by_connection.setdefault(connection, {})[key] = None
+            self._counts[group_id] = self._counts.get(group_id, 0) + 1
+            return session
+        session = self._find(key)
+        if epoch == FINAL_EPOCH:
+            return session
+        self._check(session, epoch)
+        session.partitions.update(dict.fromkeys(wanted))
+        for partition in forgotten:
+            session.partitions.pop(partition, None)
+        session.advance()
+        return session
+
+    def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
+        """The session of a ShareAcknowledge. Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH."""
+        if epoch == INITIAL_EPOCH:
+            raise ApiError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        session = self._find((group_id, member_id))
+        if epoch != FINAL_EPOCH:
+            self._check(session, epoch)
+            session.advance()
+        return session
+
+    def _find(self, key: SessionKey) -> ShareSession:
+        session = self._sessions.get(key)
+        if session is None:
+            raise ApiError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        return session
+
+    @staticmethod
+    def _check(session: ShareSession, epoch: int) -> None:
+        if session.epoch != epoch:
+            raise ApiError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+
+    def is_current(self, session: ShareSession) -> bool:
+        """Whether it has not ended."""
+        return self._sessions.get(session.key) is session
+
+    def remove(self, key: SessionKey) -> ShareSession | None:
+        """End a session, if it is there."""
+        session = self._sessions.pop(key, None)
+        if session is None:
+            return None
+        keys = self._by_connection.get(session.connection, {})
+        keys.pop(key, None)
+        if not keys:
+            self._by_connection.pop(session.connection, None)
+        self._counts[key[0]] -= 1
+        if not self._counts[key[0]]:
+            del self._counts[key[0]]
+        return session
+
+    def connection_closed(self, connection: Hashable) -> list[ShareSession]:
+        """End the sessions of a connection."""
+        found = (self.remove(key) for key in list(self._by_connection.get(connection, ())))
+        return [session for session in found if session is not None]
+
+    def is_used(self, group_id: str) -> bool:
+        """Whether a group has a session."""
+        return group_id in self._counts

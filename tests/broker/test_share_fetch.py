@@ -1,0 +1,197 @@
+"""Share groups of a node, through real frames: join, fetch, acknowledge, hold, release; and what is left after the node has died."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.live_node import broker_port, live_node
+
+from minikafka.broker.node import Node
+from minikafka.net.channel import Channel
+from minikafka.net.server import SocketNetwork
+from minikafka.wire.batch import build_batch
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
+from minikafka.wire.messages.produce import ProduceRequest
+from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
+from minikafka.wire.messages.share_fetch import ShareFetchRequest
+from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from minikafka.wire.record import Record
+
+PROPERTIES = {
+    "share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": "2", "group.share.assignment.interval.ms": "0",
+    "group.share.max.share.sessions": "2",
+}  # fmt: skip
+ACCEPT, RELEASE = 1, 2
+
+
+class Member:
+    """One connection, one member of the group g, one partition."""
+
+    def __init__(self, node: Node, channel: Channel, member_id: str) -> None:
+        self.node = node
+        self.channel = channel
+        self.member_id = member_id
+        self.epoch = 0
+        self.topic_id = node.metadata.image.topics_by_name["t"].topic_id if "t" in node.metadata.image.topics_by_name else b""
+
+    async def join(self) -> None:
+        """Until the partition is assigned."""
+        epoch, assigned = 0, False
+        while not assigned:
+            names = ["t"] if epoch == 0 else None
+            request = ShareGroupHeartbeatRequest(
+                group_id="g", member_id=self.member_id, member_epoch=epoch, subscribed_topic_names=names
+            )
+            answer: Any = await self.channel.request(request)
+            if answer.error_code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+                await self.channel.request(FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+            else:
+                assert answer.error_code == ErrorCode.NONE, answer
+                epoch = answer.member_epoch
+                assigned = answer.assignment is not None and bool(answer.assignment.topic_partitions)
+            await asyncio.sleep(0.01)
+
+    async def fetch(self, *told: tuple[int, int, int], wait_ms: int = 500, **fields: Any) -> Any:
+        """The whole answer; `told`: (first, last, type)."""
+        kind = ShareFetchRequest
+        batches = [kind.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[how]) for first, last, how in told]
+        partition = kind.FetchPartition(partition_index=0, acknowledgement_batches=batches)
+        request = kind(
+            **{
+                "group_id": "g", "member_id": self.member_id, "share_session_epoch": self.epoch, "max_wait_ms": wait_ms, "min_bytes": 1,
+                "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500, "share_acquire_mode": 0,
+                "topics": [kind.FetchTopic(topic_id=self.topic_id, partitions=[partition])], "forgotten_topics_data": [], **fields,
+            }
+        )  # fmt: skip
+        answer: Any = await self.channel.request(request)
+        self.epoch += answer.error_code == ErrorCode.NONE
+        return answer
+
+    async def take(self, *told: tuple[int, int, int], **fields: Any) -> list[tuple[int, int, int]]:
+        """What is acquired, when something is."""
+        for _ in range(20):
+            answer = await self.fetch(*told, **fields)
+            told = ()
+            assert answer.error_code == ErrorCode.NONE, answer
+            found = [p for topic in answer.responses for p in topic.partitions]
+            assert all(p.acknowledge_error_code == ErrorCode.NONE for p in found), found
+            if any(p.acquired_records for p in found):
+                return [(a.first_offset, a.last_offset, a.delivery_count) for p in found for a in p.acquired_records]
+        return []
+
+    async def acknowledge(self, first: int, last: int, how: int, epoch: int | None = None) -> Any:
+        kind = ShareAcknowledgeRequest
+        batch = kind.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[how])
+        topic = kind.AcknowledgeTopic(
+            topic_id=self.topic_id, partitions=[kind.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])]
+        )
+        asked = self.epoch if epoch is None else epoch
+        answer: Any = await self.channel.request(
+            kind(group_id="g", member_id=self.member_id, share_session_epoch=asked, topics=[topic])
+        )
+        self.epoch += epoch is None and answer.error_code == ErrorCode.NONE
+        return answer
+
+
+async def member_of(node: Node, member_id: str) -> Member:
+    network = SocketNetwork(asyncio.get_running_loop())
+    channel = await Channel.open(network, "127.0.0.1", broker_port(node), client_id="test")
+    return Member(node, channel, member_id)
+
+
+async def prepare(node: Node, channel: Channel) -> None:
+    """The topic t, and a group that begins with its first record."""
+    made = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    await channel.request(CreateTopicsRequest(topics=[made], timeout_ms=5000))
+    kind = IncrementalAlterConfigsRequest
+    config = kind.AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
+    answer: Any = await channel.request(kind(resources=[kind.AlterConfigsResource(resource_type=32, resource_name="g", configs=[config])]))
+    assert answer.responses[0].error_code == ErrorCode.NONE
+    while "t" not in node.metadata.image.topics_by_name:
+        await asyncio.sleep(0.01)
+
+
+async def produce(channel: Channel, topic_id: bytes, count: int) -> None:
+    records = [Record(offset=number, timestamp=1, key=None, value=b"x", headers=()) for number in range(count)]
+    kind = ProduceRequest
+    data = kind.PartitionProduceData(index=0, records=bytes(build_batch(records)))
+    topic = kind.TopicProduceData(topic_id=topic_id, partition_data=[data])
+    answer: Any = await channel.request(kind(transactional_id=None, acks=-1, timeout_ms=5000, topic_data=[topic]))
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+async def offsets(channel: Channel) -> tuple[int, int]:
+    """Start offset and lag of the group."""
+    kind = DescribeShareGroupOffsetsRequest
+    answer: Any = await channel.request(kind(groups=[kind.DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None)]))
+    found = answer.groups[0].topics[0].partitions[0]
+    return found.start_offset, found.lag
+
+
+async def first_life(node: Node) -> None:
+    a, b = await member_of(node, "a"), await member_of(node, "b")
+    await prepare(node, a.channel)
+    a.topic_id = b.topic_id = node.metadata.image.topics_by_name["t"].topic_id
+    await a.join()
+    await b.join()
+    waiting = asyncio.create_task(a.take())
+    assert node.broker is not None
+    while not len(node.broker.replicas.waiting.fetches):
+        await asyncio.sleep(0.01)
+    await produce(a.channel, a.topic_id, 10)
+    assert await waiting == [(0, 9, 1)]
+    assert await b.fetch(wait_ms=1) is not None
+    told = await a.acknowledge(0, 3, ACCEPT)
+    assert told.responses[0].partitions[0].error_code == ErrorCode.NONE
+    again = await a.acknowledge(0, 3, ACCEPT)
+    assert again.responses[0].partitions[0].error_code == ErrorCode.NONE, "it is done already"
+    waiting = asyncio.create_task(b.take())
+    await a.fetch((4, 5, RELEASE), wait_ms=1, max_records=0)
+    assert await waiting == [(4, 5, 2)]
+    a.channel.close()
+    assert await b.take() == [(6, 9, 2)], "who hangs up gives back what he holds"
+    assert await offsets(b.channel) == (4, 6)
+    described: Any = await b.channel.request(ShareGroupDescribeRequest(group_ids=["g", "x"]))
+    assert [group.error_code for group in described.groups] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert sorted(member.member_id for member in described.groups[0].members) == ["a", "b"]
+    b.channel.close()
+
+
+async def second_life(node: Node) -> None:
+    c = await member_of(node, "c")
+    c.topic_id = node.metadata.image.topics_by_name["t"].topic_id
+    while not (taken := await c.take()):
+        await asyncio.sleep(0.01)
+    assert [(first, last) for first, last, _ in taken] == [(4, 9)]
+    await c.acknowledge(4, 9, ACCEPT)
+    await produce(c.channel, c.topic_id, 1)
+    assert await c.take() == [(10, 10, 1)]
+    wrong = await c.acknowledge(10, 10, ACCEPT, epoch=99)
+    assert wrong.error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    final = await c.acknowledge(10, 10, ACCEPT, epoch=-1)
+    assert final.error_code == ErrorCode.NONE
+    assert (await c.fetch()).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    others = [Member(node, c.channel, name) for name in ("d", "e", "f")]
+    codes = []
+    for other in others:
+        other.topic_id = c.topic_id
+        codes.append((await other.fetch(wait_ms=1)).error_code)
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.SHARE_SESSION_LIMIT_REACHED]
+    c.channel.close()
+
+
+@pytest.mark.timeout(60)
+async def test_what_is_acknowledged_is_not_delivered_again_after_the_node_has_died(tmp_path: Path) -> None:
+    async with live_node(tmp_path, PROPERTIES) as node:
+        await first_life(node)
+    async with live_node(tmp_path, PROPERTIES) as node:
+        await second_life(node)

@@ -1,0 +1,328 @@
+"""A share partition at its leader: locks, delivery counts, acknowledgements, and what the next leader finds."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from minikafka.core.share.acknowledgements import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledgement, is_valid
+from minikafka.core.share.partition import BATCH_OPTIMIZED, RECORD_LIMIT, Fetched, SharePartition, ShareRules
+from minikafka.core.share.state import ShareState
+from minikafka.core.share.state_batches import combine
+from minikafka.wire.errors import ErrorCode
+
+LOCK_MS = 30_000
+NEW = ShareState(0, 1, 0, -1, -1)
+
+
+class World:
+    """A log in batches of `batch`, a leader, and the state that the share coordinator has. Writes are done at once, unless `is_held`."""
+
+    def __init__(self, end: int = 100, batch: int = 10, **rules: Any) -> None:
+        self.rules = ShareRules(**rules)
+        self.end, self.batch, self.log_start = end, batch, 0
+        self.now_ms = 0
+        self.state = NEW
+        self.is_held = False
+        self.start = 0
+        self.lead()
+
+    def lead(self) -> None:
+        """Another leader reads the state."""
+        self.partition = SharePartition(self.state, self.start, lambda: self.rules)
+
+    def fetched(self, offset: int) -> Fetched:
+        bases = range(offset // self.batch * self.batch, self.end, self.batch)
+        return Fetched(offset, [(base, min(base + self.batch, self.end) - 1) for base in bases])
+
+    def fetch(self, member: str = "m", count: int = 500, mode: int = BATCH_OPTIMIZED, batch_size: int = 500) -> list[tuple[int, int, int]]:
+        if not self.partition.can_acquire:
+            return []
+        offset = max(self.partition.fetch_offset, 0)
+        acquired = self.partition.acquire(member, mode, batch_size, count, self.fetched(offset), self.now_ms)
+        return [tuple(one) for one in acquired]  # type: ignore[misc]
+
+    def acknowledge(self, first: int, last: int, *types: int, member: str = "m") -> list[ErrorCode]:
+        codes: list[ErrorCode] = []
+        told = [Acknowledgement(first, last, types)]
+        self.partition.acknowledge(member, told, lambda code, message: codes.append(code), self.now_ms)
+        self.pump()
+        return codes
+
+    def pump(self) -> None:
+        while not self.is_held and (write := self.partition.take_write()) is not None:
+            start = self.state.start_offset if write.start_offset == -1 else write.start_offset
+            batches = combine(self.state.batches, write.batches, start)
+            self.state = ShareState(0, 1, 0, start, write.delivery_complete_count, batches)
+            self.partition.written(write.ticket)
+
+    def pass_ms(self, ms: int) -> bool:
+        self.now_ms += ms
+        returned = self.partition.on_deadline(self.now_ms)
+        self.pump()
+        return returned
+
+
+def test_what_is_accepted_is_gone_and_the_rest_comes_back_with_its_count() -> None:
+    world = World()
+    assert world.fetch() == [(0, 99, 1)]
+    assert world.fetch("other") == []
+    assert world.acknowledge(0, 49, ACCEPT) == [ErrorCode.NONE]
+    assert world.acknowledge(50, 59, RELEASE) == [ErrorCode.NONE]
+    assert world.fetch("other") == [(50, 59, 2)]
+    world.lead()
+    assert world.partition.start_offset == 50
+    assert world.fetch("other") == [(50, 59, 2), (60, 99, 1)], "who held the rest has lost it with the leader"
+
+
+def test_a_lock_that_is_over_gives_records_back_and_a_renewed_one_holds() -> None:
+    world = World(end=20)
+    world.fetch()
+    world.now_ms += LOCK_MS - 1
+    assert world.acknowledge(0, 9, RENEW) == [ErrorCode.NONE]
+    assert world.pass_ms(1)
+    assert world.acknowledge(10, 19, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE]
+    assert world.fetch("other") == [(10, 19, 2)]
+    assert world.partition.next_deadline() == 2 * LOCK_MS - 1
+    assert world.acknowledge(0, 9, ACCEPT) == [ErrorCode.NONE]
+    assert world.partition.start_offset == 10
+
+
+def test_a_record_is_delivered_as_often_as_the_limit_says_and_no_more() -> None:
+    world = World(end=1, batch=1, delivery_count_limit=3)
+    for count in (1, 2, 3):
+        assert world.fetch() == [(0, 0, count)]
+        world.acknowledge(0, 0, RELEASE)
+    assert world.fetch() == []
+    assert world.partition.start_offset == 1
+    assert world.state.batches[0].delivery_state == 4
+    other = World(end=1, batch=1, delivery_count_limit=2)
+    for count in (1, 2):
+        assert other.fetch() == [(0, 0, count)]
+        other.pass_ms(LOCK_MS)
+    assert other.fetch() == []
+
+
+def test_what_was_delivered_often_goes_in_smaller_portions_and_the_last_try_alone() -> None:
+    world = World(end=64, batch=64, delivery_count_limit=5)
+    for _ in range(3):
+        world.fetch()
+        world.partition.release("m", lambda code, message: None)
+        world.pump()
+    assert world.fetch() == [(0, 31, 4)]
+    world.partition.release("m", lambda code, message: None)
+    world.pump()
+    assert world.fetch() == [(0, 0, 5)]
+
+
+def test_the_number_of_locks_has_an_end() -> None:
+    world = World(end=1000, record_locks_max=100)
+    assert world.fetch() == [(0, 99, 1)]
+    assert not world.partition.can_acquire
+    world.acknowledge(50, 99, ACCEPT)
+    assert not world.partition.can_acquire, "the first of them is still held"
+    world.acknowledge(0, 9, ACCEPT)
+    assert world.fetch() == [(100, 109, 1)]
+    world.acknowledge(10, 19, RELEASE)
+    assert world.fetch() == [(10, 19, 2)]
+
+
+def test_limits_are_strict_or_keep_batches_whole() -> None:
+    assert World().fetch(count=15) == [(0, 19, 1)]
+    strict = World()
+    assert strict.fetch(count=15, mode=RECORD_LIMIT) == [(0, 14, 1)]
+    assert strict.fetch(count=15, mode=RECORD_LIMIT) == [(15, 29, 1)]
+    strict.acknowledge(0, 14, RELEASE)
+    assert strict.fetch("other", count=4, mode=RECORD_LIMIT) == [(0, 3, 2)]
+    assert World().fetch(batch_size=25) == [(0, 29, 1), (30, 59, 1), (60, 89, 1), (90, 99, 1)]
+
+
+def test_records_of_each_type_are_told_apart() -> None:
+    world = World(end=10)
+    world.fetch()
+    types = [ACCEPT, ACCEPT, RELEASE, REJECT, GAP, ACCEPT, RELEASE, RELEASE, ACCEPT, ACCEPT]
+    assert world.acknowledge(0, 9, *types) == [ErrorCode.NONE]
+    assert world.fetch() == [(2, 2, 2), (6, 7, 2)]
+    assert world.partition.start_offset == 2
+    assert world.state.delivery_complete_count == 7
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "member", "code"),
+    [
+        (0, 9, "other", ErrorCode.INVALID_RECORD_STATE),
+        (5, 10, "m", ErrorCode.INVALID_REQUEST),
+        (10, 12, "m", ErrorCode.INVALID_REQUEST),
+        (0, 9, "m", ErrorCode.NONE),
+    ],
+)
+def test_only_who_holds_records_says_what_becomes_of_them(first: int, last: int, member: str, code: ErrorCode) -> None:
+    world = World(end=10)
+    world.fetch()
+    assert world.acknowledge(first, last, ACCEPT, member=member) == [code]
+    again = world.acknowledge(0, 9, ACCEPT)
+    assert again == [ErrorCode.NONE], "none of a refused request counts, and what is done is done"
+
+
+def test_nothing_counts_before_it_is_written() -> None:
+    world = World(end=10)
+    world.fetch()
+    world.is_held = True
+    assert world.acknowledge(0, 4, ACCEPT) == []
+    assert world.acknowledge(0, 4, RELEASE) == [ErrorCode.INVALID_RECORD_STATE]
+    assert world.acknowledge(5, 9, RELEASE) == []
+    assert world.fetch("other") == []
+    first = world.partition.take_write()
+    assert first is not None and world.partition.take_write() is None
+    world.now_ms = LOCK_MS
+    world.partition.failed(first.ticket, ErrorCode.COORDINATOR_NOT_AVAILABLE, None, world.now_ms)
+    world.is_held = False
+    assert world.pass_ms(0)
+    assert world.fetch("other") == [(0, 9, 2)]
+
+
+def test_whoever_waits_is_told_when_the_leadership_ends() -> None:
+    world = World(end=10)
+    world.fetch()
+    world.is_held = True
+    codes = world.acknowledge(0, 9, ACCEPT)
+    world.partition.fence(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert world.partition.take_write() is None
+
+
+def test_aborted_records_are_not_given_out() -> None:
+    world = World(end=30)
+    fetched = Fetched(0, world.fetched(0).batches, [(10, 19)])
+    acquired = world.partition.acquire("m", BATCH_OPTIMIZED, 500, 500, fetched, 0)
+    assert [tuple(one) for one in acquired] == [(0, 9, 1), (20, 29, 1)]
+    world.acknowledge(0, 9, ACCEPT)
+    assert world.partition.start_offset == 20
+
+
+def test_records_that_the_log_has_no_more_are_not_waited_for() -> None:
+    world = World()
+    world.fetch()
+    world.acknowledge(0, 99, RELEASE)
+    missing = Fetched(0, [(40, 49), (60, 69)])
+    assert [tuple(one) for one in world.partition.acquire("m", 0, 500, 500, missing, 0)] == [(40, 69, 2)]
+    world.partition.log_start_moved(65)
+    assert world.partition.start_offset == 65
+    assert world.acknowledge(40, 69, ACCEPT) == [ErrorCode.NONE]
+    assert world.partition.start_offset == 70
+    world.partition.log_start_moved(500)
+    assert (world.partition.start_offset, world.partition.next_offset, world.partition.run_count) == (500, 500, 0)
+
+
+def test_acknowledgements_out_of_order_are_refused() -> None:
+    def valid(*told: Acknowledgement, renew: bool = False) -> bool:
+        return is_valid(told, may_renew=True, is_renewal=renew)
+
+    assert valid(Acknowledgement(0, 4, [ACCEPT]), Acknowledgement(5, 6, [ACCEPT, REJECT]))
+    assert not valid(Acknowledgement(5, 6, [ACCEPT]), Acknowledgement(0, 4, [ACCEPT]))
+    assert not valid(Acknowledgement(0, 4, [ACCEPT, ACCEPT]))
+    assert not valid(Acknowledgement(0, 4, []))
+    assert not valid(Acknowledgement(0, 0, [9]))
+    assert not valid(Acknowledgement(0, 0, [RENEW]))
+    assert valid(Acknowledgement(0, 0, [RENEW]), renew=True)
+
+
+class Consumers:
+    """Members that take, keep, give back and forget, over leaders and writes that die; `accepted` has what they were told is accepted."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.limit = self.draw.choice((2, 3, 5))
+        self.world = World(end=60, batch=self.draw.choice((1, 4, 10)), delivery_count_limit=self.limit, record_locks_max=40)
+        self.world.is_held = True
+        self.accepted: set[int] = set()
+        self.deliveries: dict[int, int] = {}
+        self.excused: dict[int, int] = {}
+        self.held: dict[str, list[tuple[int, int]]] = {"a": [], "b": [], "c": []}
+
+    def step(self) -> None:
+        draw, world = self.draw, self.world
+        choice = draw.random()
+        if choice < 0.35:
+            self.fetch(draw.choice("abc"))
+        elif choice < 0.7:
+            self.acknowledge(draw.choice("abc"))
+        elif choice < 0.85:
+            self.write(draw.random())
+        elif choice < 0.93:
+            world.now_ms += draw.choice((1, LOCK_MS // 2, LOCK_MS))
+            world.partition.on_deadline(world.now_ms)
+        elif choice < 0.97:
+            member = draw.choice("abc")
+            world.partition.release(member, lambda code, message: None)
+            self.held[member].clear()
+        else:
+            self.die()
+
+    def die(self) -> None:
+        """The leader dies: what it gave out last nobody has counted."""
+        world = self.world
+        for one in range(60):
+            known = next((b.delivery_count for b in world.state.batches if b.first_offset <= one <= b.last_offset), 0)
+            counted = self.deliveries.get(one, 0) - self.excused.get(one, 0)
+            self.excused[one] = self.excused.get(one, 0) + max(counted - known, 0)
+        world.partition.fence(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        world.lead()
+        for held in self.held.values():
+            held.clear()
+
+    def fetch(self, member: str) -> None:
+        mode = self.draw.choice((BATCH_OPTIMIZED, RECORD_LIMIT))
+        count = self.draw.choice((1, 5, 500))
+        acquired = self.world.fetch(member, count, mode)
+        assert mode == BATCH_OPTIMIZED or sum(last - first + 1 for first, last, _ in acquired) <= count
+        for first, last, told in acquired:
+            assert 1 <= told <= self.limit
+            self.held[member].append((first, last))
+            for offset in range(first, last + 1):
+                assert offset not in self.accepted, f"{offset} was acknowledged"
+                self.deliveries[offset] = self.deliveries.get(offset, 0) + 1
+                assert self.deliveries[offset] - self.excused.get(offset, 0) <= self.limit
+
+    def acknowledge(self, member: str) -> None:
+        held = self.held[member]
+        if not held:
+            return
+        first, last = held.pop(self.draw.randrange(len(held)))
+        middle = self.draw.randint(first, last)
+        kind = self.draw.choice((ACCEPT, ACCEPT, RELEASE, REJECT))
+
+        def done(code: ErrorCode, message: str | None) -> None:
+            if code is ErrorCode.NONE and kind != RELEASE:
+                self.accepted.update(range(first, middle + 1))
+
+        self.world.partition.acknowledge(member, [Acknowledgement(first, middle, [kind])], done, self.world.now_ms)
+        if middle < last:
+            held.append((middle + 1, last))
+
+    def write(self, chance: float) -> None:
+        """The coordinator takes it, or does not, or takes it and its answer is lost."""
+        world = self.world
+        write = world.partition.take_write()
+        if write is None:
+            return
+        if chance < 0.8:
+            start = max(write.start_offset, world.state.start_offset)
+            world.state = ShareState(0, 1, 0, start, 0, combine(world.state.batches, write.batches, start))
+        if chance < 0.7:
+            world.partition.written(write.ticket)
+        else:
+            world.partition.failed(write.ticket, ErrorCode.REQUEST_TIMED_OUT, None, world.now_ms)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_was_acknowledged_is_never_delivered_again_and_nothing_more_often_than_the_limit(seed: int) -> None:
+    consumers = Consumers(seed)
+    for _ in range(300):
+        consumers.step()
+    runs = consumers.world.partition._flight.runs
+    assert all(before.last + 1 == after.first for before, after in pairwise(runs))
+    assert not runs or (runs[0].first, runs[-1].last + 1) == (consumers.world.partition.start_offset, consumers.world.partition.next_offset)
