@@ -26,6 +26,7 @@ _DELETE = "-delete"
 _STRAY = "-stray"
 _FUTURE = "-future"
 _NAME_MAX = 255
+_PARTITION_MAX = (1 << 31) - 1
 
 ConfigOf = Callable[[str, int, bytes], LogConfig]
 
@@ -40,11 +41,13 @@ class MetaProperties:
 
 
 def parse_directory_name(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of `<topic>-<partition>`, split at the last dash; None for anything else."""
+    """(topic, partition) of `<topic>-<partition>`, split at the last dash; None for anything else, and for a number that is written
+    otherwise than brokers write it: two directories would be of one partition."""
     topic, dash, digits = name.rpartition("-")
     if not dash or not topic or not digits.isascii() or not digits.isdigit():
         return None
-    return topic, int(digits)
+    partition = int(digits)
+    return (topic, partition) if str(partition) == digits and partition <= _PARTITION_MAX else None
 
 
 def format_directory(filesystem: FileSystem, path: str, meta: MetaProperties, wall_ms: int) -> None:

@@ -22,6 +22,8 @@ from minikafka.storage.segment import CLEANED, DELETED, INDEX_SUFFIXES, SWAP, Se
 
 _log = logging.getLogger(__name__)
 _TEMPORARY = ".tmp"
+_OFFSET_DIGITS = 20
+_OFFSET_MAX = (1 << 63) - 1
 
 
 def load_log(
@@ -121,12 +123,12 @@ def _clean_directory(filesystem: FileSystem, directory: str) -> list[int]:
     _remove_leftovers(filesystem, directory)
     _complete_swaps(filesystem, directory)
     names = filesystem.list(directory)
-    bases = sorted(int(name[:20]) for name in names if name.endswith(".log") and name[:-4].isdigit())
-    for name in names:
-        stem, dot, suffix = name.partition(".")
-        if dot + suffix in INDEX_SUFFIXES and stem.isdigit() and int(stem) not in bases:
+    found = {name: base for name in names if (base := _base_offset_of(name)) is not None}
+    bases = {base for name, base in found.items() if _suffix_of(name) == ".log"}
+    for name, base in found.items():
+        if _suffix_of(name) in INDEX_SUFFIXES and base not in bases:
             filesystem.unlink(f"{directory}/{name}")
-    return bases
+    return sorted(bases)
 
 
 def _remove_leftovers(filesystem: FileSystem, directory: str) -> None:
@@ -152,18 +154,24 @@ def _complete_swaps(filesystem: FileSystem, directory: str) -> None:
             ends[base] = _end_offset_of(filesystem, f"{directory}/{name}", base)
     low, high = min(ends, default=0), max(ends.values(), default=0)
     for name in names:
-        stem, dot, suffix = name.partition(".")
-        if dot + suffix in (".log", *INDEX_SUFFIXES) and stem.isdigit() and (low <= int(stem) < high or int(stem) in ends):
+        base = _base_offset_of(name)
+        if base is not None and _suffix_of(name) in (".log", *INDEX_SUFFIXES) and (low <= base < high or base in ends):
             filesystem.unlink(f"{directory}/{name}")
     for name in names:
-        if name.endswith(SWAP):
+        if name.endswith(SWAP) and _base_offset_of(name) is not None:
             filesystem.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
 
 
 def _base_offset_of(name: str) -> int | None:
-    """None for a name that does not begin with an offset."""
+    """None for a name that does not begin with an offset as brokers write it, in twenty digits: such a file is none of the log's."""
     stem = name.partition(".")[0]
-    return int(stem) if stem.isascii() and stem.isdigit() else None
+    if len(stem) != _OFFSET_DIGITS or not stem.isascii() or not stem.isdigit():
+        return None
+    return base if (base := int(stem)) <= _OFFSET_MAX else None
+
+
+def _suffix_of(name: str) -> str:
+    return name[_OFFSET_DIGITS:]
 
 
 def _end_offset_of(filesystem: FileSystem, path: str, base_offset: int) -> int:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 OPERATIONS = {"set": 0, "delete": 1, "append": 2, "subtract": 3}
 SPECIAL_TIMESTAMPS = {"latest": -1, "earliest": -2, "max-timestamp": -3}
+#: The last version of DeleteTopics that knows topics by names only.
 DELETE_TOPICS_VERSION_MAX = 5
 OFFSET_FETCH_VERSION_MAX = 7
 TIMEOUT_MS = 30_000
@@ -315,15 +316,24 @@ class Admin:
             if asked_for and topic_id and topic_id != asked_for:
                 return ErrorCode.NONE, None  # another topic has the name by now: it must not be taken for ours
             asked_for = asked_for or topic_id
-            request = DeleteTopicsRequest(topic_names=[name], timeout_ms=broker_ms)
-            answer = (await self._ask(request, DELETE_TOPICS_VERSION_MAX, timeout_ms=wait_ms)).responses[0]
-            return ErrorCode(answer.error_code), answer.error_message
+            answer = await self._ask_to_delete(name, asked_for, broker_ms, wait_ms)
+            code = ErrorCode(answer.error_code)
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if code is ErrorCode.UNKNOWN_TOPIC_ID else code, answer.error_message
 
         async def is_done(code: ErrorCode) -> bool:
             return code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
         await until_known(ask, is_done, self._timeout_ms, f"deleting topic {name}")
         self.cluster.topics.pop(name, None)
+
+    async def _ask_to_delete(self, name: str, topic_id: bytes | None, broker_ms: int, wait_ms: int) -> Any:
+        """By id where brokers know that: a broker that has not heard of the end of the topic may say that the name is still its."""
+        channel = await self.cluster.any_channel()
+        if topic_id is not None and channel.version_for(DeleteTopicsRequest) > DELETE_TOPICS_VERSION_MAX:
+            topic = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic_id)
+            return (await self._ask(DeleteTopicsRequest(topics=[topic], timeout_ms=broker_ms), timeout_ms=wait_ms)).responses[0]
+        request = DeleteTopicsRequest(topic_names=[name], timeout_ms=broker_ms)
+        return (await self._ask(request, DELETE_TOPICS_VERSION_MAX, timeout_ms=wait_ms)).responses[0]
 
     async def create_partitions(self, name: str, count: int) -> None:
         """Grow a topic to `count` partitions. A try without an answer is repeated, and a topic that has as many then counts as grown.

@@ -124,6 +124,23 @@ async def test_a_new_topic_of_the_name_is_not_deleted(admin: Forgetful, address:
     assert len((await admin.describe_topics(["t"]))[0].partitions) == 4
 
 
+async def test_a_new_topic_of_the_name_is_not_deleted_where_the_old_one_is_still_known(admin: Forgetful, address: str) -> None:
+    await admin.create_topic("t", partitions=1, replication_factor=1)
+    known = await admin._topic_id_now("t")
+
+    async def stale(name: str) -> bytes | None:
+        return known
+
+    admin._topic_id_now = stale  # type: ignore[method-assign]
+    async with Admin(address) as other:
+        admin.losing, admin.meanwhile = [TimeoutError()], lambda: other.create_topic("t", partitions=4, replication_factor=1)
+        await admin.delete_topic("t")
+        assert len((await other.describe_topics(["t"]))[0].partitions) == 4
+        with pytest.raises(BrokerError) as refused:
+            await admin.delete_topic("t")
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "that is what it is called for topics with names"
+
+
 async def test_without_a_lost_answer_a_refusal_is_one(admin: Forgetful) -> None:
     await admin.create_topic("t", partitions=1, replication_factor=1)
     for change, code in (

@@ -184,7 +184,9 @@ def test_the_metadata_log_and_other_directories_are_left_alone(formatted: Memory
 def test_names_split_at_the_last_dash() -> None:
     assert parse_directory_name("a-0-1") == ("a-0", 1)
     assert parse_directory_name("t-12") == ("t", 12)
-    assert [parse_directory_name(name) for name in ("t", "-1", "t-", "t-x", "t--1x", "t-\u0664")] == [None] * 6
+    names = ("t", "-1", "t-", "t-x", "t--1x", "t-\u0664", "t-00", "t-07", "t-2147483648")
+    assert [parse_directory_name(name) for name in names] == [None] * len(names)
+    assert parse_directory_name("t-2147483647") == ("t", 2147483647)
 
 
 def test_a_failing_log_takes_its_directory_offline_and_leaves_no_clean_mark(formatted: MemoryFileSystem) -> None:

@@ -143,6 +143,22 @@ def test_leftovers_go_and_finished_swaps_are_completed(open_log: Callable[..., L
     assert not [name for name in disk.names if name.endswith((".deleted", ".cleaned", ".tmp", ".swap")) or "777" in name]
 
 
+def test_files_with_names_that_no_broker_writes_are_left_alone(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
+    log = open_log()
+    fill(log, 5)
+    expected = contents(log)
+    odd = [
+        f"{stem}{suffix}"
+        for stem in ("5", "\u00b2", "\u0664" * 20, "0" * 24 + "5", "9" * 20, "notes")
+        for suffix in (".log", ".index", ".log.swap", ".index.swap")
+    ]
+    for name in odd:
+        disk.write(f"/data/t-0/{name}", b"not of the log")
+    again = open_log(disk.kill(), is_clean=False)
+    assert contents(again) == expected and again.segments.bases == [0]
+    assert set(odd) <= set(again.filesystem.list("/data/t-0"))
+
+
 def test_replacements_that_overlap_are_installed(open_log: Callable[..., Log], disk: MemoryFileSystem) -> None:
     """The segment in both ranges is removed once; between the first replacement and the end of the last one nothing old is left."""
     log = open_log(segment_bytes=500)
