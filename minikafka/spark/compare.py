@@ -35,7 +35,8 @@ DAMAGE_CHECKS = {"batch-crc", "batch-length", "batch-magic", "batch-header", "ba
 class PartitionResult:
     """The verdict on one partition. The fence [fence_from, fence_to) is what every replica claims and has.
 
-    `batches_equal_above` were found equal where not every replica claims them; they prove nothing committed.
+    `batches_equal_above` were found equal where not every replica claims them; they prove nothing committed. `is_deleted`: what one replica
+    still holds was deleted on the others, which are empty.
     """
 
     topic: str
@@ -52,10 +53,11 @@ class PartitionResult:
     findings: FindingList
     assigned: dict[str, Any] | None = None
     accounts: list[Account] = field(default_factory=list)
+    is_deleted: bool = False
 
     def decide(self) -> None:
         """Give the verdict again, after findings were added."""
-        empty = all(row["batches"] == 0 for row in self.replicas)
+        empty = self.is_deleted or all(row["batches"] == 0 for row in self.replicas)
         self.verdict = verdict_of(self.findings, len(self.replicas), empty, self.batches_compared + self.batches_equal_above)
 
 
@@ -88,7 +90,7 @@ def judge(views: list[ReplicaView], readers: Readers) -> PartitionResult:
     result = PartitionResult(
         topic, partition, EMPTY, tuple(one.broker for one in views), fence_from, fence_to, compared.batches if compared else 0,
         compared.records if compared else 0, compared.bytes if compared else 0, above.batches if above else 0,
-        [_row(one) for one in views], findings, _assigned(views), accounts,
+        [_row(one) for one in views], findings, _assigned(views), accounts, any(_is_deleted(one, views) for one in views),
     )  # fmt: skip
     result.decide()
     return result
@@ -153,12 +155,26 @@ def _settle(views: list[ReplicaView], accounts: list[Account], findings: Finding
     """Hold what was compared against what was due, where nothing worse is known of the partition."""
     for one, account in zip(views, accounts, strict=True):
         texts = list(account.shortfalls())
-        if account.alone.batches and not account.due.batches:
+        is_held_too = account.beside.batches and "replica-tail" not in {check for check, _ in findings.counts}
+        if account.alone.batches and not account.due.batches and not is_held_too and not _is_deleted(one, views):
             texts.append(f"no other replica answers for any offset of broker {one.broker} between {account.first} and {account.end}")
         for text in texts:
             findings.add(finding_of("not-compared", text, views, (one.broker,), account.bounds[0]))
     for text in _unfenced(views, {check for check, _ in findings.counts}):
         findings.add(finding_of("not-compared", text, views, tuple(one.broker for one in views)))
+
+
+def _is_deleted(one: ReplicaView, views: list[ReplicaView]) -> bool:
+    """Whether all that it holds was deleted, and it was not told yet: the others are empty, and begin at its end or behind, as one of them
+    has in writing (the first leader epoch moves with the log start), or says itself."""
+    others = [other for other in views if other is not one and not _grows(other)]
+    if not others or any(other.log_start < one.end_offset or other.end_offset > other.log_start for other in others):
+        return False
+    return any(
+        other.replica.place is not None or other.log_start == other.replica.start_point
+        or (bool(other.replica.epochs) and other.replica.epochs[0][1] == other.log_start)
+        for other in others
+    )  # fmt: skip
 
 
 def _unfenced(views: list[ReplicaView], found: set[str]) -> Iterator[str]:
@@ -288,7 +304,9 @@ def _epoch_forks(views: list[ReplicaView], findings: FindingList) -> None:
     cleaned = max(cleaned_below(one) for one in views)
     starts: dict[int, dict[int, list[str]]] = {}
     for one in views:
-        for epoch, start in one.replica.epochs or []:
+        # The first epoch moves with the log start at once, which a killed broker may not have written down.
+        entries = (one.replica.epochs or [])[0 if one.replica.clean is True else 1 :]
+        for epoch, start in entries:
             if one.log_start < start:
                 starts.setdefault(epoch, {}).setdefault(start, []).append(one.broker)
     for epoch, places in sorted(starts.items()):
@@ -296,5 +314,3 @@ def _epoch_forks(views: list[ReplicaView], findings: FindingList) -> None:
             text = "; ".join(f"{start} on {names_of(brokers)}" for start, brokers in sorted(places.items()))
             fewest = min(places.values(), key=len)
             findings.add(finding_of("epoch-fork", f"leader epoch {epoch} starts at {text}", views, tuple(fewest), offset=min(places)))
-
-

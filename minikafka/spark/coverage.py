@@ -28,8 +28,8 @@ class Held:
 @dataclass(slots=True)
 class Account:
     """Of one replica: what was due and what was compared; `bounds`: the offsets that it answers for; `alone`: what lies in there that no
-    other replica answers for; `first` and `end`: the offsets between which its batches there lie; below `cleaned_to` a cleaner may have
-    removed some."""
+    other replica answers for, `beside` what of it was found equal on one that does not; `first` and `end`: the offsets between which its
+    batches there lie; below `cleaned_to` a cleaner may have removed some."""
 
     broker: str
     bounds: tuple[int, int]
@@ -37,6 +37,7 @@ class Account:
     due: Held = field(default_factory=Held)
     compared: Held = field(default_factory=Held)
     alone: Held = field(default_factory=Held)
+    beside: Held = field(default_factory=Held)
     first: int = -1
     end: int = -1
 

@@ -19,13 +19,13 @@ from minikafka.spark.sources import UNBOUNDED
 from minikafka.spark.views import Key, ReplicaView, finding_of, names_of, zones_of
 
 Refine = Callable[[ReplicaView, Key, Resume | None], Detail]
-Logical = Callable[[list[ReplicaView], Key, int, int], list[tuple[Finding, list[ReplicaView]]]]
+Logical = Callable[[list[ReplicaView], Key, int], list[tuple[Finding, list[ReplicaView]]]]
 Latest = Callable[[ReplicaView, ReplicaView, int, int], Finding | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """How files are read again. `refine(view, cell, resume)` reads a page of batch headers; `logical(views, cell, low, high)` compares
+    """How files are read again. `refine(view, cell, resume)` reads a page of batch headers; `logical(views, cell, low)` compares
     what survived cleaners (findings, each with the replicas it blames), `latest(one, other, low, fence)` the latest record of every key."""
 
     refine: Refine
@@ -82,7 +82,7 @@ class Comparison:
 
     def __init__(self, views: list[ReplicaView], readers: Readers, findings: FindingList) -> None:
         self.views, self.readers, self.findings = views, readers, findings
-        self.differed_logically: dict[int, ReplicaView] = {}
+        self.differed_logically: dict[tuple[int, int], tuple[ReplicaView, ReplicaView]] = {}
         self.named: set[int] = set()  # offsets of errors that were told
         self.odd: set[int] = set()  # replicas that a majority contradicts: what they hold further on says no more
         self.compared, self.above = Cell(0, 0, 0, 0, 0), Cell(0, 0, 0, 0, 0)
@@ -91,6 +91,7 @@ class Comparison:
         if any(one.cleaned_to == UNBOUNDED for one in views):  # nobody knows how far cleaners came
             self.cleaned = max(one.replica.segments[-1].base_offset for one in views)
         self.accounts = {id(one): one.account for one in views}
+        self.alone: ReplicaView | None = None  # the one that answers for the zone at hand, when others only hold it too
 
     def run(self) -> list[Account]:
         """Compare everything; the accounts in the order of the views."""
@@ -100,9 +101,10 @@ class Comparison:
             self._due(zone, claiming)
             claiming, others = ([one for one in group if id(one) not in self.odd] for group in (claiming, others))
             if len(claiming) > 1:
-                self._zone(zone, low, high, claiming, committed=True)
+                self._zone(zone, low, claiming, committed=True)
             if others:
-                self._zone(zone, low, high, claiming[:1] + others, committed=False)
+                self.alone = claiming[0] if len(claiming) == 1 else None
+                self._zone(zone, low, claiming[:1] + others, committed=False)
         self._latest_records()
         self._lagging()
         return list(self.accounts.values())
@@ -116,16 +118,16 @@ class Comparison:
                 account.extend(cell.first, cell.end)
 
     def _latest_records(self) -> None:
-        """Where cleaners left different bytes, the latest record of every key must still be the same below both claims."""
-        first = self.views[0]
-        for other in self.differed_logically.values():
+        """Where cleaners left different bytes, the latest record of every key must still be the same below both claims. Each is held
+        against the first one of those that answer for the same zone: another may answer for less."""
+        for first, other in self.differed_logically.values():
             low = max(first.log_start, other.log_start)
             fence = min(first.claim_to, other.claim_to, first.end_offset, other.end_offset)
             found = self.readers.latest(first, other, low, fence) if low < fence else None
             if found is not None:
                 self.findings.add(found)
 
-    def _zone(self, zone: int, low: int, high: int, views: list[ReplicaView], committed: bool) -> None:
+    def _zone(self, zone: int, low: int, views: list[ReplicaView], committed: bool) -> None:
         for number in sorted({key[1] for one in views for key in one.cells if key[0] == zone}):
             key = zone, number
             views = [one for one in views if key in one.cells or one.end_offset > max(low, number << self.shift)]
@@ -136,7 +138,7 @@ class Comparison:
             if equal is not None:
                 self._count(equal, views, committed)
             elif low < self.cleaned:
-                gone = self._logically(key, max(low, number << self.shift), min(high, (number + 1) << self.shift), views, committed)
+                gone = self._logically(key, max(low, number << self.shift), views, committed)
                 views = [one for one in views if one not in gone]
             else:
                 views = self._in_step(key, views, committed)
@@ -161,6 +163,8 @@ class Comparison:
         if committed:
             for one in views:
                 self.accounts[id(one)].compared.add(cell.batches, cell.offsets)
+        elif self.alone is not None:
+            self.accounts[id(self.alone)].beside.add(cell.batches, cell.offsets)
 
     def _in_step(self, key: Key, views: list[ReplicaView], committed: bool) -> list[ReplicaView]:
         """Look closer at one cell, to its end; returns the replicas that go on to the next."""
@@ -237,11 +241,11 @@ class Comparison:
             self.findings.add(finding_of(check, text, views, brokers, offset, likely_cause(distinct), level, info, position))
         return [going[number] for number in odd]
 
-    def _logically(self, key: Key, low: int, high: int, views: list[ReplicaView], committed: bool) -> list[ReplicaView]:
+    def _logically(self, key: Key, low: int, views: list[ReplicaView], committed: bool) -> list[ReplicaView]:
         """Cleaned parts are rewritten by each broker on its own: records that survive on both must be the same."""
         gone: list[ReplicaView] = []
-        self.differed_logically |= {id(other): other for other in views[1:]}
-        for found, blamed in self.readers.logical(views, key, low, high):
+        self.differed_logically |= {(id(views[0]), id(other)): (views[0], other) for other in views[1:]}
+        for found, blamed in self.readers.logical(views, key, low):
             if found.check != "not-compared" and not committed and not found.details.get("one_epoch"):
                 found.level = NOTE
             self.findings.add(found)

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from minikafka.spark.access import open_log
-from minikafka.spark.logformat import CONTROL_BIT, DELETE_HORIZON_BIT, Batches
+from minikafka.spark.logformat import CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, Batches
 from minikafka.spark.records import RecordColumns, decode_records
+from minikafka.spark.scan import in_cell
 from minikafka.spark.sources import SegmentTask
 
 Column = np.ndarray[Any, Any]
@@ -34,36 +36,52 @@ def content(records: RecordColumns, index: int) -> tuple[bytes | None, int, bool
     return key, _digest(whole), value is None
 
 
-def surviving(
-    tasks: Iterable[tuple[SegmentTask, int]], low: int, high: int, share: tuple[int, int] = (1, 0)
-) -> dict[tuple[str, int], tuple[int, int]]:
-    """{("record" or "batch", offset): (leader epoch, digest)} of what lies in [low, high), reading each segment from the given position.
-    `share` (passes, number): only offsets that leave `number` when divided by `passes`.
+@dataclass(slots=True)
+class Surviving:
+    """`held`: {("record" or "batch", offset): (leader epoch, digest)}; `wrong`: (check, offset, what) of batches that no reader
+    can take."""
+
+    held: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    wrong: list[tuple[str, int, str]] = field(default_factory=list)
+
+
+def surviving(tasks: Iterable[tuple[SegmentTask, int]], key: tuple[int, int], share: tuple[int, int] = (1, 0)) -> Surviving:
+    """What lies in the batches of a cell, reading each segment from the given position. A batch belongs to one cell with all its records,
+    however far it reaches, for a cleaner leaves its first and last offset as they are. `share` (passes, number): only offsets that leave
+    `number` when divided by `passes`.
 
     A cleaner copies a batch with fewer records, and changes its length, count, base and max timestamp, its delete horizon and its CRC; all
     else of it stays (MemoryRecords.filterTo), also where no record does.
     """
-    found: dict[tuple[str, int], tuple[int, int]] = {}
+    found = Surviving()
     for task, position in tasks:
-        with open_log(task, position, low) as reader:
+        with open_log(task, position, key[1] << task.cell_shift) as reader:
             for batches in reader:
-                _keep(found, batches, low, high, *share)
-                if int(batches.base_offset[-1]) >= high:
+                _keep(found, batches, in_cell(task, batches, key), *share)
+                if int(batches.base_offset[-1]) >= (key[1] + 1) << task.cell_shift:
                     break
     return found
 
 
-def _keep(found: dict[tuple[str, int], tuple[int, int]], batches: Batches, low: int, high: int, passes: int, number: int) -> None:
-    chosen = np.flatnonzero((batches.base_offset < high) & (batches.last_offset >= low))
-    records, _ = decode_records(batches, chosen)
+def _keep(found: Surviving, batches: Batches, chosen: Column, passes: int, number: int) -> None:
+    records, wrong = decode_records(batches, chosen)
+    stated = batches.header["max_timestamp"].astype(np.int64)
+    largest = np.full(len(batches), np.iinfo(np.int64).min, np.int64)
+    np.maximum.at(largest, records.batch, records.timestamp)
     for row in chosen[batches.base_offset[chosen] % passes == number].tolist():
         header = batches.header[row]
+        base, attributes = int(header["base_offset"]), int(header["attributes"])
         kept = tuple(int(header[name]) for name in KEPT_FIELDS)
-        whole = repr((kept, int(header["attributes"]) & ~DELETE_HORIZON_BIT)).encode()
-        found["batch", int(header["base_offset"])] = int(header["epoch"]), _digest(whole)
-    for index in np.flatnonzero((records.offset >= low) & (records.offset < high) & (records.offset % passes == number)).tolist():
+        whole = repr((kept, attributes & ~DELETE_HORIZON_BIT)).encode()
+        found.held["batch", base] = int(header["epoch"]), _digest(whole)
+        if row in wrong:
+            found.wrong.append(("batch-records", base, wrong[row]))
+        elif header["count"] > 0 and not attributes & (CONTROL_BIT | TIMESTAMP_TYPE_BIT) and largest[row] != stated[row]:
+            text = f"the latest record has timestamp {int(largest[row])}, the header's max timestamp is {int(stated[row])}"
+            found.wrong.append(("batch-timestamps", base, text))
+    for index in np.flatnonzero(records.offset % passes == number).tolist():
         epoch = int(batches.header["epoch"][records.batch[index]])
-        found["record", int(records.offset[index])] = epoch, content(records, index)[1]
+        found.held["record", int(records.offset[index])] = epoch, content(records, index)[1]
 
 
 def _digest(data: bytes) -> int:
@@ -121,11 +139,12 @@ def data_records(
                     break
 
 
-def first_lost_key(one: Column, other: Column, fence: int, cleaned: tuple[int, int]) -> tuple[int, int, str] | None:
+def first_lost_key(one: Column, other: Column, fence: int, cleaned: tuple[int, int], ends: tuple[int, int]) -> tuple[int, int, str] | None:
     """Where the latest records of two replicas disagree below the fence: (offset, which of the two is behind: 0 or 1, what).
 
     A cleaner may remove a record only when a later one of its key is there, or when it is an old tombstone. `cleaned`: how far each
-    replica's cleaner came; where that is beyond the fence, a tombstone behind the fence may have removed a key and gone itself.
+    replica's cleaner came, `ends`: where each log ends; where the one was cleaned beyond the fence and beyond the other's end, a tombstone
+    that the other never had may have removed a key and gone itself.
     """
     found: list[tuple[int, int, str]] = []
     _, left, right = np.intersect1d(one["key"], other["key"], assume_unique=True, return_indices=True)
@@ -140,7 +159,7 @@ def first_lost_key(one: Column, other: Column, fence: int, cleaned: tuple[int, i
     for row in np.flatnonzero(inside & (a["offset"] == b["offset"]) & (a["content"] != b["content"]))[:1].tolist():
         found.append((int(a["offset"][row]), 1, "has a different record there"))
     for behind, mine, theirs in ((1, one, other), (0, other, one)):
-        if cleaned[behind] > fence:
+        if cleaned[behind] > max(fence, ends[1 - behind]):
             continue
         alone = ~np.isin(mine["key"], theirs["key"], assume_unique=True) & ~mine["tombstone"] & (mine["offset"] < fence)
         for row in np.flatnonzero(alone)[:1].tolist():

@@ -77,6 +77,8 @@ class Replayer:
         self.outcome = Replay()
         self._states: dict[int, ProducerState] = {}
         self._times: list[tuple[int, int]] = []
+        #: producer id -> its latest marker
+        self._ended: dict[int, int] = {}
         self._unsettled: list[_Unsettled] = []
 
     def feed(self, segment: SegmentFacts) -> None:
@@ -111,10 +113,15 @@ class Replayer:
                 yield from _snapshot(snapshots.pop(end), end, states, self.begin, self.options.log_start, cleaned_to)
 
     def _transactions(self, segment: SegmentFacts) -> Iterator[Finding]:
-        """Markers against open transactions, and each segment's index of aborted ones against both."""
+        """Markers against open transactions, and each segment's index of aborted ones against both.
+
+        A cleaner keeps a marker, and its entry, for as long as it meets any batch of the transaction (CleanedTransactionMetadata): so also
+        below what it cleaned an entry has its marker, and an aborted transaction of which something is left has its entry.
+        """
         options, opened = self.options, self.outcome.open
         entries = {int(row["last_offset"]): row for row in segment.aborts}
         file = segment.name + ".txnindex"
+        yield from _rising(segment.aborts, file)
         explained = set()
         for offset, producer, kind, timestamp in segment.events:
             if kind == DATA:
@@ -122,6 +129,7 @@ class Replayer:
                 yield from self._settle(producer, offset)
                 continue
             since = opened.pop(producer, None)
+            ended, self._ended[producer] = self._ended.get(producer, -1), offset
             entry = entries.get(offset)
             if kind != ABORT:
                 if entry is not None:
@@ -132,29 +140,27 @@ class Replayer:
             if since is not None:
                 self.outcome.aborted.append((producer, since[0], offset))
             if entry is None:
-                if segment.has_index and since is not None and offset >= options.cleaned_to:
+                if segment.has_index and since is not None:
                     text = f"producer {producer} aborted its transaction at {offset}, but the index has no entry for it"
                     yield Finding("txn-index-target", text, offset=offset, file=file)
                 continue
             explained.add(offset)
-            yield from self._entry(entry, producer, since[0] if since else -1, offset, file)
+            yield from self._entry(entry, producer, (ended, since[0] if since else -1, offset), file)
         for offset, row in sorted(entries.items()):
-            if offset in explained:
-                continue
-            if int(row["version"]) != 0 or int(row["first_offset"]) > offset:
-                text = f"version {int(row['version'])}, offsets {int(row['first_offset'])}..{offset} are impossible"
-                yield Finding("txn-index-target", text, offset=offset, file=file)
-            elif offset >= options.cleaned_to and not (options.live and offset >= segment.end_offset):
+            if offset not in explained and not (options.live and offset >= segment.end_offset):
                 text = f"the index says producer {int(row['producer_id'])} aborted {int(row['first_offset'])}..{offset}, "
                 yield Finding("txn-index-target", text + f"but the log has no marker at {offset}", offset=offset, file=file)
 
-    def _entry(self, row: Any, producer: int, first: int, offset: int, file: str) -> Iterator[Finding]:
-        """One entry of the index against its marker.
+    def _entry(self, row: Any, producer: int, seen: tuple[int, int, int], file: str) -> Iterator[Finding]:
+        """One entry of the index against its marker. `seen`: the producer's marker before it and the first batch behind that, each -1 where
+        the log has none, and the marker.
 
-        Its last stable offset is the first offset of any other transaction that was open then, else the one behind the marker
+        The log may have lost the transaction's beginning, but not a marker between: an entry that covers one hides committed records. Its
+        last stable offset is the first offset of any other transaction that was open then, else the one behind the marker
         (ProducerStateManager.lastStableOffset). A follower that copies several transactions at once takes all of them for open: where
         the leader had none open it may name the first transaction of another producer behind the marker. So does Apache Kafka's.
         """
+        ended, first, offset = seen
         floor = max(self.begin, self.options.log_start, self.options.cleaned_to)  # what began below it the log may not tell
         said, said_first, said_stable = int(row["producer_id"]), int(row["first_offset"]), int(row["stable_offset"])
         wrong = []
@@ -162,7 +168,9 @@ class Replayer:
             wrong.append(f"version {int(row['version'])}, expected 0")
         if said != producer:
             wrong.append(f"producer {said}, the marker is producer {producer}'s")
-        if first >= 0 and said_first != first and not said_first < floor:
+        if not ended < said_first < offset:
+            wrong.append(f"first offset {said_first}, the transaction before ended at {ended}")
+        elif said_first != first and not (said_first < floor and (first < 0 or said_first < first)):
             wrong.append(f"first offset {said_first}, by the log {first}")
         stable = min([begin for begin, _ in self.outcome.open.values()] + [offset + 1])
         if said_stable != stable and not said_stable < floor:
@@ -201,6 +209,14 @@ class _Unsettled:
             return []
         text = f"the index entry of the transaction aborted at {self.marker} says {self.text}"
         return [Finding("txn-index-target", text, offset=self.marker, file=self.file)]
+
+
+def _rising(aborts: Column, file: str) -> Iterator[Finding]:
+    """Entries stand in the order of their markers (TransactionIndex.append): a reader stops where a stable offset is far enough."""
+    for index in np.flatnonzero(np.diff(aborts["last_offset"].astype(np.int64)) <= 0).tolist():
+        before, offset = (int(aborts["last_offset"][at]) for at in (index, index + 1))
+        text = f"the index's entry of the transaction aborted at {offset} stands behind the one of {before}"
+        yield Finding("txn-index-target", text, offset=offset, file=file)
 
 
 def replay(segments: list[SegmentFacts], options: ReplayOptions) -> Replay:

@@ -14,7 +14,6 @@ from minikafka.spark.views import Key, ReplicaView, cleaned_below, names_of
 
 Value = TypeVar("Value")
 Places = list[tuple[SegmentTask, int]]
-Survivors = dict[tuple[str, int], tuple[int, int]]
 
 
 class NotAnsweredError(LookupError):
@@ -28,7 +27,7 @@ class Files(Protocol):
         """A page of one replica's batches in a cell."""
         ...
 
-    def surviving(self, places: Places, low: int, high: int, share: tuple[int, int] = (1, 0)) -> Survivors:
+    def surviving(self, places: Places, key: Key, share: tuple[int, int] = (1, 0)) -> logical.Surviving:
         """As logical.surviving."""
         ...
 
@@ -43,8 +42,8 @@ class Disk:
     def detail(self, tasks: list[SegmentTask], positions: list[int], key: Key, resume: Resume | None) -> Detail:
         return detail(tasks, positions, key, resume)
 
-    def surviving(self, places: Places, low: int, high: int, share: tuple[int, int] = (1, 0)) -> Survivors:
-        return logical.surviving(places, low, high, share)
+    def surviving(self, places: Places, key: Key, share: tuple[int, int] = (1, 0)) -> logical.Surviving:
+        return logical.surviving(places, key, share)
 
     def latest(self, tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int) -> logical.Column:
         return logical.latest(tasks, aborted, passes, number, low)
@@ -69,7 +68,7 @@ class Rereading:
         found.broker = view.broker
         return found
 
-    def compare_surviving(self, views: list[ReplicaView], key: Key, low: int, high: int) -> list[tuple[Finding, list[ReplicaView]]]:
+    def compare_surviving(self, views: list[ReplicaView], key: Key, low: int) -> list[tuple[Finding, list[ReplicaView]]]:
         """What survives on several replicas must be the same there, whatever each broker's cleaner removed: (finding, the replicas that
         have something else than the most). In as many passes as keep the memory bounded."""
         passes = 1 + max(one.cells[key].records + one.cells[key].batches for one in views if key in one.cells) // logical.SURVIVORS_A_PASS
@@ -79,13 +78,14 @@ class Rereading:
             try:
                 held = _each(
                     lambda one, share=share: self.files.surviving(  # type: ignore[misc]
-                        list(zip(*places_of(one, key), strict=True)), low, high, share
+                        list(zip(*places_of(one, key), strict=True)), key, share
                     ),
                     views,
                 )
             except OSError as error:
                 return [(_changed_meanwhile(views, low, error), views[1:])]
-            found += _differing(views, held)
+            found += _unreadable(views, held)
+            found += _differing(views, [one.held for one in held])
         told: set[int] = set()
         first = []
         for finding, gone in sorted(found, key=lambda entry: entry[0].offset):
@@ -113,7 +113,7 @@ class Rereading:
             except NotAnsweredError as error:
                 open_ = error
                 continue
-            found = logical.first_lost_key(left, right, fence, cleaned)
+            found = logical.first_lost_key(left, right, fence, cleaned, (one.end_offset, other.end_offset))
             worst = min((entry for entry in (worst, found) if entry is not None), default=None)
         if open_ is not None:
             raise open_
@@ -140,7 +140,14 @@ def _each(read: Callable[[ReplicaView], Value], views: Iterable[ReplicaView]) ->
     return found
 
 
-def _differing(views: list[ReplicaView], held: list[Survivors]) -> Iterable[tuple[Finding, list[ReplicaView]]]:
+def _unreadable(views: list[ReplicaView], held: list[logical.Surviving]) -> Iterable[tuple[Finding, list[ReplicaView]]]:
+    replica = views[0].replica
+    for one, kept in zip(views, held, strict=True):
+        for check, offset, text in kept.wrong:
+            yield Finding(check, text, replica.topic, replica.partition, (one.broker,), offset, details={"one_epoch": True}), []
+
+
+def _differing(views: list[ReplicaView], held: list[dict[tuple[str, int], tuple[int, int]]]) -> Iterable[tuple[Finding, list[ReplicaView]]]:
     replica, brokers = views[0].replica, tuple(one.broker for one in views)
     told: set[int] = set()
     for kind, offset in sorted({entry for one in held for entry in one}, key=lambda entry: (entry[1], entry[0])):

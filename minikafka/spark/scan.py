@@ -23,6 +23,7 @@ INDEX_BYTES_MAX = 256 << 20
 RUNS_MAX = 4096
 ABORTS_MAX = 65_536
 DETAIL_BATCHES_MAX = 65_536
+INDEXES = {".index", ".timeindex"}
 HELD_CHECKS = {"offset-gap", "producer-sequence", "producer-epoch"}
 WINDOW_BYTES = 4 << 20
 RECORDS_WINDOW_BYTES = 16 << 20  # decoding in lockstep wants many batches at once
@@ -136,6 +137,8 @@ class _Scan:
 
     def add(self, findings: Iterable[Finding], extension: str) -> None:
         for finding in findings:
+            if self.task.is_rebuilt and extension in INDEXES and finding.level == ERROR:
+                finding.level = NOTE
             self.summary.findings.add(self._placed(finding, extension))
 
     def _placed(self, finding: Finding, extension: str) -> Finding:
@@ -161,6 +164,8 @@ class _Scan:
             self.time_index = checks.TimeIndexCheck(entries, base, self.cleaned_to)
         elif not {"timeindex", "timeindex.swap"} & set(self.task.extensions) and {"index", "index.swap"} & set(self.task.extensions):
             self.time_index = checks.TimeIndexCheck(None, base, self.cleaned_to)
+        if self.task.is_rebuilt:
+            return
         entries = self._entries("txnindex", logformat.parse_txn_index, logformat.TXN_ENTRY.itemsize)
         if entries is not None:
             kept = ABORTS_MAX if self.is_bounded else len(entries)
@@ -172,10 +177,11 @@ class _Scan:
             return None
         try:
             with open(f"{self.name}{self._on_disk('.' + extension)}", "rb") as file:
+                size = os.fstat(file.fileno()).st_size
                 data = logformat.read_index(file, entry_bytes, INDEX_BYTES_MAX + 1)
                 if len(data) > INDEX_BYTES_MAX:
                     raise OSError(None, f"it is larger than {INDEX_BYTES_MAX} bytes", file.name)
-                return parse(data)  # type: ignore[no-any-return]
+                return self._trimmed(extension, parse(data), size)
         except FormatError as error:
             self.add([Finding("index-format", str(error))], "." + extension)
         except FileNotFoundError:
@@ -183,6 +189,19 @@ class _Scan:
         except OSError as error:
             self.add([Finding("unreadable", f"cannot be read: {error.strerror}")], "." + extension)
         return None
+
+    def _trimmed(self, extension: str, entries: Column, size: int) -> Column:
+        """Of a log that goes on, an index is preallocated; a broker cuts it when the segment is closed, and takes what it finds behind the
+        last entry of a closed one for entries (AbstractIndex)."""
+        if self.task.next_base < 0 and self.task.clean is not True:
+            return entries
+        if extension == "timeindex" and not len(entries) and size == logformat.TIME_ENTRY.itemsize:
+            entries = np.zeros(1, logformat.TIME_ENTRY)  # the record at the segment's first offset, of 1970
+        behind = size - entries.nbytes
+        if behind:
+            text = f"{behind} bytes of zeros behind its last entry: a broker takes them for entries"
+            self.add([Finding("index-format", text)], "." + extension)
+        return entries
 
     def _batches(self, batches: Batches) -> None:
         task, summary = self.task, self.summary
@@ -344,7 +363,6 @@ class _Scan:
             else:
                 self.add((replace(finding, file=path) for finding in checks.producer_snapshot(states, int(name[:20]))), "")
 
-
     def _keep_snapshot(self, offset: int, states: Column) -> None:
         if len(states) > self.producers.producers_max:
             self.limited = True
@@ -416,7 +434,7 @@ def detail(tasks: list[SegmentTask], positions: list[int], key: tuple[int, int],
         try:
             with open_log(task, position, low) as reader:
                 for batches in reader:
-                    chosen = _in_cell(task, batches, key)[: DETAIL_BATCHES_MAX + 1 - kept]
+                    chosen = in_cell(task, batches, key)[: DETAIL_BATCHES_MAX + 1 - kept]
                     kept += len(chosen)
                     if kept > DETAIL_BATCHES_MAX:
                         following = number, int(batches.position[chosen[-1]]), int(batches.base_offset[chosen[-1]])
@@ -442,6 +460,7 @@ def detail(tasks: list[SegmentTask], positions: list[int], key: tuple[int, int],
     )
 
 
-def _in_cell(task: SegmentTask, batches: Batches, key: tuple[int, int]) -> Column:
+def in_cell(task: SegmentTask, batches: Batches, key: tuple[int, int]) -> Column:
+    """Which of the batches belong to a cell."""
     base = batches.base_offset
     return np.flatnonzero((zones(task, base, batches.last_offset) == key[0]) & (base >> task.cell_shift == key[1]))

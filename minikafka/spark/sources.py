@@ -100,7 +100,7 @@ class Replica:
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
     """Everything that is needed to judge one segment. `cuts` are offsets where comparison zones begin, `starts` those of them where a
-    replica's log begins; see compare.py."""
+    replica's log begins; see compare.py. `is_rebuilt`: a closed segment whose indexes the next start makes anew."""
 
     topic: str
     partition: int
@@ -121,6 +121,7 @@ class SegmentTask:
     place: Place | None = None
     starts: tuple[int, ...] = ()
     policy: str = UNKNOWN
+    is_rebuilt: bool = False
 
 
 @dataclass(slots=True)
@@ -500,8 +501,14 @@ def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[
                 replica.topic, replica.partition, replica.broker, replica.path, segment.base_offset,
                 -1 if last else replica.segments[number + 1].base_offset, segment.size, segment.extensions,
                 snapshots, replica.clean, replica.high_watermark, cleaned, tuple(cuts), shift, level, digest,
-                replica.place, starts, replica.policy,
+                replica.place, starts, replica.policy, not last and _is_rebuilt(replica, end),
             )  # fmt: skip
+
+
+def _is_rebuilt(replica: Replica, end: int) -> bool:
+    """Whether a segment's indexes may not have reached the disk: a broker that was not stopped in order makes all anew that reach beyond
+    its recovery point (LogLoader.recoverLog)."""
+    return replica.clean is False and replica.place is None and end > (replica.recovery_point or 0)
 
 
 def began_at(leader_epoch: int, copies: list[Replica]) -> int | None:

@@ -24,7 +24,7 @@ from minikafka.spark.claims import COORDINATOR_TOPICS
 from minikafka.spark.coordination import CoordinatorFacts, Source, read_coordinator, seen_of
 from minikafka.spark.planning import DirectoryFacts, Wanted, plan_of, read_facts
 from minikafka.spark.replay import Replay
-from minikafka.spark.rereading import Disk, NotAnsweredError, Places, Survivors
+from minikafka.spark.rereading import Disk, NotAnsweredError, Places
 from minikafka.spark.scan import Cell, Detail, Resume, SegmentSummary, scan_segments
 from minikafka.spark.sources import DELETE, UNKNOWN, Replica, SegmentTask, partition_tasks, split
 from minikafka.spark.summary_codec import SHAPE, digest_of
@@ -262,10 +262,10 @@ class Summaries:
         found: Detail = self._ask("detail", tasks[0].path, tasks, positions, key, resume)
         return found
 
-    def surviving(self, places: Places, low: int, high: int, share: tuple[int, int] = (1, 0)) -> Survivors:
+    def surviving(self, places: Places, key: Key, share: tuple[int, int] = (1, 0)) -> logical.Surviving:
         if not places:
-            return {}
-        found: Survivors = self._ask("surviving", places[0][0].path, places, low, high, share)
+            return logical.Surviving()
+        found: logical.Surviving = self._ask("surviving", places[0][0].path, places, key, share)
         return found
 
     def latest(self, tasks: list[SegmentTask], aborted: list[tuple[int, int, int]], passes: int, number: int, low: int) -> logical.Column:
@@ -311,7 +311,7 @@ def _distinguish(facts: DirectoryFacts, scan: Scan) -> None:
 def as_if_scanned(held: SegmentSummary, task: SegmentTask) -> SegmentSummary | None:
     """The summary that a scan with `task` would give, out of one by another plan of the same file; None where that cannot be told."""
     old = held.task
-    same = ("size", "next_base", "extensions", "snapshots", "clean", "level", "digest")
+    same = ("size", "next_base", "extensions", "snapshots", "clean", "level", "digest", "is_rebuilt")
     if any(getattr(old, name) != getattr(task, name) for name in same) or task.cell_shift < old.cell_shift:
         return None
     if old.high_watermark != task.high_watermark and held.end_position != old.size:

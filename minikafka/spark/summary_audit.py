@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from minikafka.spark import compare
@@ -111,14 +112,12 @@ def _ask_ahead(summaries: Summaries, views: list[ReplicaView]) -> None:
                 summaries.detail(*places_of(one, key), key, None)
     shift = next((summary.task.cell_shift for one in views for summary in one.summaries), 0)
     for zone, number in below:
-        low, high = bounds[zone]
-        low, high = max(low, number << shift), min(high, (number + 1) << shift)
         with contextlib.suppress(NotAnsweredError):
-            Rereading(summaries).compare_surviving(views, (zone, number), low, high)
-    for other in views[1:] if below else ():
-        low = max(views[0].log_start, other.log_start)
+            Rereading(summaries).compare_surviving(views, (zone, number), max(bounds[zone][0], number << shift))
+    for one, other in combinations(views, 2) if below else ():
+        low = max(one.log_start, other.log_start)
         with contextlib.suppress(NotAnsweredError):
-            Rereading(summaries).compare_latest(views[0], other, low, low)
+            Rereading(summaries).compare_latest(one, other, low, low)
 
 
 def _reader_of(summaries: Summaries) -> Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]:

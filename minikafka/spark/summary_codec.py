@@ -20,6 +20,7 @@ from minikafka.spark import (
     coordinator_log,
     directories,
     findings,
+    logical,
     metadata_log,
     producers,
     quorum,
@@ -33,6 +34,7 @@ _CLASSES: tuple[type, ...] = (
     metadata_log.UncleanElection, quorum.Node, sources.Entry, sources.Replica, sources.Segment, sources.SegmentTask,
     scan.SegmentSummary, scan.Cell, scan.Detail, producers.ProducerFacts, producers.ProducerPart, replay.Replay,
     coordination.Source, coordination.CoordinatorFacts, coordinator_log.CommittedOffset, coordinator_log.TransactionState,
+    logical.Surviving,
 )  # fmt: skip
 _BY_NAME = {one.__name__: one for one in _CLASSES}
 _FIELDS = {one: tuple(field.name for field in dataclasses.fields(one)) for one in _CLASSES}

@@ -158,8 +158,8 @@ def _facts(summary: SegmentSummary) -> SegmentFacts:
     name = f"{task.path}/{task.base_offset:020d}"
     return SegmentFacts(
         task.base_offset, summary.end_offset, facts.pieces, facts.events, facts.last_timestamp, summary.aborts, name, summary.snapshots,
-        task.place is None,
-    )
+        task.place is None and not task.is_rebuilt,
+    )  # fmt: skip
 
 
 def _replay_options(replica: Replica, log_start: int, cleaned_to: int) -> ReplayOptions:

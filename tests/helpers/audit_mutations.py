@@ -175,8 +175,8 @@ def _splits_count_as_finished(original: Any) -> Any:
 def _records_only(original: Any) -> Any:
     def keep(found: Any, *rest: Any) -> None:
         original(found, *rest)
-        for key in [key for key in found if key[0] == "batch"]:
-            del found[key]
+        for key in [key for key in found.held if key[0] == "batch"]:
+            del found.held[key]
 
     return keep
 

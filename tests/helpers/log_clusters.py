@@ -261,6 +261,14 @@ class MetadataLog:
         )
         return b"".join(batch.encode() for batch in batches)
 
+    def snapshot(self, values: Sequence[bytes] | None = None) -> bytes:
+        """A snapshot of these records, or of all that are no control records (RecordsSnapshotWriter)."""
+        held = [value for at, value in enumerate(self.values) if at not in self.controls] if values is None else list(values)
+        head = Batch(0, [(0, struct.pack(">hh", 0, 3), struct.pack(">hq", 0, TIME_MS) + _tagged({}))], 1, attributes=CONTROL)
+        body = Batch(1, [(delta, None, value) for delta, value in enumerate(held)], 1)
+        foot = Batch(body.last + 1, [(0, struct.pack(">hh", 0, 4), struct.pack(">h", 0) + _tagged({}))], 1, attributes=CONTROL)
+        return head.encode() + body.encode() + foot.encode()
+
     def voters(self, nodes: Sequence[int]) -> MetadataLog:
         """VotersRecord, a control record (KIP-853)."""
         each = b"".join(struct.pack(">i", node) + directory_id(node) + unsigned(1) + struct.pack(">hh", 0, 1) + _tagged({}) + _tagged({})

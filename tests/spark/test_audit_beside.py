@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
-from helpers.audited_clusters import audit, three_alike, verdicts
-from helpers.log_clusters import COMMIT, TRANSACTIONAL, Batch, Partition, marker, plain
+from helpers.audited_clusters import audit, three_alike, told, verdicts
+from helpers.log_clusters import COMMIT, TRANSACTIONAL, Batch, Partition, lines, marker, plain
 from helpers.log_fault_bases import BASES
 
 TIME_MS = 1_700_000_000_000
@@ -134,3 +134,43 @@ def test_an_empty_log_may_not_know_it_yet(tmp_path: Path) -> None:
         (path / ".kafka_cleanshutdown").unlink()
     (paths / "b3" / "t-0" / "partition.metadata").unlink()
     assert "partition-metadata" not in {one.check for one in audit(paths).findings.kept}
+
+
+@pytest.mark.parametrize("segment", [0, 20])
+@pytest.mark.parametrize(("suffix", "entry"), [(".index", 8), (".timeindex", 12), (".txnindex", 34)])
+def test_a_closed_index_ends_with_its_last_entry(tmp_path: Path, segment: int, suffix: str, entry: int) -> None:
+    """A broker takes zeros behind it for entries: the segment's latest time would be 1970, so that retention removes it, and look-ups by
+    time pass over it. Written or left out as a hole is the same."""
+    paths = three_alike(tmp_path, later_and_later(), lambda broker, one: setattr(one, "bases", (0, 20)))
+    file = paths / "b2" / "t-0" / f"{segment:020d}{suffix}"
+    size = file.stat().st_size if file.exists() else 0
+    with file.open("ab") as opened:
+        opened.truncate(size + 100 * entry)
+    result = audit(paths)
+    assert result.exit_code == 1
+    assert f"{100 * entry} bytes of zeros" in told(result, "index-format")[0]
+    for path in paths.iterdir():
+        (path / ".kafka_cleanshutdown").unlink()
+    assert audit(paths).outcome == ("FAIL" if segment == 0 else "PASS"), "the newest one of a broker that goes on is preallocated"
+
+
+def test_the_first_record_may_be_of_1970(tmp_path: Path) -> None:
+    """Its entry in the time index is all zeros."""
+    batches = [plain(offset, time_ms=0) for offset in range(40)]
+    assert audit(three_alike(tmp_path, batches, lambda broker, one: setattr(one, "bases", (0, 20)))).outcome == "PASS"
+
+
+@pytest.mark.parametrize(("recovery_point", "outcome"), [(20, "FAIL"), (19, "PASS"), (0, "PASS"), (None, "PASS")])
+@pytest.mark.parametrize("change", [without_last, lambda data: data[:-5], lambda data: data + bytes(1200), lambda data: bytes(len(data))])
+def test_indexes_beyond_the_recovery_point_of_a_killed_broker_are_made_anew(
+    tmp_path: Path, change: Callable[[bytes], bytes], recovery_point: int | None, outcome: str
+) -> None:
+    """After a power failure they may be torn, or not on disk at all."""
+    paths = three_alike(tmp_path, later_and_later(), lambda broker, one: setattr(one, "bases", (0, 20)))
+    for path in paths.iterdir():
+        (path / ".kafka_cleanshutdown").unlink()
+        point = path / "recovery-point-offset-checkpoint"
+        point.unlink() if recovery_point is None else point.write_text(lines([f"t 0 {recovery_point}"]))
+    file = paths / "b2" / "t-0" / f"{0:020d}.timeindex"
+    file.write_bytes(change(file.read_bytes()))
+    assert audit(paths).outcome == outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from helpers.audited_clusters import BROKERS, TOPIC, audit, known_to_the_control
 from helpers.log_clusters import MetadataLog, Partition, lines, plain, write_broker
 
 from minikafka.spark import audit as auditing
+from minikafka.spark.audit import AuditResult
 from minikafka.spark.fetch_client import Place
 from minikafka.spark.findings import NOTE, Finding, FindingList
 from minikafka.spark.metadata_log import PartitionClaim
@@ -164,3 +166,76 @@ def test_a_killed_brokers_first_epoch_begins_below_what_is_committed(tmp_path: P
         (tmp_path / f"b{broker}" / "t-0" / "leader-epoch-checkpoint").write_text(lines([f"0 {first}"]))
     result = audit(tmp_path)
     assert (result.exit_code, verdicts(result)["t-0"]) == expected
+
+
+# ---- what only one answers for ---------------------------------------------------------------------------------------------------
+
+
+def beside_another(
+    tmp_path: Path, change: Callable[[int, Partition], None], log: MetadataLog | None = None, clean: bool = True
+) -> AuditResult:
+    """The partition t-0 as `change` leaves it, and u-0, alike on all."""
+    for broker in BROKERS:
+        one, other = Partition("t-0", [plain(at) for at in range(20)], (0, 10)), Partition("u-0", [plain(0)], topic_id=bytes(16))
+        change(broker, one)
+        write_broker(tmp_path / f"b{broker}", broker, [one, other], log.encode() if log is not None else b"", clean)
+    return audit(tmp_path)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("in_writing", ["epochs", "checkpoint", "nowhere"])
+@pytest.mark.parametrize("told_already", [(1,), (1, 2)])
+def test_who_was_not_told_of_deleted_records_holds_nothing_that_is_due(
+    tmp_path: Path, clean: bool, in_writing: str, told_already: tuple[int, ...]
+) -> None:
+    """DeleteRecords emptied the leader, and the brokers stopped before its followers heard of it. An empty log that nobody explains is
+    another thing."""
+
+    def change(broker: int, one: Partition) -> None:
+        if broker in told_already:
+            one.batches, one.bases = [], (20,)
+            one.log_start = 20 if in_writing == "checkpoint" else 0
+            one.epochs = ((0, 20),) if in_writing == "epochs" else ()
+            one.high_watermark = 20
+
+    result = beside_another(tmp_path, change, clean=clean)
+    alone = len(told_already) == 2
+    assert result.outcome == ("INCOMPLETE" if alone and in_writing == "nowhere" else "PASS"), [one.message for one in result.findings.kept]
+    assert verdicts(result)["t-0"] == ("MATCH" if not alone else "INCOMPLETE" if in_writing == "nowhere" else "EMPTY")
+
+
+@pytest.mark.parametrize("differs", [False, True])
+def test_who_knows_of_nothing_committed_may_hold_it_all_the_same(tmp_path: Path, differs: bool) -> None:
+    """Brokers 2 and 3 were killed before they first wrote a high watermark down: what broker 1 answers for was found on both."""
+
+    def change(broker: int, one: Partition) -> None:
+        one.high_watermark = 20 if broker == 1 else 0
+        if broker == 3 and differs:
+            one.batches[15:] = [plain(at, epoch=1) for at in range(15, 20)]
+            one.epochs = ((0, 0), (1, 15))
+
+    assert beside_another(tmp_path, change, clean=False).outcome == ("INCOMPLETE" if differs else "PASS")
+
+
+def test_one_node_may_have_a_metadata_snapshot_before_the_others(tmp_path: Path) -> None:
+    log = known_to_the_controller()
+
+    def change(broker: int, one: Partition) -> None:
+        pass
+
+    assert beside_another(tmp_path, change, log).outcome == "PASS"
+    name = f"{len(log.values):020d}-{1:010d}.checkpoint"
+    (tmp_path / "b2" / "__cluster_metadata-0" / name).write_bytes(log.snapshot())
+    result = audit(tmp_path)
+    assert result.outcome == "PASS", [one.message for one in result.findings.kept]
+
+
+@pytest.mark.parametrize(("clean", "outcome"), [(False, "PASS"), (True, "FAIL")])
+def test_a_killed_broker_may_have_cut_its_epochs_into_the_midst_of_a_segment(tmp_path: Path, clean: bool, outcome: str) -> None:
+    """DeleteRecords to 13: the epochs are cut at once, the log start is written down a minute later."""
+
+    def change(broker: int, one: Partition) -> None:
+        one.batches = [plain(at, epoch=at // 5) for at in range(20)]
+        one.epochs = ((2, 13), (3, 15)) if broker == 1 else ((0, 0), (1, 5), (2, 10), (3, 15))
+
+    assert beside_another(tmp_path, change, clean=clean).outcome == outcome

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.log_clusters import ABORT, COMMIT, TIME_MS, TRANSACTIONAL, Batch, Partition, marker, write_broker
+from helpers.audited_clusters import known_to_the_controller
+from helpers.log_clusters import ABORT, COMMIT, TIME_MS, TRANSACTIONAL, Batch, Partition, marker, plain, write_broker
 
 from minikafka.spark import producers, scan
 from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
@@ -83,3 +85,57 @@ def test_with_another_transaction_open_leader_and_follower_write_the_same(tmp_pa
     struct.pack_into(">q", data, 26, 3)
     path.write_bytes(data)
     assert told(audit(tmp_path), "txn-index-target")
+
+
+# ---- entries that hide what was committed, or show what was aborted -----------------------------------------------------------------
+
+
+def by_one(ends: str) -> list[Batch]:
+    """Transactions of producer 7, of three records each, four offsets with the marker: "a" aborted, "c" committed."""
+    found: list[Batch] = []
+    for number, end in enumerate(ends):
+        at = 4 * number
+        data = [(delta, b"k%d" % delta, b"%d" % (at + delta)) for delta in range(3)]
+        found.append(Batch(at, data, 0, TIME_MS, 7, 0, 3 * number, TRANSACTIONAL))
+        found.append(marker(at + 3, ABORT if end == "a" else COMMIT, 7))
+    return found
+
+
+def entries(path: Path) -> list[list[int]]:
+    data = path.read_bytes()
+    return [list(struct.unpack_from(">hqqqq", data, at)) for at in range(0, len(data), 34)]
+
+
+CHANGES: list[Callable[[list[list[int]]], list[list[int]]]] = [
+    lambda rows: [[0, 7, 4, 11, 12], *rows],
+    lambda rows: [[0, 8, 0, 3, 4], *rows],
+    lambda rows: rows[::-1],
+    lambda rows: [*rows[:1], [0, 7, 5, 11, 12]],
+    lambda rows: [*rows[:1], [0, 7, 9, 11, 12]],
+    lambda rows: [*rows[:1], [0, 7, -5, 11, 12]],
+    lambda rows: [[0, 7, 2, 3, 4], *rows[1:]],
+    lambda rows: [*rows, [0, 7, 12, 16, 17]],
+    lambda rows: [*rows, [0, 7, 4, 14, 15]],
+    lambda rows: [],
+]
+
+
+@pytest.mark.parametrize("kind", ["whole", "begun later", "compacted"])
+def test_no_entry_covers_another_transaction_and_none_is_missing(tmp_path: Path, kind: str) -> None:
+    """Transactions: aborted 0..3 and 8..11, committed 4..7 and 12..15, and an abort of nothing at 16; each change shows aborted records or
+    hides committed ones. Below a log start, and where cleaners were, the log may have lost a beginning, but no marker that counts."""
+    log = known_to_the_controller()
+    if kind == "compacted":
+        log.config("t", "cleanup.policy", "compact")
+    for broker in (1, 2, 3):
+        batches = [*by_one("acac"), marker(16, ABORT, 7), plain(17)]
+        one = Partition("t-0", batches, (0, 17), log_start=2 if kind == "begun later" else 0)
+        write_broker(tmp_path / f"b{broker}", broker, [one], log.encode(), cleaned={"t-0": 17} if kind == "compacted" else None)
+    result = audit(tmp_path)
+    assert result.outcome == "PASS", [one.message for one in result.findings.kept]
+    path = tmp_path / "b2" / "t-0" / f"{0:020d}.txnindex"
+    held = entries(path)
+    for number, change in enumerate(CHANGES):
+        path.write_bytes(b"".join(struct.pack(">hqqqq", *row) for row in change(held)))
+        result = audit(tmp_path)
+        assert result.exit_code == 1 and told(result, "txn-index-target"), number

@@ -1,0 +1,131 @@
+"""Replicas that cleaners left different: what survived is held against each other, whoever else is among the replicas."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from helpers.audited_clusters import BROKERS, audit, known_to_the_controller, told
+from helpers.log_clusters import Batch, Partition, lines, write_broker
+
+from minikafka.spark import sources
+from minikafka.spark.audit import AuditResult
+
+TIME_MS = 1_700_000_000_000
+BASES = (0, 20, 40)
+
+
+def each_its_key(count: int = 60) -> list[Batch]:
+    return [Batch(at, [(0, b"k%d" % at, b"v%d" % at)], 0, TIME_MS + at) for at in range(count)]
+
+
+def write(folder: Path, change: Callable[[int, Partition], None], isr: tuple[int, ...] = BROKERS, killed: tuple[int, ...] = ()) -> Path:
+    """A compacted topic, which all cleaners did up to 40; `change` alters a broker's copy before it is written."""
+    log = known_to_the_controller(isr, leader=isr[0]).config("t", "cleanup.policy", "compact")
+    for broker in BROKERS:
+        one = Partition("t-0", each_its_key(), BASES)
+        change(broker, one)
+        cleaned = {"t-0": 40} if broker not in killed else None
+        write_broker(folder / f"b{broker}", broker, [one], log.encode(), broker not in killed, cleaned=cleaned)
+    return folder
+
+
+def lacks(*offsets: int) -> Callable[[int, Partition], None]:
+    """Broker 3 lacks these, which nobody wrote again."""
+
+    def change(broker: int, one: Partition) -> None:
+        if broker == 3:
+            one.batches = [batch for batch in one.batches if batch.base not in offsets]
+
+    return change
+
+
+def lost(result: AuditResult) -> list[tuple[tuple[str, ...], int]]:
+    return [(one.brokers, one.offset) for one in result.findings.kept if one.check == "replica-differs"]
+
+
+@pytest.mark.parametrize(("mark", "end", "start", "gone"), [(10, 20, 0, 17), (20, 20, 0, 37), (60, 60, 10, 7)])
+def test_a_lost_key_is_seen_beside_a_replica_that_answers_for_less(tmp_path: Path, mark: int, end: int, start: int, gone: int) -> None:
+    """Broker 1 stopped early, or begins later: the keys behind its claim are held against broker 2's."""
+
+    def change(broker: int, one: Partition) -> None:
+        lacks(gone)(broker, one)
+        if broker == 1:
+            one.batches = [batch for batch in one.batches if batch.base < end]
+            one.bases = tuple(base for base in BASES if base < end)
+            one.high_watermark, one.log_start = mark, start
+
+    folder = write(tmp_path, change, (2, 3), killed=(1,))
+    (folder / "b1" / "log-start-offset-checkpoint").write_text(lines([f"t 0 {start}"] if start else []))
+    assert lost(audit(folder, confirm=False)) == [(("3",), gone)]
+
+
+@pytest.mark.parametrize("mark", [60, 41, 18, 6])
+def test_a_lost_key_is_seen_though_marks_are_older_than_what_cleaners_did(tmp_path: Path, mark: int) -> None:
+    """All were killed: their checkpoints of high watermarks are some seconds old, and how far cleaners came is not known."""
+
+    def change(broker: int, one: Partition) -> None:
+        lacks(5)(broker, one)
+        one.high_watermark = mark
+
+    assert lost(audit(write(tmp_path, change, killed=BROKERS), confirm=False)) == [(("3",), 5)]
+
+
+def test_a_key_that_a_tombstone_removed_beyond_the_others_end_is_no_loss(tmp_path: Path) -> None:
+    """Broker 1 was away; the others cleaned key 5, its tombstone and all, behind the end of broker 1's log."""
+
+    def change(broker: int, one: Partition) -> None:
+        one.high_watermark = 60
+        if broker == 1:
+            one.batches, one.bases, one.high_watermark = one.batches[:20], (0,), 20
+        else:
+            one.batches = [batch for batch in one.batches if batch.base not in {5, 30}]
+
+    assert audit(write(tmp_path, change, (2, 3), killed=(1,))).outcome == "PASS"
+
+
+def _encoded(body: bytes, count: int = 1, attributes: int = 0, max_ms: int = TIME_MS + 5) -> bytes:
+    rest = struct.pack(">hiqqqhii", attributes, 0, TIME_MS + 5, max_ms, -1, -1, -1, count) + body
+    return struct.pack(">qiibI", 5, 9 + len(rest), 0, 2, crc32c(rest)) + rest
+
+
+@pytest.mark.parametrize(("raw", "check"), [
+    (_encoded(b"\x7f" * 30), "batch-records"),
+    (_encoded(b"\x7f" * 30, attributes=1), "batch-records"),
+    (_encoded(gzip.compress(b"\x7f" * 30), attributes=1), "batch-records"),
+    (_encoded(each_its_key()[5].encode()[61:], count=0), "batch-records"),
+    (_encoded(each_its_key()[5].encode()[61:], max_ms=TIME_MS), "batch-timestamps"),
+    (_encoded(each_its_key()[5].encode()[61:], max_ms=TIME_MS + 1000), "batch-timestamps"),
+])  # fmt: skip
+@pytest.mark.parametrize("broker", BROKERS)
+def test_a_batch_that_no_reader_can_take_does_not_count_as_cleaned(tmp_path: Path, raw: bytes, check: str, broker: int) -> None:
+    """Its checksum is right; key 5 was written again, so that its record might be gone."""
+
+    def change(number: int, one: Partition) -> None:
+        one.batches[45] = Batch(45, [(0, b"k5", b"new")], 0, TIME_MS + 45)
+
+    folder = write(tmp_path, change)
+    file = folder / f"b{broker}" / "t-0" / f"{0:020d}.log"
+    before = each_its_key()[5].encode()
+    file.write_bytes(file.read_bytes().replace(before, raw))
+    for suffix in (".index", ".timeindex"):  # positions moved: a broker makes both again
+        file.with_suffix(suffix).unlink()
+    result = audit(folder)
+    assert result.exit_code == 1 and told(result, check)[0].startswith(f"{broker}: ")
+
+
+@pytest.mark.parametrize("record", [0, 15, 16, 17, 31, 32, 39])
+def test_a_batch_that_reaches_over_a_cell_is_compared_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: int) -> None:
+    """Cells of 16 offsets; one record of a batch of 40 differs, and a later one has its key."""
+    monkeypatch.setattr(sources, "_cell_shift", lambda copies: 4)
+
+    def change(broker: int, one: Partition) -> None:
+        records = [(delta, b"a", b"w" if broker == 3 and delta == record else b"v") for delta in range(40)]
+        one.batches = [Batch(0, records, 0, TIME_MS), *each_its_key()[40:], Batch(60, [(0, b"a", b"z")], 0, TIME_MS + 60)]
+        one.bases = (0, 40)
+
+    assert lost(audit(write(tmp_path, change))) == [(("3",), record)]
