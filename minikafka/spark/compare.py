@@ -170,11 +170,12 @@ def _is_deleted(one: ReplicaView, views: list[ReplicaView]) -> bool:
     others = [other for other in views if other is not one and not _grows(other)]
     if not others or any(other.log_start < one.end_offset or other.end_offset > other.log_start for other in others):
         return False
-    return any(
-        other.replica.place is not None or other.log_start == other.replica.start_point
-        or (bool(other.replica.epochs) and other.replica.epochs[0][1] == other.log_start)
-        for other in others
-    )  # fmt: skip
+    return any(other.replica.place is not None or other.log_start in _written_starts(other) for other in others)
+
+
+def _written_starts(one: ReplicaView) -> list[int]:
+    """Where its log starts by its own files, not by the names of its segments."""
+    return [one.replica.start_point, *(start for _, start in (one.replica.epochs or [])[:1])]
 
 
 def _unfenced(views: list[ReplicaView], found: set[str]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from minikafka.spark import metadata_state
 from minikafka.spark.findings import Finding
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, parse_segment_name, walk
 from minikafka.spark.records import decode_records
@@ -23,10 +24,12 @@ METADATA_TOPIC = "__cluster_metadata"
 SNAPSHOT_NAME = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
 SNAPSHOT_BYTES_MAX = 1 << 30
 REGISTER_BROKER, UNREGISTER_BROKER, TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, REMOVE_TOPIC = 0, 1, 2, 3, 4, 5, 9
+BROKER_CHANGE = 17
 BEGIN_TRANSACTION, END_TRANSACTION, ABORT_TRANSACTION = 23, 24, 25
 SNAPSHOT_HEADER, SNAPSHOT_FOOTER = 3, 4
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-NO_DIRECTORY = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
+MIGRATING = "AAAAAAAAAAAAAAAAAAAAAA"
+NO_DIRECTORY = frozenset({MIGRATING, "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class ClusterImage:
     last_ms: int = -1
     heard_ms: dict[str, int] = field(default_factory=dict)
     from_snapshot: set[str] = field(default_factory=set)
+    #: Everything else that the record says; see metadata_state.
+    state: metadata_state.State = field(default_factory=dict)
 
     def claims(self) -> dict[tuple[str, int], PartitionClaim]:
         """{(topic, partition): claim}."""
@@ -122,6 +127,10 @@ class Fields:
         piece = self.data[self.position : end]
         self.position = end
         return piece
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.raw(len(self.data) - self.position)
 
     def integer(self, size: int) -> int:
         return int.from_bytes(self.raw(size), "big", signed=True)
@@ -171,6 +180,7 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
     if frame != 1:
         raise FormatError(f"unknown frame version {frame} of a metadata record")
     kind, version = fields.varint(), fields.varint()
+    metadata_state.note(image.state, kind, Fields(value, fields.position))
     if kind == TOPIC:
         name = image.creating = fields.string()
         image.topics[fields.uuid()] = name
@@ -180,6 +190,7 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
         topic_id = fields.uuid()
         name = image.removed[topic_id] = image.topics.pop(topic_id, "")
         image.removed_names.add(name)
+        metadata_state.forget_topic(image.state, name)
         image.policies.pop(name, None)
         image.policy_from_creation.discard(name)
         image.from_snapshot.discard(name)
@@ -200,6 +211,10 @@ def apply_record(image: ClusterImage, value: bytes, offset: int = -1, timestamp_
             image.default_policies.add(setting or "")
     elif kind == REGISTER_BROKER:
         _broker(image, fields, version)
+    elif kind == BROKER_CHANGE:
+        node, _, tagged = str(fields.integer(4)), fields.integer(8), fields.tagged()
+        if 2 in tagged and node in image.brokers:
+            image.brokers[node] = tagged[2].uuids()
     elif kind == UNREGISTER_BROKER:
         image.brokers.pop(str(fields.integer(4)), None)
     return kind
@@ -436,7 +451,8 @@ def check_snapshots(path: str) -> Iterator[Finding]:
             continue
         except FileNotFoundError:
             continue  # an old snapshot that its node removed just now
-        if end > 0 and replayed.end_offset < end - 1 and not replayed.topics and image.topics:
+        is_empty = not replayed.topics and not replayed.state
+        if end > 0 and replayed.end_offset < end - 1 and is_empty and (image.topics or image.state):
             earlier = image  # the log does not reach this far (a node that began with FetchSnapshot)
             continue
         for text in differences(image, replayed):
@@ -445,7 +461,7 @@ def check_snapshots(path: str) -> Iterator[Finding]:
 
 
 def differences(image: ClusterImage, other: ClusterImage, most: int = 5) -> list[str]:
-    """Topics and partitions that differ, as text `A here, B`."""
+    """What differs, as text `A here, B`."""
     found = []
     left, right = image.claims(), other.claims()
     for topic in sorted(image.topic_ids().keys() ^ other.topic_ids().keys()):
@@ -457,15 +473,31 @@ def differences(image: ClusterImage, other: ClusterImage, most: int = 5) -> list
                 found.append(f"{key[0]}-{key[1]} {'is there, not' if two is None else 'is missing, it is there'}")
         elif _state(one) != _state(two):
             found.append(f"{key[0]}-{key[1]} has {_claim_text(one)}, {_claim_text(two)}")
+    for broker in sorted(image.brokers.keys() | other.brokers.keys()):
+        mine, theirs = image.brokers.get(broker), other.brokers.get(broker)
+        if (None if mine is None else set(mine)) != (None if theirs is None else set(theirs)):
+            found.append(f"broker {broker} has {_broker_text(mine)}, {_broker_text(theirs)}")
+    for name in sorted(image.state.keys() | other.state.keys()) if image.end_offset else ():
+        if image.state.get(name) != other.state.get(name):
+            here = "is there, not" if name in image.state else "is missing, it is there"
+            found.append(f"the {' '.join(name)} {'is another than' if name in image.state and name in other.state else here}")
     return found[:most]
 
 
 def _state(claim: PartitionClaim) -> tuple[object, ...]:
-    return claim.replicas, claim.isr, claim.elr, claim.leader, claim.leader_epoch
+    places = claim.directories or (MIGRATING,) * len(claim.replicas)
+    return (
+        claim.topic_id, claim.replicas, claim.isr, claim.elr, claim.leader, claim.leader_epoch, claim.adding, claim.recovering, places,
+    )  # fmt: skip
+
+
+def _broker_text(directories: tuple[str, ...] | None) -> str:
+    return "no registration" if directories is None else f"the log directories {', '.join(sorted(directories)) or '-'}"
 
 
 def _claim_text(claim: PartitionClaim) -> str:
-    return f"replicas {','.join(claim.replicas)} in sync {','.join(claim.isr) or 'none'} leader {claim.leader} epoch {claim.leader_epoch}"
+    said = f"replicas {','.join(claim.replicas)} in sync {','.join(claim.isr) or 'none'} leader {claim.leader} epoch {claim.leader_epoch}"
+    return f"{said} directories {','.join(claim.directories) or '-'} of topic {claim.topic_id}"
 
 
 def snapshot_digests(path: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from minikafka.spark import logformat
 from minikafka.spark.directories import read_small
-from minikafka.spark.findings import ERROR, NOTE, Finding
+from minikafka.spark.findings import ERROR, NOTE, WARNING, Finding
 from minikafka.spark.logformat import CONTROL_BIT, Batches, FormatError, SegmentReader, walk
 from minikafka.spark.metadata_log import (
     METADATA_TOPIC,
@@ -91,8 +91,11 @@ def _state_of(data: bytes) -> dict[str, Any]:
     state = json.loads(data)
     if not isinstance(state, dict) or state.get("data_version") not in {0, 1}:
         raise ValueError("it is of no known version")
-    if not all(isinstance(state.get(name), int) for name in ("leaderId", "leaderEpoch", "votedId")):
+    if not all(type(state.get(name)) is int for name in ("leaderId", "leaderEpoch", "votedId")):
         raise ValueError("it lacks fields")
+    voters = state.get("currentVoters") or []
+    if not isinstance(voters, list) or not all(isinstance(one, dict) and type(one.get("voterId")) is int for one in voters):
+        raise ValueError("its voters are none")
     return state
 
 
@@ -186,6 +189,7 @@ def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> 
     """A voter whose directory was given must have its copy there; whose was not given is said."""
     newest = max((node for node in nodes if node.voters), key=lambda node: node.epoch, default=None)
     if newest is None:
+        yield from _missing_static_voters(nodes, directories)
         return
     present = {node.name for node in nodes}
     given = {directory.directory_id: directory for directory in directories if directory.directory_id}
@@ -201,6 +205,16 @@ def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> 
     if left:
         text = f"the directories of the voter{'s' if len(left) > 1 else ''} {', '.join(left)} of the quorum were not given"
         yield _finding("not-compared", text, tuple(left), level=NOTE)
+
+
+def _missing_static_voters(nodes: list[Node], directories: list[Directory]) -> Iterator[Finding]:
+    """controller.quorum.voters names nodes, not directories: the metadata log of one may lie outside of its log.dirs."""
+    present = {node.name for node in nodes}
+    given = {directory.broker: directory.path for directory in directories if directory.cluster_id}
+    for voter in sorted({voter for node in nodes for voters in _known(node) for voter in voters} - present):
+        if voter in given:
+            text = f"node {voter} is a voter of the quorum, but its directories that were given hold no metadata log"
+            yield _finding("not-compared", text, (voter,), given[voter], WARNING)
 
 
 def _finding(check: str, text: str, brokers: tuple[str, ...], file: str = "", level: str = ERROR) -> Finding:

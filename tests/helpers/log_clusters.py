@@ -312,6 +312,10 @@ class MetadataLog:
         """ConfigRecord of a topic."""
         return self._add(4, 0, b"\x02" + _text(topic) + _text(option) + _text(value) + _tagged({}))
 
+    def other(self, kind: int, body: bytes) -> MetadataLog:
+        """A record of version 0 of any kind."""
+        return self._add(kind, 0, body)
+
     def remove(self, topic_id: bytes) -> MetadataLog:
         """RemoveTopicRecord."""
         return self._add(9, 0, topic_id + _tagged({}))

@@ -12,6 +12,7 @@ from helpers.golden_logs import ROOT
 from helpers.log_clusters import MetadataLog, Partition, directory_id, plain, quorum_state, uuid_text, write_broker
 
 from minikafka.spark.coverage import Account
+from minikafka.spark.metadata_log import ClusterImage, apply_record, check_snapshots
 from minikafka.spark.quorum import read_node
 
 METADATA = "__cluster_metadata-0"
@@ -48,6 +49,10 @@ def test_votes_that_agree_with_the_log_are_no_finding(tmp_path: Path) -> None:
     ("{", "it cannot be read"),
     ("[]", "it is of no known version"),
     ({"data_version": 1}, "it lacks fields"),
+    (quorum_state(1, 1) | {"leaderEpoch": True}, "it lacks fields"),
+    (quorum_state(1, 1) | {"currentVoters": 5}, "its voters are none"),
+    (quorum_state(1, 1) | {"currentVoters": [7]}, "its voters are none"),
+    (quorum_state(1, 1) | {"currentVoters": [{"voterId": "1"}]}, "its voters are none"),
 ])  # fmt: skip
 def test_votes_that_contradict_the_log_or_another_node(tmp_path: Path, state: object, text: str) -> None:
     folder = cluster(tmp_path, with_voters())
@@ -94,3 +99,85 @@ def test_the_quorums_of_apache_kafka(voter: int) -> None:
 def test_who_answers_for_nothing_owes_nothing() -> None:
     """Retention removed all of a replica's log."""
     assert list(Account("3", (600, 600)).shortfalls()) == []
+
+
+def test_a_voter_of_a_static_quorum_without_its_metadata_log(tmp_path: Path) -> None:
+    """Which directory it lies in no record says; that of a broker that is no voter may be anywhere."""
+    folder = cluster(tmp_path, known_to_the_controller())
+    static = quorum_state(1, 1) | {"data_version": 0, "currentVoters": [{"voterId": 1}, {"voterId": 2}]}
+    for broker in BROKERS:
+        remember(folder, broker, static)
+    assert audit(folder).outcome == "PASS"
+    shutil.rmtree(folder / "b3" / METADATA)
+    assert audit(folder).outcome == "PASS"
+    shutil.rmtree(folder / "b2" / METADATA)
+    result = audit(folder)
+    assert result.outcome == "INCOMPLETE" and "node 2 is a voter" in " ".join(told(result, "not-compared"))
+
+
+# ---- snapshots against the log -----------------------------------------------------------------------------------------------------
+
+
+def text(value: str) -> bytes:
+    """A compact string."""
+    return bytes([len(value) + 1]) + value.encode()
+
+
+RULE, QUOTA = bytes(range(16)), b"\x02" + text("user") + text("u") + b"\0" + text("producer_byte_rate")
+#: (kind, what it is about, what it says), of each kind that metadata_state knows.
+OTHERS = [
+    (4, b"\x02" + text("t") + text("retention.ms"), text("1000") + b"\0"),
+    (4, b"\x04" + text("") + text("log.retention.ms"), text("777") + b"\0"),
+    (12, text("metadata.version"), b"\0\x19\0"),
+    (11, text("alice") + b"\x01", text("salt") + text("key1") + text("key2") + b"\0\0\x10\0\0"),
+    (18, RULE, b"\x02" + text("t") + b"\x03" + text("User:a") + text("*") + b"\x03\x03\0"),
+    (14, QUOTA, b"\x40\0\0\0\0\0\0\0\0\0"),
+    (15, b"\0\0\0\x01\0\0\0\0\0\0\0\x01", b"\0\0\0\0\0\0\x03\xe8\0"),
+    (10, text("User:a") + text("User:a") + b"\x01", bytes(24) + text("token") + b"\0"),
+]
+
+
+def with_others() -> MetadataLog:
+    log = with_voters()
+    for kind, about, says in OTHERS:
+        log.other(kind, about + says)
+    return log.other(4, b"\x02" + text("t") + text("gone") + text("1") + b"\0").other(4, b"\x02" + text("t") + text("gone") + b"\0\0")
+
+
+def snapshot_beside(folder: Path, log: MetadataLog, values: list[bytes]) -> None:
+    """Each node takes its snapshots when it likes: broker 2 has one that no other has."""
+    (folder / "b2" / METADATA / f"{len(log.values):020d}-{1:010d}.checkpoint").write_bytes(log.snapshot(values))
+
+
+def test_a_snapshot_says_what_the_log_says(tmp_path: Path) -> None:
+    log = with_others()
+    folder = cluster(tmp_path, log)
+    held = [value for at, value in enumerate(log.values) if at not in log.controls][:-2]
+    snapshot_beside(folder, log, held)
+    result = audit(folder)
+    assert (result.outcome, [one.message for one in result.findings.kept]) == ("PASS", [])
+    others = [b"\x01" + bytes([kind]) + b"\0" + about + says for kind, about, says in OTHERS]
+    for other in others:
+        at = len(other) - 2 - (other[1] in {4, 12})
+        changed = other[:at] + bytes([other[at] ^ 1]) + other[at + 1 :]
+        for told_otherwise in ([changed if value == other else value for value in held], [value for value in held if value != other]):
+            snapshot_beside(folder, log, told_otherwise)
+            assert list(check_snapshots(str(folder / "b2" / METADATA))), other
+    renamed = [value.replace(bytes(range(16)), bytes(range(1, 17))) for value in held]
+    for otherwise in (held[1:], renamed):  # a broker less; another topic id
+        snapshot_beside(folder, log, otherwise)
+        assert list(check_snapshots(str(folder / "b2" / METADATA)))
+    assert audit(folder).exit_code == 1
+
+
+def test_each_removal_leaves_nothing_of_what_it_removes() -> None:
+    image = ClusterImage()
+    for kind, about, says in OTHERS:
+        apply_record(image, b"\x01" + bytes([kind]) + b"\0" + about + says)
+    assert len(image.state) == len(OTHERS)
+    for kind, about in (
+        (4, OTHERS[0][1] + b"\0\0"), (4, OTHERS[1][1] + b"\0\0"), (12, OTHERS[2][1] + b"\0\0\0"), (22, OTHERS[3][1] + b"\0"),
+        (19, RULE + b"\0"), (14, QUOTA + bytes(8) + b"\x01\0"), (26, text("token") + b"\0"),
+    ):  # fmt: skip
+        apply_record(image, b"\x01" + bytes([kind]) + b"\0" + about)
+    assert list(image.state) == [("next producer id",)]
