@@ -207,7 +207,7 @@ def _missing_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> 
         yield _finding("not-compared", text, tuple(left), level=NOTE)
 
 
-def _missing_static_voters(nodes: list[Node], directories: list[Directory]) -> Iterator[Finding]:
+def _missing_static_voters(nodes: Sequence[Node], directories: Sequence[Directory]) -> Iterator[Finding]:
     """controller.quorum.voters names nodes, not directories: the metadata log of one may lie outside of its log.dirs."""
     present = {node.name for node in nodes}
     given = {directory.broker: directory.path for directory in directories if directory.cluster_id}
