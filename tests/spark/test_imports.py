@@ -8,9 +8,8 @@ import pytest
 AUDIT = [
     "access", "audit", "checks", "claims", "compare", "coverage", "difference", "directories", "engine_local", "engine_spark", "explain",
     "fetch_client", "findings", "unclean", "views",
-    "ledger", "live", "logformat", "logical", "metadata_log", "metadata_state", "producers", "records", "replay", "report", "report_html", "scan",
-    "sources",
-    "spark_master",
+    "ledger", "live", "logformat", "logical", "metadata_log", "metadata_state", "producers", "records", "replay", "report", "report_html",
+    "scan", "sources", "spark_master",
 ]  # fmt: skip
 #: How a client connects and says who it is; it sees no record, and the audit checks none of it.
 LOGGING_IN = ("minikafka.security", "minikafka.core.scram", "minikafka.openssl")
