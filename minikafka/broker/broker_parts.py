@@ -101,7 +101,7 @@ class BrokerParts:
         self.controller_channel = _channel(node, "to-controller", session_ms)
         self.heartbeat_channel = _channel(node, "heartbeats", heartbeat_timeout_ms(session_ms))
         self.forwarding_channel = _channel(node, "forwarding", CONNECTION_TIMEOUT_MS)
-        self.forwarder = Forwarder(self.forwarding_channel, metadata)
+        self.forwarder = Forwarder(self.forwarding_channel, metadata, environment.random)
         self.cordons = Cordons(self.settings, node.directories)
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
         self.replicas = self._make_replicas(node)

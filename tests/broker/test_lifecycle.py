@@ -15,18 +15,21 @@ from helpers.control_plane import CLUSTER_ID, ControlPlane
 
 from minikafka.broker.environment import Environment
 from minikafka.broker.front.controller_channel import ControllerChannel
-from minikafka.broker.front.forwarding import Forwarder
+from minikafka.broker.front.forwarding import Forwarder, forwarded_of, principal_bytes, principal_of
 from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost, OwnFacts, RegistrationFailed
 from minikafka.broker.quorum.raft_peers import RaftPeers
+from minikafka.core.controller.forwarded import Forwarded
 from minikafka.net.channel import ConnectionLost, RequestTimeout, UnreadableResponse, UnsupportedVersion
 from minikafka.net.clock import SystemClock
 from minikafka.net.network import ConnectionLimits
 from minikafka.net.server import SocketNetwork
 from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.frame import encode_response
+from minikafka.wire.header import decode_request_header
 from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.envelope import EnvelopeRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
 from minikafka.wire.messages.vote import VoteRequest
 
@@ -330,6 +333,7 @@ async def test_a_clients_request_goes_to_one_controller_more_and_not_to_all() ->
     """One that ends whichever controller serves it must not be taken to each of them in turn."""
     loop = asyncio.get_running_loop()
     asked = 0
+    frames: list[bytes] = []
 
     async def die(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal asked
@@ -339,6 +343,7 @@ async def test_a_clients_request_goes_to_one_controller_more_and_not_to_all() ->
                 key, version, correlation_id = struct.unpack_from(">hhi", frame)
                 if key != ApiVersionsRequest.API_KEY:
                     asked += 1
+                    frames.append(frame)
                     break
                 keys = [ApiVersionsResponse.ApiVersion(api_key=k, min_version=0, max_version=v) for k, v in ((18, 4), (58, 0), (63, 1))]
                 writer.write(b"".join(map(bytes, encode_response(ApiVersionsResponse(api_keys=keys), version, correlation_id))))
@@ -352,12 +357,29 @@ async def test_a_clients_request_goes_to_one_controller_more_and_not_to_all() ->
     with pytest.raises(ConnectionError):
         await asyncio.wait_for(channel.request(BrokerHeartbeatRequest(), 20_000, resends_max=1), 15)
     assert asked == 2
-    forwarder = Forwarder(channel, None)  # type: ignore[arg-type]
+    forwarder = Forwarder(channel, None, random.Random(1))  # type: ignore[arg-type]
     context = SimpleNamespace(
         api_version=7, correlation_id=1, client_id="c", principal="User:a", connection=SimpleNamespace(peer_host="127.0.0.1")
     )
     request = CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name="t")], timeout_ms=20_000)
     answer = await asyncio.wait_for(forwarder.forward(context, request), 15)
     assert [topic.error_code for topic in answer.topics] == [ErrorCode.REQUEST_TIMED_OUT] and asked == 4
+    envelopes = [EnvelopeRequest.decode(0, frame, decode_request_header(frame)[1]) for frame in frames[2:]]
+    first, second = (forwarded_of(envelope.request_principal) for envelope in envelopes)
+    assert first is not None and first.tries == 0
+    assert second == first._replace(tries=1), "the controller is told that it may have had it before"
+    assert {principal_of(envelope.request_principal) for envelope in envelopes} == {"User:a"}
     await channel.close()
     server.close()
+
+
+def test_what_a_broker_says_of_a_forwarded_request() -> None:
+    """A tagged field beside the principal: brokers of Apache Kafka send none, and its controllers pass over ours."""
+    plain = principal_bytes("User:a")
+    assert forwarded_of(plain) is None and forwarded_of(None) is None
+    forwarded = Forwarded(bytes(range(16)), 3)
+    data = principal_bytes("User:a", forwarded)
+    assert forwarded_of(data) == forwarded and principal_of(data) == principal_of(plain) == "User:a"
+    assert data.startswith(plain[:-1])
+    for end in range(len(data)):
+        assert forwarded_of(data[:end]) is None

@@ -147,7 +147,9 @@ class LocalControllerChannel:
     def subscribe_disturbances(self, callback: Any) -> None:
         """Its connection never ends."""
 
-    async def request(self, request: Any, timeout_ms: int = 30_000, *, version: int | None = None, resends_max: int | None = None) -> Any:
+    async def request(
+        self, request: Any, timeout_ms: int = 30_000, *, version: int | None = None, resends_max: int | None = None, again: Any = None
+    ) -> Any:
         known = api(request.API_KEY)
         assert known is not None
         chosen = known.max_version if version is None else version
@@ -198,7 +200,7 @@ class ControlPlane:
         self.controller_dispatcher = Dispatcher("controller", self.clock, self.environment.supervisor)
         ControllerHandlers(self.controller).register(self.controller_dispatcher)
         self.channel = LocalControllerChannel(self.controller_dispatcher)
-        self.forwarder = Forwarder(self.channel, self.metadata)  # type: ignore[arg-type]
+        self.forwarder = Forwarder(self.channel, self.metadata, self.environment.random)  # type: ignore[arg-type]
         self.dispatcher = Dispatcher("broker", self.clock, self.environment.supervisor)
         for handlers in (
             MetadataHandlers(self.config, self.metadata, self.forwarder, CLUSTER_ID, self.clock, self.environment.supervisor),

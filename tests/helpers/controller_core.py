@@ -8,6 +8,7 @@ from typing import Any
 
 from minikafka.core.controller.config import SUPPORTED_FEATURES, ControllerConfig, TopicConfigValue
 from minikafka.core.controller.controller import Controller
+from minikafka.core.controller.forwarded import Forwarded
 from minikafka.core.metadata.delta import MetadataDelta
 from minikafka.core.metadata.image import MetadataImage, PartitionRegistration, empty_image
 from minikafka.wire.errors import ErrorCode
@@ -87,9 +88,10 @@ class ControllerDriver:
         for name in ("brokers", "topics_by_id", "topics_by_name", "configs", "features", "client_quotas"):
             assert getattr(image, name) == getattr(self.image, name), name
 
-    def do(self, request: Any, version: int | None = None) -> Any:
+    def do(self, request: Any, version: int | None = None, forwarded: Forwarded | None = None) -> Any:
         """The response; ApiError when the request fails as a whole."""
-        result = self.core.handle(request, type(request).MAX_VERSION if version is None else version, self.now_ms)
+        chosen = type(request).MAX_VERSION if version is None else version
+        result = self.core.handle(request, chosen, self.now_ms, None, forwarded)
         self.last_records = result.records
         self.write(result.records)
         return result.response

@@ -77,12 +77,19 @@ class ControllerChannel:
         raft.subscribe(self)
 
     async def request(
-        self, request: Any, timeout_ms: int = REQUEST_TIMEOUT_MS, *, version: int | None = None, resends_max: int | None = None
+        self,
+        request: Any,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        *,
+        version: int | None = None,
+        resends_max: int | None = None,
+        again: Callable[[int], Any] | None = None,
     ) -> Any:
-        """The response of the active controller. Raises TimeoutError, ConnectionError, UnsupportedVersion."""
+        """The response of the active controller. `again(n)` is what to send when the request has been sent n times, perhaps in vain. Raises
+        TimeoutError, ConnectionError, UnsupportedVersion."""
         clock = self._environment.clock
         deadline_ms = clock.now_ms() + timeout_ms
-        backoff_ms, elections = RETRY_BACKOFF_MS, self._elections
+        backoff_ms, elections, tries = RETRY_BACKOFF_MS, self._elections, 0
         while not self._closed:
             left_ms = deadline_ms - clock.now_ms()
             if left_ms <= 0:
@@ -94,6 +101,9 @@ class ControllerChannel:
                 channel = None
             if channel is not None:
                 sent_ms = clock.now_ms()
+                if tries and again is not None:
+                    request = again(tries)
+                tries += 1
                 try:
                     response = await self._ask(channel, request, version, max(1, deadline_ms - sent_ms))
                 except (ConnectionLost, RequestTimeout) as error:

@@ -6,6 +6,7 @@ import ipaddress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.front.error_responses import failure_response
+from minikafka.core.controller.forwarded import KEY_BYTES, TRIES_MAX, Forwarded
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.frame import encode_request
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from minikafka.broker.front.controller_channel import ControllerChannel
+    from minikafka.core.controller.config import RandomSource
     from minikafka.core.metadata.image import MetadataImage
 
 FORWARD_TIMEOUT_MS = 30_000
@@ -27,6 +29,8 @@ CONNECTION_TIMEOUT_MS = FORWARD_TIMEOUT_MS + 5_000
 CATCH_UP_MS = 1_000
 #: A client's request that was sent to a controller which then was lost goes to one more: one controller may die for other reasons.
 RESENDS_MAX = 1
+#: Of a tagged field, far from those that Apache Kafka may come to use.
+FORWARDED_TAG = 20_000
 
 
 class ImageWaiter(Protocol):
@@ -39,22 +43,28 @@ class ImageWaiter(Protocol):
 class Forwarder:
     """Asks the active controller on behalf of clients."""
 
-    def __init__(self, controller: ControllerChannel, metadata: ImageWaiter) -> None:
+    def __init__(self, controller: ControllerChannel, metadata: ImageWaiter, random: RandomSource) -> None:
         self._controller = controller
         self._metadata = metadata
+        self._random = random
 
     async def forward(self, context: Any, request: Any) -> Any:
         """The controller's response to a client's request; a failure to reach it becomes an error in the response."""
         version = context.api_version
         frame = encode_request(request, version, context.correlation_id, context.client_id)
         data = b"".join(bytes(piece) for piece in frame if isinstance(piece, (bytes, bytearray, memoryview)))[4:]
-        envelope = EnvelopeRequest(
-            request_data=data,
-            request_principal=principal_bytes(context.principal),
-            client_host_address=address_bytes(context.connection.peer_host),
-        )
+        key = self._random.randbytes(KEY_BYTES)
+
+        def envelope(tries: int) -> EnvelopeRequest:
+            forwarded = Forwarded(key, tries) if tries <= TRIES_MAX else None
+            return EnvelopeRequest(
+                request_data=data,
+                request_principal=principal_bytes(context.principal, forwarded),
+                client_host_address=address_bytes(context.connection.peer_host),
+            )
+
         try:
-            answer = await self._controller.request(envelope, _timeout_ms(request), resends_max=RESENDS_MAX)
+            answer = await self._controller.request(envelope(0), _timeout_ms(request), resends_max=RESENDS_MAX, again=envelope)
         except (TimeoutError, ConnectionError, UnsupportedVersion):
             error = ApiError(ErrorCode.REQUEST_TIMED_OUT, "The active controller did not answer in time.")
             return failure_response(request, version, error)
@@ -80,16 +90,40 @@ def _timeout_ms(request: Any) -> int:
     return max(1, min(timeout_ms if timeout_ms > 0 else FORWARD_TIMEOUT_MS, FORWARD_TIMEOUT_MS))
 
 
-def principal_bytes(principal: str) -> bytes:
-    """DefaultPrincipalData version 0: type, name, not authenticated by token."""
+def principal_bytes(principal: str, forwarded: Forwarded | None = None) -> bytes:
+    """DefaultPrincipalData version 0: type, name, not authenticated by token. `forwarded` is a tagged field that others pass over."""
     kind, _, name = principal.partition(":")
     data = bytearray(b"\0\0")
     for text in (kind, name):
         raw = text.encode()
         append_unsigned_varint(data, len(raw) + 1)
         data += raw
-    data += b"\0\0"
+    data += b"\0"
+    append_unsigned_varint(data, 0 if forwarded is None else 1)
+    if forwarded is not None:
+        append_unsigned_varint(data, FORWARDED_TAG)
+        append_unsigned_varint(data, KEY_BYTES + 1)
+        data += forwarded.key
+        data.append(forwarded.tries)
     return bytes(data)
+
+
+def forwarded_of(data: bytes | None) -> Forwarded | None:
+    """What `principal_bytes` was given; None where there is none, as from brokers of Apache Kafka."""
+    if data is None:
+        return None
+    try:
+        _, position = _texts(data)
+        tags, position = read_unsigned_varint(data, position + 1)
+        for _ in range(tags):
+            tag, position = read_unsigned_varint(data, position)
+            size, position = read_unsigned_varint(data, position)
+            if tag == FORWARDED_TAG and size == KEY_BYTES + 1:
+                return Forwarded(bytes(data[position : position + KEY_BYTES]), data[position + KEY_BYTES])
+            position += size
+    except (IndexError, ValueError, WireError):
+        return None
+    return None
 
 
 def principal_of(data: bytes | None) -> str:
@@ -99,17 +133,23 @@ def principal_of(data: bytes | None) -> str:
     try:
         if bytes(data[:2]) != b"\0\0":
             raise ValueError(f"principal data of version {int.from_bytes(data[:2], 'big')}")
-        texts, position = [], 2
-        for _ in range(2):
-            length, position = read_unsigned_varint(data, position)
-            end = position + length - 1
-            if length < 1 or end > len(data):
-                raise ValueError("the principal is cut short")
-            texts.append(bytes(data[position:end]).decode())
-            position = end
+        texts, _ = _texts(data)
+        return ":".join(text.decode() for text in texts)
     except (IndexError, UnicodeDecodeError, WireError) as error:
         raise ValueError(f"the principal cannot be read: {error}") from error
-    return ":".join(texts)
+
+
+def _texts(data: bytes) -> tuple[list[bytes], int]:
+    """Type and name of DefaultPrincipalData, and where they end. Raises ValueError, IndexError, WireError."""
+    texts, position = [], 2
+    for _ in range(2):
+        length, position = read_unsigned_varint(data, position)
+        end = position + length - 1
+        if length < 1 or end > len(data):
+            raise ValueError("the principal is cut short")
+        texts.append(bytes(data[position:end]))
+        position = end
+    return texts, position
 
 
 def host_of(address: bytes) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.broker.quorum.raft_host import RaftHost
+    from minikafka.core.controller.forwarded import Forwarded
     from minikafka.core.metadata.image import MetadataImage
 
 log = logging.getLogger("minikafka.controller")
@@ -150,10 +151,12 @@ class ControllerHost:
         connection: Any = None,
         spend: Callable[[int], None] | None = None,
         connect_ms: int | None = None,
+        forwarded: Forwarded | None = None,
     ) -> None:
         """Decide about a request; `respond` is called once, now or after the commit. `connection` is where it came from, `spend` is told of
         the partitions that it makes or deletes and may refuse (KIP-599). `connect_ms`, of a heartbeat: how long it took to come from the
-        beginning of its connection, if its broker is one that connects again at once."""
+        beginning of its connection, if its broker is one that connects again at once. `forwarded`: how often a broker has sent a
+        client's request before, perhaps to another controller."""
         core = self._core
         if core is None:
             respond(None, ApiError(ErrorCode.NOT_CONTROLLER, "The active controller appears to be another node."))
@@ -163,7 +166,7 @@ class ControllerHost:
                 self._watch_connection(core, request, connection, connect_ms)
             with self.decisions.measured():
                 core.state.next_offset = self._raft.log_end_offset
-                result = core.handle(request, version, self._environment.clock.now_ms(), spend)
+                result = core.handle(request, version, self._environment.clock.now_ms(), spend, forwarded)
                 # An upgrade of kraft.version has put its own batch into the log.
                 core.state.next_offset = self._raft.log_end_offset
                 last = self._write(core, result.records, result.atomic, reason_of(request) if result.records else "")

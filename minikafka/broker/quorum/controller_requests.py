@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.front.error_responses import failure_response
-from minikafka.broker.front.forwarding import host_of, principal_of
+from minikafka.broker.front.forwarding import forwarded_of, host_of, principal_of
 from minikafka.broker.supervise import Ends
 from minikafka.net.channel import CLIENT_SOFTWARE_NAME
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.front.quotas import ClientQuotaHost
     from minikafka.broker.quorum.controller_host import ControllerHost
+    from minikafka.core.controller.forwarded import Forwarded
 
 log = logging.getLogger("minikafka.controller")
 
@@ -86,13 +87,17 @@ class EnvelopeContext:
         "connection",
         "correlation_id",
         "entry",
+        "forwarded",
         "listener",
         "principal",
         "received_ms",
     )
 
-    def __init__(self, outer: RequestContext, header: RequestHeader, entry: Any, principal: str, client_host: str) -> None:
-        """`principal` and `client_host`: whose request the broker forwards, and from where it came."""
+    def __init__(
+        self, outer: RequestContext, header: RequestHeader, entry: Any, principal: str, client_host: str, forwarded: Forwarded | None
+    ) -> None:
+        """`principal` and `client_host`: whose request the broker forwards, and from where it came; `forwarded`: how often it
+        was sent before, where the broker says so."""
         self._outer = outer
         self.api_key = header.api_key
         self.api_version = header.api_version
@@ -100,6 +105,7 @@ class EnvelopeContext:
         self.correlation_id = header.correlation_id
         self.connection = outer.connection
         self.entry = entry
+        self.forwarded = forwarded
         self.listener = outer.listener
         self.principal = principal
         self.client_host = client_host
@@ -183,7 +189,9 @@ class ControllerHandlers:
                 context.respond(failure_response(request, version, error))
 
         connect_ms = self._connect_ms(context) if isinstance(request, BrokerHeartbeatRequest) else None
-        self._host.handle(request, version, respond, context.connection, None if budget is None else budget.spend, connect_ms)
+        spend = None if budget is None else budget.spend
+        forwarded = context.forwarded if context.is_forwarded else None
+        self._host.handle(request, version, respond, context.connection, spend, connect_ms, forwarded)
 
     def _connect_ms(self, context: Any) -> int | None:
         """For how long a broker of ours has been there, from its first words on this connection to this heartbeat; None for others, who do
@@ -213,7 +221,7 @@ class ControllerHandlers:
         except ValueError as error:
             log.warning("an envelope does not say whose request it holds: %s", error)
             return EnvelopeResponse(response_data=None, error_code=ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
-        inner_context = EnvelopeContext(context, header, entry, principal, host)
+        inner_context = EnvelopeContext(context, header, entry, principal, host, forwarded_of(request.request_principal))
         if inner is None:
             self._dispatcher.large.serve(inner_context, entry, data, position)
             return None

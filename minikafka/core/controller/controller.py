@@ -16,6 +16,7 @@ from minikafka.core.controller.brokers import BrokerControl
 from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, ConfigRules, ControllerConfig, RandomSource
 from minikafka.core.controller.configs import ConfigControl
 from minikafka.core.controller.features import FeatureControl, KraftVersion, bootstrap_records
+from minikafka.core.controller.forwarded import Forwarded
 from minikafka.core.controller.partitions import PartitionControl
 from minikafka.core.controller.quotas import QuotaControl
 from minikafka.core.controller.reassignment import ReassignmentControl
@@ -93,7 +94,6 @@ class Controller:
         self._unclean_ms: int = now_ms + config.unclean_leader_election_interval_ms
         self._methods = self._table()
         self._spending: Mapping[type, Callable[[Any, int, Spend], Result]] = {
-            CreateTopicsRequest: lambda request, version, spend: self.topics.create(request, spend),
             DeleteTopicsRequest: self.topics.delete,
             CreatePartitionsRequest: lambda request, version, spend: self.topics.create_partitions(request, spend),
         }
@@ -127,13 +127,19 @@ class Controller:
         """The newest image, records that are not committed yet included."""
         return self.state.image
 
-    def handle(self, request: Any, version: int, now_ms: int, spend: Spend | None = None) -> Result:
-        """Decide about a request; `spend` counts partitions that are created or deleted. Raises ApiError for what fails as a whole."""
+    def handle(
+        self, request: Any, version: int, now_ms: int, spend: Spend | None = None, forwarded: Forwarded | None = None
+    ) -> Result:
+        """Decide about a request; `spend` counts partitions that are created or deleted; `forwarded`: how often a broker has sent
+        it before. Raises ApiError for what fails as a whole."""
         method = self._methods.get(type(request))
         if method is None:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not a request to the controller")
         spending = None if spend is None else self._spending.get(type(request))
-        result = method(request, version, now_ms) if spending is None or spend is None else spending(request, version, spend)
+        if type(request) is CreateTopicsRequest:
+            result = self.topics.create(request, spend, forwarded)
+        else:
+            result = method(request, version, now_ms) if spending is None or spend is None else spending(request, version, spend)
         if result.atomic and len(result.records) > 2 * RECORDS_PER_REQUEST_MAX:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         return result

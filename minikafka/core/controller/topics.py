@@ -8,11 +8,13 @@ from typing import Any
 
 from minikafka.core.controller.config import PARTITIONS_PER_REQUEST_MAX, ControllerConfig, RandomSource
 from minikafka.core.controller.configs import ConfigControl
+from minikafka.core.controller.forwarded import Forwarded, uuid_of
 from minikafka.core.controller.placement import UsableBroker, place_replicas
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.metadata.image import (
     DIRECTORY_UNASSIGNED,
     RESOURCE_BROKER,
+    RESOURCE_TOPIC,
     PartitionRegistration,
     TopicImage,
 )
@@ -50,12 +52,9 @@ def topic_name_fault(name: str) -> str | None:
 def random_uuid(random: RandomSource) -> bytes:
     """A random (version 4) uuid that does not begin with a dash when written as text, as Kafka's Uuid.randomUuid."""
     while True:
-        data = bytearray(random.randbytes(16))
-        data[6] = (data[6] & 0x0F) | 0x40
-        data[8] = (data[8] & 0x3F) | 0x80
-        # The first six bits are the first character of the text; 62 is '-'.
-        if data[0] >> 2 != 62:
-            return bytes(data)
+        topic_id = uuid_of(random.randbytes(16))
+        if topic_id is not None:
+            return topic_id
 
 
 class TopicControl:
@@ -69,21 +68,29 @@ class TopicControl:
 
     # -- create ----------------------------------------------------------------------------------------------------
 
-    def create(self, request: CreateTopicsRequest, spend: Spend | None = None) -> Result:
-        """CreateTopics: each topic alone succeeds or fails; all that succeed go into one batch."""
+    def create(self, request: CreateTopicsRequest, spend: Spend | None = None, forwarded: Forwarded | None = None) -> Result:
+        """CreateTopics: each topic alone succeeds or fails; all that succeed go into one batch.
+
+        What a broker has sent before may have been carried out, by this controller or its predecessor, and the answer was lost: a topic
+        that it has made is known by its id, and counts as created. Apache Kafka tells such a client that it exists already."""
         failures: dict[str, Failure] = {}
         topics = self._distinct(request.topics, failures)
         self._check_partition_count(topics)
-        for topic in topics:
-            if topic.name not in failures:
-                self._check_name(topic.name, failures)
         records: list[Any] = []
         successes: dict[str, CreateTopicsResponse.CreatableTopicResult] = {}
         for topic in topics:
             if topic.name in failures:
                 continue
+            made = self._state.image.topics_by_name.get(topic.name)
+            if made is not None and forwarded is not None and made.topic_id in forwarded.earlier_ids(topic.name):
+                successes[topic.name] = self._created(made)
+            else:
+                self._check_name(topic.name, failures)
+        for topic in topics:
+            if topic.name in failures or topic.name in successes:
+                continue
             try:
-                successes[topic.name] = self._create_one(topic, records, spend)
+                successes[topic.name] = self._create_one(topic, records, spend, forwarded)
             except ApiError as error:
                 failures[topic.name] = (error.code, error.message)
         response = CreateTopicsResponse()
@@ -127,25 +134,35 @@ class TopicControl:
                 failures[name] = (ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
     def _create_one(
-        self, topic: CreateTopicsRequest.CreatableTopic, records: list[Any], spend: Spend | None
+        self, topic: CreateTopicsRequest.CreatableTopic, records: list[Any], spend: Spend | None, forwarded: Forwarded | None
     ) -> CreateTopicsResponse.CreatableTopicResult:
         overrides, config_records = self._configs.for_new_topic(topic.name, [(entry.name, entry.value) for entry in topic.configs])
         partitions = self._manual(topic) if topic.assignments else self._placed(topic)
         if spend is not None:
             spend(len(partitions))
-        topic_id = self._new_topic_id()
+        topic_id = self._new_topic_id(forwarded, topic.name)
         records.append(TopicRecord(name=topic.name, topic_id=topic_id))
         records.extend(config_records)
         records.extend(partition.to_record(topic_id, index) for index, partition in enumerate(partitions))
+        return self._success(topic.name, topic_id, len(partitions), len(partitions[0].replicas), overrides)
+
+    def _created(self, topic: TopicImage) -> CreateTopicsResponse.CreatableTopicResult:
+        """What was told of a topic when it was made, if nothing has changed since."""
+        overrides = self._state.image.config(RESOURCE_TOPIC, topic.name)
+        return self._success(topic.name, topic.topic_id, len(topic.partitions), len(topic.partitions[0].replicas), overrides)
+
+    def _success(
+        self, name: str, topic_id: bytes, partitions: int, replication_factor: int, overrides: Mapping[str, str]
+    ) -> CreateTopicsResponse.CreatableTopicResult:
         cluster = self._state.image.config(RESOURCE_BROKER, "")
         return CreateTopicsResponse.CreatableTopicResult(
-            name=topic.name,
+            name=name,
             topic_id=topic_id,
             error_code=ErrorCode.NONE,
             error_message=None,
             topic_config_error_code=ErrorCode.NONE,
-            num_partitions=len(partitions),
-            replication_factor=len(partitions[0].replicas),
+            num_partitions=partitions,
+            replication_factor=replication_factor,
             configs=[
                 CreateTopicsResponse.CreatableTopicConfigs(
                     name=entry.name,
@@ -158,7 +175,11 @@ class TopicControl:
             ],
         )
 
-    def _new_topic_id(self) -> bytes:
+    def _new_topic_id(self, forwarded: Forwarded | None, name: str) -> bytes:
+        if forwarded is not None:
+            topic_id = forwarded.topic_id(name)
+            if topic_id not in self._state.image.topics_by_id:
+                return topic_id
         while True:
             topic_id = random_uuid(self._random)
             if topic_id not in self._state.image.topics_by_id:

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 from helpers.controller_core import ControllerDriver
 
+from minikafka.core.controller.forwarded import TRIES_MAX, Forwarded
 from minikafka.core.controller.placement import UsableBroker, place_replicas
 from minikafka.core.controller.topics import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -343,3 +344,41 @@ def test_a_thousand_partitions_are_one_quick_batch(driver: ControllerDriver) -> 
 
     assert len(result.records) == 1001
     assert elapsed < 1.0
+
+
+def forward(driver: ControllerDriver, tries: int, *names: str, key: bytes = b"k" * 16) -> list[tuple[ErrorCode, bytes]]:
+    topics = [CreateTopicsRequest.CreatableTopic(name=name, num_partitions=2, replication_factor=3) for name in names]
+    answers = driver.do(CreateTopicsRequest(topics=topics), forwarded=Forwarded(key, tries)).topics
+    return [(ErrorCode(answer.error_code), answer.topic_id) for answer in answers]
+
+
+def test_a_topic_that_was_made_when_a_request_was_sent_before_is_made_and_not_there_already(driver: ControllerDriver) -> None:
+    """The controller dies when it has written the topics; the broker, which had no answer, asks its successor."""
+    first = forward(driver, 0, "a", "b")
+    assert {code for code, _ in first} == {ErrorCode.NONE} and len({topic_id for _, topic_id in first}) == 2
+    driver.fail_over()
+    assert forward(driver, 1, "a", "b", "c")[:2] == first
+    assert [record.name for record in driver.last_records if hasattr(record, "name")] == ["c"], "only what is new is written"
+    answer = driver.do(
+        CreateTopicsRequest(topics=[CreateTopicsRequest.CreatableTopic(name="a")]), forwarded=Forwarded(b"k" * 16, 2)
+    ).topics[0]
+    assert (answer.num_partitions, answer.replication_factor) == (2, 3), "as it is, whatever is asked for now"
+    assert forward(driver, 7, "c")[0][0] is ErrorCode.NONE, "whichever of the earlier sendings made it"
+
+
+def test_a_topic_of_somebody_else_is_there_already(driver: ControllerDriver) -> None:
+    forward(driver, 0, "a")
+    for tries, key in [(0, b"k" * 16), (0, b"o" * 16), (5, b"o" * 16), (TRIES_MAX, b"o" * 16)]:
+        assert forward(driver, tries, "a", key=key)[0][0] is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert driver.create("a").error_code == ErrorCode.TOPIC_ALREADY_EXISTS, "from a broker that does not say how often it has asked"
+
+
+def test_no_topic_id_is_used_twice(driver: ControllerDriver) -> None:
+    """Between two sendings somebody deletes the topic: whoever has a replica of it must not take it for the new one's."""
+    ids = set()
+    for tries in range(4):
+        ((code, topic_id),) = forward(driver, tries, "a")
+        assert code is ErrorCode.NONE and topic_id[6] >> 4 == 4
+        ids.add(topic_id)
+        driver.do(DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="a", topic_id=bytes(16))]))
+    assert len(ids) == 4
