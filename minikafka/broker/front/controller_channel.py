@@ -100,24 +100,17 @@ class ControllerChannel:
                 self._say(f"cannot reach the active controller: {error}")
                 channel = None
             if channel is not None:
-                sent_ms = clock.now_ms()
                 if tries and again is not None:
                     request = again(tries)
                 tries += 1
                 try:
-                    response = await self._ask(channel, request, version, max(1, deadline_ms - sent_ms))
-                except (ConnectionLost, RequestTimeout) as error:
-                    self._say(f"the connection to the active controller ended: {error}")
-                    if isinstance(error, RequestTimeout):
-                        self._limit_ms = min(2 * self._limit_ms, TIMEOUT_GROWTH_MAX * self._request_timeout_ms)
-                    self._drop(channel)
+                    response = await self._try(channel, request, version, max(1, deadline_ms - clock.now_ms()))
+                except (ConnectionLost, RequestTimeout):
                     if resends_max is not None:
                         resends_max -= 1
                         if resends_max < 0:
                             raise
                 else:
-                    took_ms = clock.now_ms() - sent_ms
-                    self._limit_ms = max(self._request_timeout_ms, min(self._limit_ms, 4 * took_ms))
                     if getattr(response, "error_code", 0) != ErrorCode.NOT_CONTROLLER:
                         self._said = ""
                         return response
@@ -127,6 +120,21 @@ class ControllerChannel:
             await self._pause(min(backoff_ms, max(1, deadline_ms - clock.now_ms())))
             backoff_ms = min(2 * backoff_ms, RETRY_BACKOFF_MS_MAX)
         raise ConnectionLost("the node is stopping")
+
+    async def _try(self, channel: Channel, request: Any, version: int | None, left_ms: int) -> Any:
+        """As `_ask`; takes note of how long answers take, and of a connection that has ended."""
+        sent_ms = self._environment.clock.now_ms()
+        try:
+            response = await self._ask(channel, request, version, left_ms)
+        except (ConnectionLost, RequestTimeout) as error:
+            self._say(f"the connection to the active controller ended: {error}")
+            if isinstance(error, RequestTimeout):
+                self._limit_ms = min(2 * self._limit_ms, TIMEOUT_GROWTH_MAX * self._request_timeout_ms)
+            self._drop(channel)
+            raise
+        took_ms = self._environment.clock.now_ms() - sent_ms
+        self._limit_ms = max(self._request_timeout_ms, min(self._limit_ms, 4 * took_ms))
+        return response
 
     async def _ask(self, channel: Channel, request: Any, version: int | None, left_ms: int) -> Any:
         """Raises ConnectionLost, RequestTimeout when the connection has ended; TimeoutError when only the caller's time is up."""
