@@ -1,4 +1,4 @@
-"""The APIs of Apache Kafka 4.3: versions, from which on they are flexible (KIP-482), who serves them.
+"""The APIs of Apache Kafka 4.4: versions, from which on they are flexible (KIP-482), who serves them.
 
 Message classes say the same where they are declared, and a test compares: this table is read without importing any of them.
 """
@@ -39,7 +39,7 @@ API_TABLE = (
     ApiRow(15, "DescribeGroups", "describe_groups", 0, 6, 5, _BROKER),
     ApiRow(16, "ListGroups", "list_groups", 0, 5, 3, _BROKER),
     ApiRow(17, "SaslHandshake", "sasl_handshake", 0, 1, None, _BOTH),
-    ApiRow(18, "ApiVersions", "api_versions", 0, 4, 3, _BOTH),
+    ApiRow(18, "ApiVersions", "api_versions", 0, 5, 3, _BOTH),
     ApiRow(19, "CreateTopics", "create_topics", 2, 7, 5, _BOTH),
     ApiRow(20, "DeleteTopics", "delete_topics", 1, 6, 4, _BOTH),
     ApiRow(21, "DeleteRecords", "delete_records", 0, 2, 2, _BROKER),
@@ -49,7 +49,7 @@ API_TABLE = (
     ApiRow(25, "AddOffsetsToTxn", "add_offsets_to_txn", 0, 4, 3, _BROKER),
     ApiRow(26, "EndTxn", "end_txn", 0, 5, 3, _BROKER),
     ApiRow(27, "WriteTxnMarkers", "write_txn_markers", 1, 2, 1, _BROKER),
-    ApiRow(28, "TxnOffsetCommit", "txn_offset_commit", 0, 5, 3, _BROKER),
+    ApiRow(28, "TxnOffsetCommit", "txn_offset_commit", 0, 6, 3, _BROKER),
     ApiRow(29, "DescribeAcls", "describe_acls", 1, 3, 2, _BOTH),
     ApiRow(30, "CreateAcls", "create_acls", 1, 3, 2, _BOTH),
     ApiRow(31, "DeleteAcls", "delete_acls", 1, 3, 2, _BOTH),
@@ -63,7 +63,7 @@ API_TABLE = (
     ApiRow(39, "RenewDelegationToken", "renew_delegation_token", 1, 2, 2, _BOTH),
     ApiRow(40, "ExpireDelegationToken", "expire_delegation_token", 1, 2, 2, _BOTH),
     ApiRow(41, "DescribeDelegationToken", "describe_delegation_token", 1, 3, 2, _BOTH),
-    ApiRow(42, "DeleteGroups", "delete_groups", 0, 2, 2, _BROKER),
+    ApiRow(42, "DeleteGroups", "delete_groups", 0, 3, 2, _BROKER),
     ApiRow(43, "ElectLeaders", "elect_leaders", 0, 2, 2, _BOTH),
     ApiRow(44, "IncrementalAlterConfigs", "incremental_alter_configs", 0, 1, 1, _BOTH),
     ApiRow(45, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 1, 0, _BOTH),
@@ -109,11 +109,13 @@ API_TABLE = (
     ApiRow(85, "WriteShareGroupState", "write_share_group_state", 0, 1, 0, _BROKER),
     ApiRow(86, "DeleteShareGroupState", "delete_share_group_state", 0, 0, 0, _BROKER),
     ApiRow(87, "ReadShareGroupStateSummary", "read_share_group_state_summary", 0, 1, 0, _BROKER),
-    ApiRow(88, "StreamsGroupHeartbeat", "streams_group_heartbeat", 0, 0, 0, _BROKER),
-    ApiRow(89, "StreamsGroupDescribe", "streams_group_describe", 0, 0, 0, _BROKER),
+    ApiRow(88, "StreamsGroupHeartbeat", "streams_group_heartbeat", 0, 1, 0, _BROKER),
+    ApiRow(89, "StreamsGroupDescribe", "streams_group_describe", 0, 1, 0, _BROKER),
     ApiRow(90, "DescribeShareGroupOffsets", "describe_share_group_offsets", 0, 1, 0, _BROKER),
     ApiRow(91, "AlterShareGroupOffsets", "alter_share_group_offsets", 0, 0, 0, _BROKER),
     ApiRow(92, "DeleteShareGroupOffsets", "delete_share_group_offsets", 0, 0, 0, _BROKER),
+    ApiRow(93, "StreamsGroupTopologyDescriptionUpdate", "streams_group_topology_description_update", 0, 0, 0, _BROKER),
+    ApiRow(94, "UnregisterController", "unregister_controller", 0, 0, 0, _BOTH),
 )
 
 #: API key -> first flexible version.

@@ -131,7 +131,10 @@ class BrokerParts:
             config, environment, self.replicas, metadata, self.controller_channel, self.producer_ids, sender, steps
         )
         verifier = TransactionVerifier(config.node_id, self.settings, environment, metadata, self.transactions, self.peers)
-        self.dispatcher = Dispatcher("broker", environment.clock, environment.supervisor, node.features, environment.monotonic_s)
+        identity = (node.cluster_id, config.node_id)
+        self.dispatcher = Dispatcher(
+            "broker", environment.clock, environment.supervisor, node.features, environment.monotonic_s, identity
+        )
         node.quotas.guard(self.dispatcher, node.listeners.values)
         self.handover = HandoverHost(config, environment, self.replicas, metadata, node.security.inter_broker, node.budget)
         transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms, environment.supervisor)

@@ -154,7 +154,7 @@ class TransactionalProducer(Producer):
             group_id=member.group_id,
             producer_id=self._producer[0],
             producer_epoch=self._producer[1],
-            generation_id=member.generation,
+            generation_id_or_member_epoch=member.generation,
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from helpers.lanes import Side
-from helpers.live_node import live_node
+from helpers.live_node import CLUSTER_ID, live_node
 
+from minikafka.broker.front.dispatch import Dispatcher
+from minikafka.broker.supervise import Supervisor
+from minikafka.net.clock import SystemClock
+from minikafka.wire.errors import ErrorCode
 from minikafka.wire.frame import encode_request, encode_response
 from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_api_versions(tmp_path: Path, version: int) -> None:
     async with live_node(tmp_path) as node:
         assert node.broker is not None
@@ -29,3 +34,31 @@ async def test_api_versions(tmp_path: Path, version: int) -> None:
         _, finalized, epoch = node.features()
         told = [(feature.name, feature.max_version_level) for feature in answer.finalized_features]
         assert (told, answer.finalized_features_epoch) == ((finalized, epoch) if version >= 3 else ([], -1))
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "on_broker", "on_controller"),
+    [
+        (None, -1, "NONE", "NONE"), (CLUSTER_ID, 1, "NONE", "NONE"), ("other", 1, "REBOOTSTRAP_REQUIRED", "NONE"),
+        (CLUSTER_ID, 2, "REBOOTSTRAP_REQUIRED", "NONE"), ("", 1, "REBOOTSTRAP_REQUIRED", "NONE"),
+        (CLUSTER_ID, -2, "REBOOTSTRAP_REQUIRED", "NONE"), ("other", -1, "INVALID_REQUEST", "INVALID_REQUEST"),
+        (None, 2, "INVALID_REQUEST", "INVALID_REQUEST"), (CLUSTER_ID, -1, "INVALID_REQUEST", "INVALID_REQUEST"),
+    ],
+)  # fmt: skip
+async def test_a_client_that_looks_for_another_node_is_told(
+    cluster_id: str | None, node_id: int, on_broker: str, on_controller: str
+) -> None:
+    """As Apache Kafka 4.4.0 answers on both kinds of listeners (KIP-1242)."""
+    supervisor, clock = Supervisor(asyncio.get_running_loop()), SystemClock()
+    request = ApiVersionsRequest(client_software_name="test", client_software_version="1", cluster_id=cluster_id, node_id=node_id)
+    frame = b"".join(encode_request(request, 5, 7, "test"))[4:]  # type: ignore[arg-type]
+    answers = {
+        "broker": Dispatcher("broker", clock, supervisor, identity=(CLUSTER_ID, 1)),
+        "controller": Dispatcher("controller", clock, supervisor),
+    }
+    told = {}
+    for kind, dispatcher in answers.items():
+        answer = ApiVersionsResponse.decode(5, Side(dispatcher, short=True).ask(frame), 8)
+        told[kind] = ErrorCode(answer.error_code).name
+        assert bool(answer.api_keys) is not bool(answer.error_code)
+    assert told == {"broker": on_broker, "controller": on_controller}

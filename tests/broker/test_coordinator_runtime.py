@@ -97,7 +97,7 @@ def commit(world: CoordinatorWorld, offset: int, *, epoch: int | None = None) ->
         request = TxnOffsetCommitRequest(
             transactional_id="x", group_id="g", producer_id=PRODUCER_ID, producer_epoch=epoch, topics=topics
         )
-        shard.commit_transactional(waiting, request, resolve, world.now_ms)
+        shard.commit_transactional(waiting, request, 5, resolve, world.now_ms)
     world.groups.run_effects(index, shard)
     return waiting.codes
 

@@ -67,6 +67,7 @@ from minikafka.wire.messages import (
     sync_group,
     txn_offset_commit,
     unregister_broker,
+    unregister_controller,
     update_features,
     write_txn_markers,
 )
@@ -230,6 +231,7 @@ def rows() -> dict[str, Row]:
         "ListPartitionReassignments": (list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None), Op.DESCRIBE),
         "UpdateFeatures": (update_features.UpdateFeaturesRequest(feature_updates=[], validate_only=True), Op.ALTER),
         "UnregisterBroker": (unregister_broker.UnregisterBrokerRequest(broker_id=99), Op.ALTER),
+        "UnregisterController": (unregister_controller.UnregisterControllerRequest(controller_id=99), Op.ALTER),
         "AddRaftVoter": (add_raft_voter.AddRaftVoterRequest(cluster_id="other", timeout_ms=30_000, voter_id=9, listeners=[]), Op.ALTER),
         "RemoveRaftVoter": (remove_raft_voter.RemoveRaftVoterRequest(cluster_id="other", voter_id=9), Op.ALTER),
         "DescribeQuorum": (

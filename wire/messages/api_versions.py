@@ -8,11 +8,13 @@ from minikafka.wire.message import Request, Response, Struct, field
 from minikafka.wire.types import array, boolean, int16, int32, int64, string
 
 
-class ApiVersionsRequest(Request, api_key=18, versions="0-4", flexible="3+", listeners=("broker", "controller")):
-    """ApiVersionsRequest, versions 0-4."""
+class ApiVersionsRequest(Request, api_key=18, versions="0-5", flexible="3+", listeners=("broker", "controller")):
+    """ApiVersionsRequest, versions 0-5."""
 
     client_software_name: str = field(string, "3+", ignorable=True)
     client_software_version: str = field(string, "3+", ignorable=True)
+    cluster_id: str | None = field(string, "5+", nullable="5+", default=None, ignorable=True)
+    node_id: int = field(int32, "5+", default=-1, ignorable=True)
 
 
 class _ApiVersion(Struct):
@@ -33,8 +35,8 @@ class _FinalizedFeatureKey(Struct):
     min_version_level: int = field(int16, "3+")
 
 
-class ApiVersionsResponse(Response, api_key=18, versions="0-4", flexible="3+"):
-    """ApiVersionsResponse, versions 0-4."""
+class ApiVersionsResponse(Response, api_key=18, versions="0-5", flexible="3+"):
+    """ApiVersionsResponse, versions 0-5."""
 
     ApiVersion: TypeAlias = _ApiVersion
     SupportedFeatureKey: TypeAlias = _SupportedFeatureKey

@@ -9,7 +9,7 @@ from minikafka.wire.types import array, int16, int32, int64, string
 
 
 class _TopicRequest(Struct):
-    name: str = field(string, "0+")
+    name: str = field(string, "0+", map_key=True)
     partition_indexes: list[int] = field(array(int32), "0+")
 
 

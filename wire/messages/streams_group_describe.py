@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from minikafka.wire.message import Request, Response, Struct, field
-from minikafka.wire.types import array, boolean, int16, int32, int64, string, uint16
+from minikafka.wire.types import array, boolean, int8, int16, int32, int64, string, uint16
 
 
-class StreamsGroupDescribeRequest(Request, api_key=89, versions="0", flexible="0+", listeners=("broker",)):
-    """StreamsGroupDescribeRequest, versions 0."""
+class StreamsGroupDescribeRequest(Request, api_key=89, versions="0-1", flexible="0+", listeners=("broker",)):
+    """StreamsGroupDescribeRequest, versions 0 to 1."""
 
     group_ids: list[str] = field(array(string), "0+")
     include_authorized_operations: bool = field(boolean, "0+")
+    include_topology_description: bool = field(boolean, "1+", default=False)
 
 
 class _KeyValue(Struct):
@@ -80,6 +81,30 @@ class _Member(Struct):
     is_classic: bool = field(boolean, "0+")
 
 
+class _TopologyDescriptionNode(Struct):
+    name: str = field(string, "1+")
+    node_type: int = field(int8, "1+")
+    source_topics: list[str] = field(array(string), "1+")
+    sink_topic: str | None = field(string, "1+", nullable="1+", default=None)
+    stores: list[str] = field(array(string), "1+")
+    successors: list[str] = field(array(string), "1+")
+
+
+class _TopologyDescriptionSubtopology(Struct):
+    subtopology_id: str = field(string, "1+")
+    nodes: list[_TopologyDescriptionNode] = field(array(_TopologyDescriptionNode), "1+")
+
+
+class _TopologyDescriptionGlobalStore(Struct):
+    source: _TopologyDescriptionNode = field(_TopologyDescriptionNode, "1+")
+    processor: _TopologyDescriptionNode = field(_TopologyDescriptionNode, "1+")
+
+
+class _TopologyDescription(Struct):
+    subtopologies: list[_TopologyDescriptionSubtopology] = field(array(_TopologyDescriptionSubtopology), "1+")
+    global_stores: list[_TopologyDescriptionGlobalStore] = field(array(_TopologyDescriptionGlobalStore), "1+")
+
+
 class _DescribedGroup(Struct):
     error_code: int = field(int16, "0+")
     error_message: str | None = field(string, "0+", nullable="0+", default=None)
@@ -90,10 +115,13 @@ class _DescribedGroup(Struct):
     topology: _Topology | None = field(_Topology, "0+", nullable="0+", default=None)
     members: list[_Member] = field(array(_Member), "0+")
     authorized_operations: int = field(int32, "0+", default=-2147483648)
+    topology_description: _TopologyDescription | None = field(_TopologyDescription, "1+", nullable="1+", default=None)
+    topology_description_status: int = field(int8, "1+", default=0)
+    assignor_name: str | None = field(string, "1+", nullable="1+", default=None, ignorable=True)
 
 
-class StreamsGroupDescribeResponse(Response, api_key=89, versions="0", flexible="0+"):
-    """StreamsGroupDescribeResponse, versions 0."""
+class StreamsGroupDescribeResponse(Response, api_key=89, versions="0-1", flexible="0+"):
+    """StreamsGroupDescribeResponse, versions 0 to 1."""
 
     KeyValue: TypeAlias = _KeyValue
     TopicInfo: TypeAlias = _TopicInfo
@@ -104,6 +132,10 @@ class StreamsGroupDescribeResponse(Response, api_key=89, versions="0", flexible=
     TaskIds: TypeAlias = _TaskIds
     Assignment: TypeAlias = _Assignment
     Member: TypeAlias = _Member
+    TopologyDescriptionNode: TypeAlias = _TopologyDescriptionNode
+    TopologyDescriptionSubtopology: TypeAlias = _TopologyDescriptionSubtopology
+    TopologyDescriptionGlobalStore: TypeAlias = _TopologyDescriptionGlobalStore
+    TopologyDescription: TypeAlias = _TopologyDescription
     DescribedGroup: TypeAlias = _DescribedGroup
 
     throttle_time_ms: int = field(int32, "0+")

@@ -57,8 +57,8 @@ class _TaskOffset(Struct):
     offset: int = field(int64, "0+")
 
 
-class StreamsGroupHeartbeatRequest(Request, api_key=88, versions="0", flexible="0+", listeners=("broker",)):
-    """StreamsGroupHeartbeatRequest, versions 0."""
+class StreamsGroupHeartbeatRequest(Request, api_key=88, versions="0-1", flexible="0+", listeners=("broker",)):
+    """StreamsGroupHeartbeatRequest, versions 0 to 1."""
 
     KeyValue: TypeAlias = _KeyValue
     TopicInfo: TypeAlias = _TopicInfo
@@ -122,8 +122,8 @@ class _EndpointToPartitions(Struct):
     standby_partitions: list[_TopicPartition] = field(array(_TopicPartition), "0+")
 
 
-class StreamsGroupHeartbeatResponse(Response, api_key=88, versions="0", flexible="0+"):
-    """StreamsGroupHeartbeatResponse, versions 0."""
+class StreamsGroupHeartbeatResponse(Response, api_key=88, versions="0-1", flexible="0+"):
+    """StreamsGroupHeartbeatResponse, versions 0 to 1."""
 
     Status: TypeAlias = _Status
     TaskIds: TypeAlias = _StreamsGroupHeartbeatResponseTaskIds
@@ -137,8 +137,9 @@ class StreamsGroupHeartbeatResponse(Response, api_key=88, versions="0", flexible
     member_id: str = field(string, "0+")
     member_epoch: int = field(int32, "0+")
     heartbeat_interval_ms: int = field(int32, "0+")
-    acceptable_recovery_lag: int = field(int32, "0+")
+    acceptable_recovery_lag_legacy: int = field(int32, "0")
     task_offset_interval_ms: int = field(int32, "0+")
+    acceptable_recovery_lag: int = field(int64, "1+", default=-1, ignorable=True)
     status: list[_Status] | None = field(array(_Status), "0+", nullable="0+")
     active_tasks: list[_StreamsGroupHeartbeatResponseTaskIds] | None = field(
         array(_StreamsGroupHeartbeatResponseTaskIds), "0+", nullable="0+", default=None
@@ -149,5 +150,6 @@ class StreamsGroupHeartbeatResponse(Response, api_key=88, versions="0", flexible
     warmup_tasks: list[_StreamsGroupHeartbeatResponseTaskIds] | None = field(
         array(_StreamsGroupHeartbeatResponseTaskIds), "0+", nullable="0+", default=None
     )
+    topology_description_required: bool = field(boolean, "1+", default=False)
     endpoint_information_epoch: int = field(int32, "0+")
     partitions_by_user_endpoint: list[_EndpointToPartitions] | None = field(array(_EndpointToPartitions), "0+", nullable="0+", default=None)

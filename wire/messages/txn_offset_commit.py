@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from minikafka.wire.message import Request, Response, Struct, field
-from minikafka.wire.types import array, int16, int32, int64, string
+from minikafka.wire.types import array, int16, int32, int64, string, uuid
 
 
 class _TxnOffsetCommitRequestPartition(Struct):
@@ -16,12 +16,13 @@ class _TxnOffsetCommitRequestPartition(Struct):
 
 
 class _TxnOffsetCommitRequestTopic(Struct):
-    name: str = field(string, "0+")
+    name: str = field(string, "0-5", ignorable=True)
+    topic_id: bytes = field(uuid, "6+", ignorable=True)
     partitions: list[_TxnOffsetCommitRequestPartition] = field(array(_TxnOffsetCommitRequestPartition), "0+")
 
 
-class TxnOffsetCommitRequest(Request, api_key=28, versions="0-5", flexible="3+", listeners=("broker",)):
-    """TxnOffsetCommitRequest, versions 0-5."""
+class TxnOffsetCommitRequest(Request, api_key=28, versions="0-6", flexible="3+", listeners=("broker",)):
+    """TxnOffsetCommitRequest, versions 0-6."""
 
     TxnOffsetCommitRequestPartition: TypeAlias = _TxnOffsetCommitRequestPartition
     TxnOffsetCommitRequestTopic: TypeAlias = _TxnOffsetCommitRequestTopic
@@ -30,7 +31,7 @@ class TxnOffsetCommitRequest(Request, api_key=28, versions="0-5", flexible="3+",
     group_id: str = field(string, "0+")
     producer_id: int = field(int64, "0+")
     producer_epoch: int = field(int16, "0+")
-    generation_id: int = field(int32, "3+", default=-1)
+    generation_id_or_member_epoch: int = field(int32, "3+", default=-1)
     member_id: str = field(string, "3+", default="")
     group_instance_id: str | None = field(string, "3+", nullable="3+", default=None)
     topics: list[_TxnOffsetCommitRequestTopic] = field(array(_TxnOffsetCommitRequestTopic), "0+")
@@ -42,12 +43,13 @@ class _TxnOffsetCommitResponsePartition(Struct):
 
 
 class _TxnOffsetCommitResponseTopic(Struct):
-    name: str = field(string, "0+")
+    name: str = field(string, "0-5", ignorable=True)
+    topic_id: bytes = field(uuid, "6+", ignorable=True)
     partitions: list[_TxnOffsetCommitResponsePartition] = field(array(_TxnOffsetCommitResponsePartition), "0+")
 
 
-class TxnOffsetCommitResponse(Response, api_key=28, versions="0-5", flexible="3+"):
-    """TxnOffsetCommitResponse, versions 0-5."""
+class TxnOffsetCommitResponse(Response, api_key=28, versions="0-6", flexible="3+"):
+    """TxnOffsetCommitResponse, versions 0-6."""
 
     TxnOffsetCommitResponsePartition: TypeAlias = _TxnOffsetCommitResponsePartition
     TxnOffsetCommitResponseTopic: TypeAlias = _TxnOffsetCommitResponseTopic

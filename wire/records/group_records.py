@@ -442,6 +442,8 @@ class StreamsGroupMetadataValue(Record, record_type=17, versions="0", flexible="
     last_assignment_configs: list[_LastAssignmentConfig] | None = field(
         array(_LastAssignmentConfig), "0+", nullable="0+", default=None, tag=1
     )
+    stored_description_topology_epoch: int = field(int32, "0+", default=-1, tag=2)
+    failed_description_topology_epoch: int = field(int32, "0+", default=-1, tag=3)
 
 
 class StreamsGroupTargetAssignmentMemberKey(Record, record_type=21, versions="0"):

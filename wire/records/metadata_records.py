@@ -255,6 +255,12 @@ class UnregisterBrokerRecord(Record, record_type=1, versions="0", flexible="0+")
     broker_epoch: int = field(int64, "0+")
 
 
+class UnregisterControllerRecord(Record, record_type=29, versions="0", flexible="0+"):
+    """UnregisterControllerRecord, versions 0 (KIP-1312)."""
+
+    controller_id: int = field(int32, "0+")
+
+
 class UserScramCredentialRecord(Record, record_type=11, versions="0", flexible="0+"):
     """UserScramCredentialRecord, versions 0."""
 

@@ -25,6 +25,7 @@ from minikafka.wire.messages.describe_quorum import DescribeQuorumRequest
 from minikafka.wire.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from minikafka.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.unregister_controller import UnregisterControllerRequest
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _FORWARDED: tuple[type[Request], ...] = (
     UpdateFeaturesRequest,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
     AlterClientQuotasRequest,
     AlterUserScramCredentialsRequest,
     DescribeQuorumRequest,

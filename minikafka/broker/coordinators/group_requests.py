@@ -375,7 +375,7 @@ class GroupHandlers:
 
     def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse | None:
         """Delete empty groups; answered when every tombstone is committed."""
-        results = [DeleteGroupsResponse.DeletableGroupResult(group_id=name) for name in request.groups_names]
+        results = [DeleteGroupsResponse.DeletableGroupResult(group_id=name) for name in dict.fromkeys(request.groups_names)]
         waiting = len(results)
 
         def done(result: DeleteGroupsResponse.DeletableGroupResult, code: ErrorCode) -> None:

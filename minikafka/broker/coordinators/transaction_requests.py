@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from minikafka.broker.coordinators.transaction_coordinator import refused_for
+from minikafka.broker.front.error_responses_data import refused_txn_commit
+from minikafka.core.group.transactional import IDS_VERSION
 from minikafka.core.pattern import InvalidPattern, matching
 from minikafka.core.transaction.records import by_topic
 from minikafka.core.transaction.state import STATES_BY_LABEL, PartitionKey
@@ -221,13 +223,17 @@ class TransactionHandlers:
 
     def commit_offsets(self, context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
         """Offsets that count when the transaction is committed. The group's partition is verified or added as any other is."""
+        unknown = self._take_unknown_topics(request) if context.api_version >= IDS_VERSION else []
+        if unknown and not request.topics:
+            return TxnOffsetCommitResponse(topics=unknown)
+        reply = _Preceded(context, unknown) if unknown else context
         try:
             if not request.group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)
             index, _ = self._groups.shard(request.group_id)
             partition = self._replicas.require(OFFSETS_TOPIC, None, index)
         except ApiError as error:
-            return _commit_error(request, error.code)
+            return TxnOffsetCommitResponse(topics=unknown + _commit_error(request, error.code).topics)
         support = Support.of(context.api_version, ABORTABLE_VERSION)
         producers = partition.log.producer_state
         verification = producers.begin_verification(
@@ -244,9 +250,9 @@ class TransactionHandlers:
                     raise ApiError(ErrorCode.NOT_COORDINATOR)
                 producers.check_verified(request.producer_id, request.producer_epoch, 0, verification)
             except ApiError as error:
-                context.respond(_commit_error(request, error.code))
+                reply.respond(_commit_error(request, error.code))
                 return
-            shard.commit_transactional(context, request, self._groups.resolve_topic, self._clock.now_ms())
+            shard.commit_transactional(reply, request, context.api_version, self._groups.resolve_topic, self._clock.now_ms())
             self._groups.run_effects(index, shard)
 
         if verification is None or not self._verifier.is_wanted(support):
@@ -262,6 +268,14 @@ class TransactionHandlers:
             request.transactional_id, request.producer_id, request.producer_epoch, frozenset({key}), support, verified
         )
         return None
+
+    def _take_unknown_topics(self, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]:
+        """Take those out of the request whose ids the cluster does not have; what the answer says of them."""
+        by_id = self._metadata.image.topics_by_id
+        unknown = [refused_txn_commit(topic, ErrorCode.UNKNOWN_TOPIC_ID) for topic in request.topics if topic.topic_id not in by_id]
+        if unknown:
+            request.topics = [topic for topic in request.topics if topic.topic_id in by_id]
+        return unknown
 
     # -- between brokers -------------------------------------------------------------------------------------------
 
@@ -372,15 +386,17 @@ def _results(results: dict[PartitionKey, ErrorCode]) -> list[_TopicResult]:
 
 
 def _commit_error(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return TxnOffsetCommitResponse(topics=[refused_txn_commit(topic, code) for topic in request.topics])
+
+
+class _Preceded:
+    """Answers a TxnOffsetCommit with what was said before of topics that are not there, and then of the others."""
+
+    def __init__(self, context: RequestContext, topics: list[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]) -> None:
+        self._context = context
+        self._topics = topics
+
+    def respond(self, response: TxnOffsetCommitResponse) -> None:
+        """Answer."""
+        response.topics = self._topics + response.topics
+        self._context.respond(response)

@@ -258,13 +258,15 @@ class Dispatcher:
         supervisor: Supervisor,
         features: Features | None = None,
         now_s: Callable[[], float] | None = None,
+        identity: tuple[str, int] | None = None,
     ) -> None:
         """`listener_type` is "broker" or "controller": APIs of the other kind are refused. `now_s` is a fine monotonic clock; without one
-        no request is timed."""
+        no request is timed. `identity`: cluster id and node id; clients that look for another node are told so."""
         self.listener_type = listener_type
         self._clock = clock
         self.supervisor = supervisor
         self._features = features
+        self._identity = identity
         self._table: list[Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
         #: Lines of the log about connections.
@@ -432,6 +434,8 @@ class Dispatcher:
             _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if version >= 5 and (misled := self._misled(request)):
+            return ApiVersionsResponse(error_code=misled)
         if version >= 3:
             self._note_software(context, request.client_software_name, request.client_software_version)
             self.named_ms.setdefault(context.connection, self._clock.now_ms())
@@ -445,6 +449,14 @@ class Dispatcher:
             return ApiVersionsResponse.decode(version, body)
         context.respond_pieces([_SIZE_AND_CORRELATION.pack(len(body) + 4, context.correlation_id) + body])
         return None
+
+    def _misled(self, request: ApiVersionsRequest) -> ErrorCode:
+        """What a client is told that says which node it means, by cluster and node (KIP-1242), and has come to another one."""
+        if (request.cluster_id is None) != (request.node_id == -1):
+            return ErrorCode.INVALID_REQUEST
+        if request.cluster_id is None or self._identity is None or self._identity == (request.cluster_id, request.node_id):
+            return ErrorCode.NONE
+        return ErrorCode.REBOOTSTRAP_REQUIRED
 
     def _note_software(self, context: RequestContext, name: str, version: str) -> None:
         """What a client is; what would be one too many, or too long, is counted with the others."""

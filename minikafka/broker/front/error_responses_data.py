@@ -72,6 +72,7 @@ def refused_txn_commit(
     kind = TxnOffsetCommitResponse
     return kind.TxnOffsetCommitResponseTopic(
         name=topic.name,
+        topic_id=topic.topic_id,
         partitions=[kind.TxnOffsetCommitResponsePartition(partition_index=p.partition_index, error_code=code) for p in topic.partitions],
     )
 

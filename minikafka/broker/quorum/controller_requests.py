@@ -34,6 +34,7 @@ from minikafka.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.unregister_controller import UnregisterControllerRequest
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ FORWARDABLE: tuple[Any, ...] = (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
     UnregisterBrokerRequest,
+    UnregisterControllerRequest,
     CreateAclsRequest,
     DeleteAclsRequest,
 )

@@ -20,6 +20,7 @@ from minikafka.core.authorizer.acl import (
     Permission,
     ResourceType,
 )
+from minikafka.core.authorizer.ranges import contains, is_range
 from minikafka.wire.records.metadata_records import AccessControlEntryRecord
 
 #: What an ALLOW for another operation grants as well. A DENY forbids nothing but what it names.
@@ -199,7 +200,9 @@ class AclAuthorizer:
 
 def applies(acl: Acl, principal: str, host: str, operation: Operation, *, by_implication: bool = True) -> bool:
     """Whether an ACL has something to say about who does what from where, whatever the resource."""
-    if acl.principal not in (principal, WILDCARD_PRINCIPAL) or acl.host not in (host, WILDCARD):
+    if acl.principal not in (principal, WILDCARD_PRINCIPAL):
+        return False
+    if acl.host not in (host, WILDCARD) and not (is_range(acl.host) and contains(acl.host, host)):
         return False
     if acl.operation in (operation, Operation.ALL):
         return True

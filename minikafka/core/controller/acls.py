@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from minikafka.core.authorizer.ranges import InvalidRange, is_range, parsed
 from minikafka.core.controller.config import RECORDS_PER_REQUEST_MAX, RandomSource
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.controller.topics import random_uuid
+from minikafka.core.metadata.image import METADATA_VERSION
+from minikafka.core.metadata.versions import NEWEST, RANGES_IN_ACLS
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from minikafka.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from minikafka.wire.messages.describe_acls import DescribeAclsRequest
 from minikafka.wire.records.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 
+_TOO_OLD_FOR_RANGES = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
 #: Of ACLs with filters in one request, beyond one look at each ACL.
 COMPARISONS_MAX = 100_000
 
@@ -36,6 +40,11 @@ class AclControl:
             results.append(result)
             acl = _acl_of(creation)
             fault = fault_of(acl)
+            if fault is None and is_range(acl.host):
+                if not self._may_have_ranges:
+                    result.error_code, result.error_message = ErrorCode.UNSUPPORTED_VERSION, _TOO_OLD_FOR_RANGES
+                    continue
+                fault = _fault_of_range(acl.host)
             if fault is not None:
                 result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, fault
             elif acl not in known:
@@ -45,6 +54,10 @@ class AclControl:
                 records.append(acl.to_record(self._new_id(taken)))
                 taken.add(records[-1].id)
         return Result(CreateAclsResponse(results=results), records)
+
+    @property
+    def _may_have_ranges(self) -> bool:
+        return self._state.image.features.get(METADATA_VERSION, NEWEST) >= RANGES_IN_ACLS
 
     def _new_id(self, taken: set[bytes]) -> bytes:
         while True:
@@ -124,6 +137,14 @@ class _Lookup:
             for acl_id, acl in self._acls.items():
                 index.setdefault(getattr(acl, name), []).append((acl_id, acl))
         return index
+
+
+def _fault_of_range(host: str) -> str | None:
+    try:
+        parsed(host)
+    except InvalidRange as error:
+        return f"Invalid CIDR notation '{host}': {error}"
+    return None
 
 
 def _acl_of(creation: CreateAclsRequest.AclCreation) -> Acl:

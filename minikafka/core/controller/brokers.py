@@ -14,17 +14,19 @@ from minikafka.core.metadata.image import (
     BrokerRegistration,
     is_reserved_directory,
 )
-from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS
+from minikafka.core.metadata.versions import NEWEST, REGISTERED_CONTROLLERS, UNREGISTERED_CONTROLLERS
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest, ControllerRegistrationResponse
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from minikafka.wire.messages.unregister_controller import UnregisterControllerRequest, UnregisterControllerResponse
 from minikafka.wire.records.metadata_records import (
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
 )
 
 FENCE = 1
@@ -149,6 +151,20 @@ class BrokerControl:
         records.append(UnregisterBrokerRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch))
         self.sessions.remove(broker.broker_id)
         return Result(UnregisterBrokerResponse(error_message=None), records)
+
+    def unregister_controller(self, request: UnregisterControllerRequest) -> Result:
+        """UnregisterController (KIP-1312): a node that is gone holds back no feature any more."""
+        controller_id = request.controller_id
+        if controller_id == self._config.node_id:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
+        if self._state.image.features.get(METADATA_VERSION, NEWEST) < UNREGISTERED_CONTROLLERS:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller unregistration."
+            )
+        if controller_id not in self._state.image.controllers:
+            # Kafka has no code for it.
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Controller ID {controller_id} is not currently registered.")
+        return Result(UnregisterControllerResponse(error_message=None), [UnregisterControllerRecord(controller_id=controller_id)])
 
     def register_controller(self, request: ControllerRegistrationRequest) -> Result:
         """ControllerRegistration (KIP-919). Raises UNSUPPORTED_VERSION below the metadata.version that has it."""

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from minikafka.core.controller.sessions import DISCONNECT_GRACE_MS
 
-#: Features of Apache Kafka 4.3 as (lowest, highest) level that a node of ours supports.
+#: Features of Apache Kafka 4.4 as (lowest, highest) level that a node of ours supports.
 SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "group.version": (0, 1),
     "kraft.version": (0, 1),
-    "metadata.version": (7, 30),
+    "metadata.version": (7, 33),
     "share.version": (0, 1),
     "streams.version": (0, 1),
     "transaction.version": (0, 2),

@@ -46,6 +46,7 @@ from minikafka.wire.messages.elect_leaders import ElectLeadersRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.unregister_controller import UnregisterControllerRequest
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 from minikafka.wire.records.metadata_records import ProducerIdsRecord
 
@@ -103,6 +104,7 @@ class Controller:
             BrokerRegistrationRequest: lambda request, version, now: self.brokers.register(request, now),
             BrokerHeartbeatRequest: lambda request, version, now: self.brokers.heartbeat(request, now),
             UnregisterBrokerRequest: lambda request, version, now: self.brokers.unregister(request),
+            UnregisterControllerRequest: lambda request, version, now: self.brokers.unregister_controller(request),
             ControllerRegistrationRequest: lambda request, version, now: self.brokers.register_controller(request),
             AlterPartitionRequest: lambda request, version, now: self._alter_partition(request, version),
             AssignReplicasToDirsRequest: lambda request, version, now: self._assign_directories(request),

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from minikafka.core.controller.config import DEFAULT_FEATURES, ControllerConfig
 from minikafka.core.controller.state import CLUSTER_DEFAULT, MIN_INSYNC_REPLICAS, ControllerState, Result
 from minikafka.core.metadata.image import ELIGIBLE_LEADER_REPLICAS_VERSION, METADATA_VERSION, RESOURCE_BROKER
+from minikafka.core.metadata.versions import loses_metadata
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from minikafka.wire.records.metadata_records import BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord
@@ -100,7 +101,7 @@ class FeatureControl:
         if supported is None or (name == KRAFT_VERSION and self._kraft is None):
             return f"{prefix} Local controller {self._config.node_id} does not support this feature."
         low, high = supported
-        if level != 0 and not low <= level <= high:
+        if not low <= level <= high and (level != 0 or name == METADATA_VERSION):
             return f"{prefix} Local controller {self._config.node_id} only supports versions {low}-{high}"
         if level < 0:
             return f"{prefix} A feature version cannot be less than 0."
@@ -123,8 +124,15 @@ class FeatureControl:
                     f"{prefix} Can't downgrade the version of this feature without setting the upgrade type to either safe or "
                     "unsafe downgrade."
                 )
-            if name == METADATA_VERSION:
-                return f"{prefix} Unsafe metadata downgrade is not supported in this version."
+            if name == METADATA_VERSION and loses_metadata(current, level):
+                why = (
+                    "Refusing to perform the requested downgrade because it might delete metadata information."
+                    if kind == SAFE_DOWNGRADE
+                    else "Unsafe metadata downgrade is not supported in this version."
+                )
+                return f"Unsupported metadata.version downgrade from {current} to {level}. {why}"
+        if level > current and kind != UPGRADE:
+            return f"{prefix} Can't downgrade to a newer version."
         if name == KRAFT_VERSION and self._kraft is not None:
             fault = self._kraft.upgrade_kraft_version(level, validate_only=True)
             return None if fault is None else f"{prefix} {fault}"

@@ -27,7 +27,7 @@ from minikafka.core.group.removal import Done, Removals
 from minikafka.core.group.share.coordinator import ShareGroups, ShareSurroundings
 from minikafka.core.group.share.settings import ShareSettings
 from minikafka.core.group.subscriptions import subscribed_topics
-from minikafka.core.group.transactional import TopicResolver, sort_out
+from minikafka.core.group.transactional import IDS_VERSION, TopicResolver, sort_out
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -383,13 +383,17 @@ class GroupShard:
         self._rebalancer.touch(group, request.member_id, now_ms)
         return ErrorCode.NONE
 
-    def commit_transactional(self, reply: Reply, request: TxnOffsetCommitRequest, resolve: TopicResolver, now_ms: int) -> None:
+    def commit_transactional(
+        self, reply: Reply, request: TxnOffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int
+    ) -> None:
         """TxnOffsetCommit: as `commit`, but the offsets count when the transaction is committed (KIP-98); its consumer is fenced by member
-        and generation (KIP-447). Who calls has verified the transaction."""
-        code, check = self._check_transactional(request)
+        and generation (KIP-447). Who calls has verified the transaction, and that the cluster has the topics that are given by id."""
+        code, check = self._check_transactional(request, version)
         if check is not None:
-            stale = first_refusal(check, resolve, [(t.name, b"", p.partition_index) for t in request.topics for p in t.partitions])
-            code = ErrorCode.NONE if stale is ErrorCode.NONE else ErrorCode.ILLEGAL_GENERATION
+            code = first_refusal(check, resolve, [(t.name, t.topic_id, p.partition_index) for t in request.topics for p in t.partitions])
+        if code is ErrorCode.STALE_MEMBER_EPOCH and version < IDS_VERSION:
+            # Older producers know the classic protocol's word for it.
+            code = ErrorCode.ILLEGAL_GENERATION
         response, commits, pending = sort_out(request, code, resolve, self._wall_ms(now_ms), self._config.offset_metadata_bytes_max)
         if not commits:
             self._rebalancer.effects.answers.append((reply, response))
@@ -404,33 +408,32 @@ class GroupShard:
         records = [offset_record(request.group_id, topic, index, committed) for topic, index, committed in commits]
         self._append(Append(records, stored, (request.producer_id, request.producer_epoch)))
 
-    def _check_transactional(self, request: TxnOffsetCommitRequest) -> tuple[ErrorCode, CommitCheck | None]:
+    def _check_transactional(self, request: TxnOffsetCommitRequest, version: int) -> tuple[ErrorCode, CommitCheck | None]:
         consumers = self._consumers.groups.get(request.group_id)
         if consumers is None:
-            return self._check_classic_transactional(request), None
+            return self._check_classic_transactional(request, version), None
+        epoch = request.generation_id_or_member_epoch
         try:
             self._check_type(request.group_id)
-            check = check_commit(consumers, request.member_id, request.group_instance_id, request.generation_id, None)
+            return ErrorCode.NONE, check_commit(consumers, request.member_id, request.group_instance_id, epoch, None)
         except ApiError as error:
-            # Producers know the classic protocol's word for it.
-            is_stale = error.code is ErrorCode.STALE_MEMBER_EPOCH
-            return ErrorCode.ILLEGAL_GENERATION if is_stale else error.code, None
-        return ErrorCode.NONE, check
+            return error.code, None
 
-    def _check_classic_transactional(self, request: TxnOffsetCommitRequest) -> ErrorCode:
+    def _check_classic_transactional(self, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
         group = self.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
         try:
             self._check_type(request.group_id)
             if group is None:
-                if request.generation_id >= 0:
-                    return ErrorCode.ILLEGAL_GENERATION
+                if generation >= 0:
+                    return ErrorCode.GROUP_ID_NOT_FOUND if version >= IDS_VERSION else ErrorCode.ILLEGAL_GENERATION
                 return ErrorCode.NONE if len(self.groups) < self._config.groups_max else ErrorCode.GROUP_MAX_SIZE_REACHED
-            if request.generation_id < 0 and not request.member_id and request.group_instance_id is None:
+            if generation < 0 and not request.member_id and request.group_instance_id is None:
                 return ErrorCode.NONE  # a producer that does not tell its consumer
             check_member(group, request.member_id, request.group_instance_id)
         except ApiError as error:
             return error.code
-        return ErrorCode.NONE if request.generation_id == group.generation_id else ErrorCode.ILLEGAL_GENERATION
+        return ErrorCode.NONE if generation == group.generation_id else ErrorCode.ILLEGAL_GENERATION
 
     # -- removal ---------------------------------------------------------------------------------------------------
 

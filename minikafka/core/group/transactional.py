@@ -14,6 +14,10 @@ Commits = list[tuple[str, int, CommittedOffset]]
 PartitionResult = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
 
+#: The first version of TxnOffsetCommit with topic ids instead of names, whose clients know the errors of consumer groups (KIP-1319).
+IDS_VERSION = 6
+
+
 def sort_out(
     request: TxnOffsetCommitRequest, code: ErrorCode, resolve: TopicResolver, wall_ms: int, metadata_bytes_max: int
 ) -> tuple[TxnOffsetCommitResponse, Commits, list[PartitionResult]]:
@@ -23,11 +27,12 @@ def sort_out(
     response = TxnOffsetCommitResponse(topics=[])
     for topic in request.topics:
         results: list[PartitionResult] = []
-        response.topics.append(TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic(name=topic.name, partitions=results))
+        kind = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+        response.topics.append(kind(name=topic.name, topic_id=topic.topic_id, partitions=results))
         for partition in topic.partitions:
             result = PartitionResult(partition_index=partition.partition_index)
             results.append(result)
-            known = resolve(topic.name, b"", partition.partition_index)
+            known = resolve(topic.name, topic.topic_id, partition.partition_index)
             metadata = partition.committed_metadata or ""
             if code is not ErrorCode.NONE:
                 result.error_code = code
@@ -42,6 +47,7 @@ def sort_out(
                     leader_epoch=partition.committed_leader_epoch,
                     metadata=metadata,
                     commit_wall_ms=wall_ms,
+                    topic_id=known[1],
                 )
                 commits.append((known[0], partition.partition_index, committed))
     return response, commits, pending

@@ -43,6 +43,7 @@ from minikafka.wire.records.metadata_records import (
     TopicRecord,
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
+    UnregisterControllerRecord,
     UserScramCredentialRecord,
     ZkMigrationStateRecord,
 )
@@ -326,6 +327,10 @@ class MetadataDelta:
         self._own("controllers")[controller.controller_id] = controller
         self.changed_controllers[controller.controller_id] = controller
 
+    def _unregister_controller(self, record: UnregisterControllerRecord, _: int) -> None:
+        self._own("controllers").pop(record.controller_id, None)
+        self.changed_controllers[record.controller_id] = None
+
     def _config(self, record: ConfigRecord, _: int) -> None:
         resource = (record.resource_type, record.resource_name)
         configs = self._own("configs")
@@ -398,6 +403,7 @@ class MetadataDelta:
 _METHODS: dict[type, Callable[[MetadataDelta, Any, int], None]] = {
     RegisterBrokerRecord: MetadataDelta._register_broker,
     UnregisterBrokerRecord: MetadataDelta._unregister_broker,
+    UnregisterControllerRecord: MetadataDelta._unregister_controller,
     TopicRecord: MetadataDelta._topic,
     PartitionRecord: MetadataDelta._partition,
     ConfigRecord: MetadataDelta._config,

@@ -13,10 +13,16 @@ from minikafka.wire.records.metadata_records import (
     RegisterBrokerRecord,
 )
 
-#: The newest metadata.version: 4.3-IV0.
+#: The metadata.version of a new cluster, and of one whose log says none: 4.3-IV0, which Apache Kafka 4.3 and 4.4 read.
 NEWEST = 30
 #: 3.7-IV0, the first metadata.version in which controllers register (KIP-919).
 REGISTERED_CONTROLLERS = 15
+#: 4.4-IV1, the first one with ranges of addresses in ACLs (CIDR), and 4.4-IV2, in which controllers can be unregistered (KIP-1312).
+RANGES_IN_ACLS = 32
+UNREGISTERED_CONTROLLERS = 33
+
+#: Those that brought records or fields that a lower one cannot say (MetadataVersion.didMetadataChange of 4.4).
+_NEW_METADATA = frozenset({7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33})
 
 #: (metadata.version, record version from there on), newest first; every other record has one version only.
 _PARTITIONS = ((23, 2), (17, 1), (0, 0))
@@ -33,6 +39,11 @@ _LOST: Mapping[type, tuple[tuple[str, int, Any], ...]] = {
     PartitionChangeRecord: (("directories", 1, None), ("eligible_leader_replicas", 2, None), ("last_known_elr", 2, None)),
     BrokerRegistrationChangeRecord: (("log_dirs", 2, ()), ("cordoned_log_dirs", 3, None)),
 }
+
+
+def loses_metadata(level: int, lower: int) -> bool:
+    """Whether metadata may be lost on the way down from one metadata.version to a lower one."""
+    return any(lower < changed <= level for changed in _NEW_METADATA)
 
 
 def versioned(record: Any, metadata_version: int) -> tuple[Any, int]:

@@ -24,6 +24,7 @@ from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirs
 from minikafka.wire.messages.broker_registration import BrokerRegistrationRequest
 from minikafka.wire.messages.controller_registration import ControllerRegistrationRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.unregister_controller import UnregisterControllerRequest
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 from minikafka.wire.records.metadata_records import FeatureLevelRecord
 
@@ -369,3 +370,37 @@ def test_controllers_register_from_3_7_on() -> None:
     update = UpdateFeaturesRequest.FeatureUpdateKey(feature="group.version", max_version_level=1)
     with pytest.raises(ApiError, match="Controller 2 only supports versions 0-0"):
         driver.do(UpdateFeaturesRequest(feature_updates=[update]))
+
+
+def test_a_controller_that_is_gone_is_unregistered_and_holds_back_no_feature() -> None:
+    """KIP-1312; errors and words are those of Apache Kafka 4.4.0 at 4.4-IV2 and at 4.3-IV0."""
+    driver = ControllerDriver()
+    for number in (0, 2):
+        kind, group_version = ControllerRegistrationRequest.Feature, 1 if number == 0 else 0
+        features = [kind(name="metadata.version", min_supported_version=7, max_supported_version=33)]
+        features.append(kind(name="group.version", min_supported_version=0, max_supported_version=group_version))
+        driver.do(ControllerRegistrationRequest(controller_id=number, incarnation_id=bytes(16), features=features))
+
+    def refused(controller_id: int) -> tuple[ErrorCode, str | None]:
+        with pytest.raises(ApiError) as caught:
+            driver.do(UnregisterControllerRequest(controller_id=controller_id))
+        return caught.value.code, caught.value.message
+
+    too_old = (ErrorCode.UNSUPPORTED_VERSION, "The current MetadataVersion is too old to support controller unregistration.")
+    active = (ErrorCode.INVALID_REQUEST, "Controller cannot unregister itself while it is active.")
+    assert [refused(2), refused(99), refused(0)] == [too_old, too_old, active]
+    driver.do(_to("metadata.version", 33))
+    assert [refused(99), refused(0)] == [(ErrorCode.UNKNOWN_SERVER_ERROR, "Controller ID 99 is not currently registered."), active]
+    driver.do(_to("group.version", 0, 2))
+    with pytest.raises(ApiError, match="Controller 2 only supports versions 0-0"):
+        driver.do(_to("group.version", 1))
+    assert driver.do(UnregisterControllerRequest(controller_id=2)).error_message is None
+    assert list(driver.image.controllers) == [0]
+    driver.do(_to("group.version", 1))
+    driver.fail_over()
+    assert list(driver.image.controllers) == [0]
+
+
+def _to(name: str, level: int, kind: int = 1) -> UpdateFeaturesRequest:
+    update = UpdateFeaturesRequest.FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
+    return UpdateFeaturesRequest(feature_updates=[update])

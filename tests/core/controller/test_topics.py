@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 
@@ -333,6 +334,38 @@ def test_features(driver: ControllerDriver) -> None:
     down.upgrade_type = 2
     driver.do(UpdateFeaturesRequest(feature_updates=[down]))
     assert "transaction.version" not in driver.image.features
+
+
+LOSS = (
+    "Unsupported metadata.version downgrade from 33 to {}. "
+    "Refusing to perform the requested downgrade because it might delete metadata information."
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "level", "kind", "fault"),
+    [
+        (30, 33, 1, None), (31, 33, 1, None), (33, 33, 1, None), (31, 31, 2, None), (31, 30, 2, None), (31, 30, 3, None),
+        (33, 32, 1, "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."),
+        (33, 32, 2, LOSS.format(32)), (33, 30, 2, LOSS.format(30)), (33, 7, 2, LOSS.format(7)),
+        (33, 30, 3, "Unsupported metadata.version downgrade from 33 to 30. Unsafe metadata downgrade is not supported in this version."),
+        (31, 32, 2, "Can't downgrade to a newer version."), (31, 29, 2, "downgrade from 31 to 29."),
+        (33, 34, 1, "Local controller 0 only supports versions 7-33"), (33, 0, 2, "Local controller 0 only supports versions 7-33"),
+    ],
+)  # fmt: skip
+def test_the_metadata_version_goes_up_and_down_as_in_kafka(now: int, level: int, kind: int, fault: str | None) -> None:
+    """What Apache Kafka 4.4.0 answered, at 4.4-IV2 and at 4.4-IV0."""
+    driver = ControllerDriver()
+    key = UpdateFeaturesRequest.FeatureUpdateKey
+    if now != driver.image.features["metadata.version"]:
+        driver.do(UpdateFeaturesRequest(feature_updates=[key(feature="metadata.version", max_version_level=now)]))
+    request = UpdateFeaturesRequest(feature_updates=[key(feature="metadata.version", max_version_level=level, upgrade_type=kind)])
+    if fault is None:
+        driver.do(request)
+    else:
+        with pytest.raises(ApiError, match=re.escape(fault)):
+            driver.do(request)
+    assert driver.image.features["metadata.version"] == (level if fault is None else now)
 
 
 def test_a_thousand_partitions_are_one_quick_batch(driver: ControllerDriver) -> None:

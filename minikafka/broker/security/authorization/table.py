@@ -82,6 +82,7 @@ from minikafka.wire.messages.sasl_handshake import SaslHandshakeRequest
 from minikafka.wire.messages.sync_group import SyncGroupRequest
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.unregister_controller import UnregisterControllerRequest
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 from minikafka.wire.messages.update_raft_voter import UpdateRaftVoterRequest
 from minikafka.wire.messages.vote import VoteRequest
@@ -152,7 +153,8 @@ ON_BROKERS: Guards = {
         (
             CreateTopicsRequest, DeleteTopicsRequest, CreatePartitionsRequest, AlterConfigsRequest, IncrementalAlterConfigsRequest,
             ElectLeadersRequest, AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest, UpdateFeaturesRequest,
-            UnregisterBrokerRequest, AlterClientQuotasRequest, AlterUserScramCredentialsRequest, DescribeQuorumRequest,
+            UnregisterBrokerRequest, UnregisterControllerRequest, AlterClientQuotasRequest, AlterUserScramCredentialsRequest,
+            DescribeQuorumRequest,
             AddRaftVoterRequest, RemoveRaftVoterRequest, CreateAclsRequest, DeleteAclsRequest,
         ),
         open_to_all,
@@ -180,7 +182,8 @@ def on_controllers(newest: Callable[[], MetadataImage]) -> Guards:
         **dict.fromkeys(
             (
                 CreateAclsRequest, DeleteAclsRequest, ElectLeadersRequest, AlterPartitionReassignmentsRequest, UpdateFeaturesRequest,
-                UnregisterBrokerRequest, AlterUserScramCredentialsRequest, AddRaftVoterRequest, RemoveRaftVoterRequest,
+                UnregisterBrokerRequest, UnregisterControllerRequest, AlterUserScramCredentialsRequest, AddRaftVoterRequest,
+                RemoveRaftVoterRequest,
             ),
             _ALTER,
         ),

@@ -148,7 +148,10 @@ def txn_offset_commit(authority: Authority, context: Any, request: TxnOffsetComm
     """WRITE of the transactional id, READ of the group and of each topic."""
     require_transactional_id(authority, context, Operation.WRITE, request.transactional_id)
     require_group(authority, context, Operation.READ, request.group_id)
-    request.topics, bad = split(authority, context, Operation.READ, request.topics, lambda topic: topic.name)
+    image = authority.image
+    request.topics, bad = split(
+        authority, context, Operation.READ, request.topics, lambda topic: topic_name(image, topic.name, topic.topic_id)
+    )
     if not bad:
         return None
     errors = [refused_txn_commit(topic, TOPIC_DENIED) for topic in bad]

@@ -1,0 +1,101 @@
+"""TxnOffsetCommit by topic ids (version 6, KIP-1319) and by names. Apache Kafka 4.4.0 was asked the same, and answered the same."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from helpers.live_node import broker_port, live_node
+
+from minikafka.net.channel import Channel
+from minikafka.net.server import SocketNetwork
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
+from minikafka.wire.messages.init_producer_id import InitProducerIdRequest
+from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+
+TOPIC, PARTITION = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic, TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+RETRIED = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
+MEMBER = "AAAAAAAAAAAAAAAAAAAAAA"
+UNKNOWN = b"\7" * 16
+
+
+class Story:
+    """A producer with a transaction, a topic `t` of two partitions, and the member of a consumer group."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.topic_id = bytes(16)
+        self.producer: Any = None
+        self.member_epoch = 0
+
+    async def until(self, request: Any, version: int) -> Any:
+        answer: Any = await self.channel.request(request, version)
+        while answer.error_code in RETRIED:
+            await asyncio.sleep(0.02)
+            answer = await self.channel.request(request, version)
+        assert answer.error_code == ErrorCode.NONE, answer
+        return answer
+
+    async def begin(self) -> None:
+        topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=2, replication_factor=1)
+        made: Any = await self.channel.request(CreateTopicsRequest(topics=[topic], timeout_ms=5000))
+        self.topic_id = made.topics[0].topic_id
+        for kind, key in ((0, "new"), (1, "x")):
+            await self.channel.request(FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]))
+        joining = ConsumerGroupHeartbeatRequest(
+            group_id="new", member_id=MEMBER, member_epoch=0, rebalance_timeout_ms=5000, subscribed_topic_names=["t"], topic_partitions=[]
+        )
+        self.member_epoch = (await self.until(joining, 1)).member_epoch
+        self.producer = await self.until(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 5)
+
+    async def commit(self, version: int, topics: list[tuple[Any, list[int]]], group: str = "g", epoch: int = -1, member: str = "") -> Any:
+        """(topic id or name, partitions) -> the same with errors."""
+        named = "topic_id" if version >= 6 else "name"
+        request = TxnOffsetCommitRequest(
+            transactional_id="x", group_id=group, producer_id=self.producer.producer_id, producer_epoch=self.producer.producer_epoch,
+            generation_id_or_member_epoch=epoch, member_id=member,
+            topics=[
+                TOPIC(**{named: key}, partitions=[PARTITION(partition_index=index, committed_offset=7) for index in many])
+                for key, many in topics
+            ],
+        )  # fmt: skip
+        while True:
+            answer: Any = await self.channel.request(request, version)
+            found = [
+                (getattr(topic, named), [(p.partition_index, ErrorCode(p.error_code)) for p in topic.partitions])
+                for topic in answer.topics
+            ]
+            if not {code for _, many in found for _, code in many} & RETRIED:
+                return found
+            await asyncio.sleep(0.02)
+
+
+async def test_topics_by_id_and_the_errors_of_the_consumer_protocol(tmp_path: Path) -> None:
+    e = ErrorCode
+    async with live_node(tmp_path) as node:
+        channel = await Channel.open(SocketNetwork(asyncio.get_running_loop()), "127.0.0.1", broker_port(node), client_id="test")
+        story = Story(channel)
+        await story.begin()
+        known, both = story.topic_id, [0, 1]
+        assert await story.commit(6, [(known, both)]) == [(known, [(0, e.NONE), (1, e.NONE)])]
+        unknown_first = [(UNKNOWN, [(0, e.UNKNOWN_TOPIC_ID)]), (bytes(16), [(0, e.UNKNOWN_TOPIC_ID)]), (known, [(0, e.NONE)])]
+        assert await story.commit(6, [(UNKNOWN, [0]), (known, [0]), (bytes(16), [0])]) == unknown_first
+        assert await story.commit(6, [(UNKNOWN, [0])]) == [(UNKNOWN, [(0, e.UNKNOWN_TOPIC_ID)])]
+        assert await story.commit(6, [(known, [9, 0])]) == [(known, [(9, e.UNKNOWN_TOPIC_OR_PARTITION), (0, e.NONE)])]
+        assert await story.commit(5, [("none", [0])]) == [("none", [(0, e.UNKNOWN_TOPIC_OR_PARTITION)])]
+        refused = await story.commit(6, [(UNKNOWN, [0]), (known, [0])], group="")
+        assert refused == [(UNKNOWN, [(0, e.UNKNOWN_TOPIC_ID)]), (known, [(0, e.INVALID_GROUP_ID)])]
+        now = story.member_epoch
+        for group, epoch, member, by_id, by_name in (
+            ("new", now, MEMBER, e.NONE, e.NONE),
+            ("new", now + 3, MEMBER, e.STALE_MEMBER_EPOCH, e.ILLEGAL_GENERATION),
+            ("new", now, "who", e.UNKNOWN_MEMBER_ID, e.UNKNOWN_MEMBER_ID),
+            ("nogroup", 3, "m", e.GROUP_ID_NOT_FOUND, e.ILLEGAL_GENERATION),
+        ):
+            assert await story.commit(6, [(known, [0])], group, epoch, member) == [(known, [(0, by_id)])]
+            assert await story.commit(5, [("t", [0])], group, epoch, member) == [("t", [(0, by_name)])]
+        channel.close()
