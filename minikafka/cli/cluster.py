@@ -106,6 +106,23 @@ def unregister(bootstrap: str, broker_id: int, traceback: bool) -> None:
     with_admin(bootstrap, work, traceback=traceback)
 
 
+@cluster.command("unregister-controller")
+@bootstrap_controller_option
+@bootstrap_option
+@command_config_option
+@older_config_option
+@click.option("--id", "-i", "controller_id", type=int, required=True, help="Controller that has gone for good.")
+@traceback_option
+def unregister_controller(bootstrap: str, controller_id: int, traceback: bool) -> None:
+    """Forget a controller (KIP-1312; metadata.version 4.4-IV2)."""
+
+    async def work(admin: Maintenance) -> None:
+        await admin.unregister_controller(controller_id)
+        click.echo(f"Controller {controller_id} is no longer registered.")
+
+    with_admin(bootstrap, work, traceback=traceback)
+
+
 def _add_controls() -> None:
     from minikafka.cli.cluster_control import COMMANDS
     from minikafka.cli.cluster_up import up

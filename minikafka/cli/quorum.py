@@ -195,10 +195,13 @@ def add_controller(
 @metadata_quorum.command("remove-controller")
 @click.option("--controller-id", "-i", type=int, required=True, help="Node id of the voter.")
 @click.option("--controller-directory-id", "-d", required=True, help="Its directory.id.")
+@click.option("--unregister", is_flag=True, help="Forget it as a controller, too (metadata.version 4.4-IV2).")
 @_dry_run_option
 @traceback_option
 @click.pass_obj
-def remove_controller(bootstrap: str, controller_id: int, controller_directory_id: str, dry_run: bool, traceback: bool) -> None:
+def remove_controller(
+    bootstrap: str, controller_id: int, controller_directory_id: str, unregister: bool, dry_run: bool, traceback: bool
+) -> None:
     """Take a voter out of the quorum (KIP-853)."""
     directory = _directory(controller_directory_id)
 
@@ -208,6 +211,9 @@ def remove_controller(bootstrap: str, controller_id: int, controller_directory_i
             await admin.remove_controller(admin.cluster.cluster_id or "", controller_id, directory)
         did = "DRY RUN of removing" if dry_run else "Removed"
         click.echo(f"{did} KRaft controller {controller_id} with directory id {controller_directory_id}")
+        if unregister and not dry_run:
+            await admin.unregister_controller(controller_id)
+            click.echo(f"Controller {controller_id} is no longer registered.")
 
     with_admin(bootstrap, work, traceback=traceback)
 

@@ -24,6 +24,7 @@ from minikafka.wire.messages.offset_commit import OffsetCommitRequest
 from minikafka.wire.messages.offset_delete import OffsetDeleteRequest
 from minikafka.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
+from minikafka.wire.messages.unregister_controller import UnregisterControllerRequest
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
 
 Partition = tuple[str, int]
@@ -244,6 +245,12 @@ class Maintenance(Admin):
         response = await self._ask(UnregisterBrokerRequest(broker_id=broker_id))
         if response.error_code:
             raise refusal(response.error_code, f"unregistering broker {broker_id}", response.error_message)
+
+    async def unregister_controller(self, controller_id: int) -> None:
+        """Forget a controller that has gone for good (KIP-1312). Raises BrokerError."""
+        response = await self._ask(UnregisterControllerRequest(controller_id=controller_id))
+        if response.error_code:
+            raise refusal(response.error_code, f"unregistering controller {controller_id}", response.error_message)
 
     async def api_versions(self, node_id: int | None = None) -> Any:
         """ApiVersionsResponse of a broker. Raises BrokerError."""

@@ -195,10 +195,10 @@ def compatibility_page() -> str:
         "",
         "## APIs",
         "",
-        "What a broker serves to clients, beside Apache Kafka 4.3. An empty cell is not served.",
+        "What a broker serves to clients, beside Apache Kafka 4.4. An empty cell is not served.",
         "",
     ]
-    lines += ["| key | API | Kafka 4.3 | minikafka |", "|---|---|---|---|"]
+    lines += ["| key | API | Kafka 4.4 | minikafka |", "|---|---|---|---|"]
     ours = served()
     for api in apis():
         if "broker" not in api.listeners:
