@@ -23,7 +23,7 @@ def test_all_controllers_are_known_and_a_restarted_one_anew() -> None:
             return {number: entry.listeners["CONTROLLER"][1] for number, entry in registrations(cluster, 4).items()}
 
         cluster.wait_until(lambda: known() == ports, "the registrations of all controllers", 10)
-        assert all(entry.features["metadata.version"] == (7, 30) for entry in registrations(cluster, 4).values())
+        assert all(entry.features["metadata.version"] == (7, 33) for entry in registrations(cluster, 4).values())
         before = registrations(cluster, 4)
         passive = next(number for number in ports if number != cluster.controller)
         cluster.broker(passive).kill()

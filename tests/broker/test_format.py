@@ -137,7 +137,7 @@ def test_which_option_goes_with_which_configuration(tmp_path) -> None:
     refused("controller.quorum.voters is set", {"standalone": True}, voters={1: ("h", 1)})
     refused("is for controllers", {"standalone": True}, is_controller=False, process_roles=["broker"])
     refused("there is no such feature", {"standalone": True, "features": {"nonsense": 1}})
-    refused("levels are 7 to 30", {"standalone": True, "features": {"metadata.version": 99}})
+    refused("levels are 7 to 33", {"standalone": True, "features": {"metadata.version": 99}})
     refused("is not known", {"standalone": True, "release_version": "9.9"})
     run(config_of(tmp_path / "b", is_controller=False, process_roles=["broker"]))
     run(config_of(tmp_path / "n"), no_initial_controllers=True, release_version="4.0", features={"share.version": 0})

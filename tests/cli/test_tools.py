@@ -159,7 +159,7 @@ def test_features_cluster_and_versions(run: Any, cluster: EmbeddedCluster) -> No
     text = run("features", "describe").stdout
     line = next(line for line in text.splitlines() if "metadata.version" in line)
     assert re.fullmatch(
-        r"Feature: metadata.version {26}SupportedMinVersion: 3.3-IV3 {10}SupportedMaxVersion: 4.3-IV0 {10}"
+        r"Feature: metadata.version {26}SupportedMinVersion: 3.3-IV3 {10}SupportedMaxVersion: 4.4-IV2 {10}"
         r"FinalizedVersionLevel: 4.3-IV0 {10}Epoch: \d+",
         line,
     )

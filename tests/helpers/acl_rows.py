@@ -463,11 +463,11 @@ def rows() -> dict[str, Row]:
             ((txn(Op.WRITE), TXN_DENIED), (group(Op.READ), GROUP_DENIED)),
         ),
         "TxnOffsetCommit": Row(
-            lambda _: _TC(
+            lambda i: _TC(
                 transactional_id="x", group_id="g", producer_id=4242, producer_epoch=0,
                 topics=[
                     _TC.TxnOffsetCommitRequestTopic(
-                        name="t",
+                        topic_id=i,
                         partitions=[_TC.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=0, committed_metadata="")],
                     )
                 ],
