@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from minikafka.broker.front.identity import Identity, misled
 from minikafka.broker.front.large_requests import LONG_BYTES, LONG_BYTES_OF, LargeRequests, elements_max
 from minikafka.broker.measures.request_times import RequestTimes, Sample, TimedAnswers
 from minikafka.broker.supervise import Ends, Supervisor
@@ -258,7 +259,7 @@ class Dispatcher:
         supervisor: Supervisor,
         features: Features | None = None,
         now_s: Callable[[], float] | None = None,
-        identity: tuple[str, int] | None = None,
+        identity: Identity | None = None,
     ) -> None:
         """`listener_type` is "broker" or "controller": APIs of the other kind are refused. `now_s` is a fine monotonic clock; without one
         no request is timed. `identity`: cluster id and node id; clients that look for another node are told so."""
@@ -434,8 +435,8 @@ class Dispatcher:
             _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        if version >= 5 and (misled := self._misled(request)):
-            return ApiVersionsResponse(error_code=misled)
+        if version >= 5 and (code := misled(request, self._identity)):
+            return ApiVersionsResponse(error_code=code)
         if version >= 3:
             self._note_software(context, request.client_software_name, request.client_software_version)
             self.named_ms.setdefault(context.connection, self._clock.now_ms())
@@ -449,14 +450,6 @@ class Dispatcher:
             return ApiVersionsResponse.decode(version, body)
         context.respond_pieces([_SIZE_AND_CORRELATION.pack(len(body) + 4, context.correlation_id) + body])
         return None
-
-    def _misled(self, request: ApiVersionsRequest) -> ErrorCode:
-        """What a client is told that says which node it means, by cluster and node (KIP-1242), and has come to another one."""
-        if (request.cluster_id is None) != (request.node_id == -1):
-            return ErrorCode.INVALID_REQUEST
-        if request.cluster_id is None or self._identity is None or self._identity == (request.cluster_id, request.node_id):
-            return ErrorCode.NONE
-        return ErrorCode.REBOOTSTRAP_REQUIRED
 
     def _note_software(self, context: RequestContext, name: str, version: str) -> None:
         """What a client is; what would be one too many, or too long, is counted with the others."""
