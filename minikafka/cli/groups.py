@@ -116,7 +116,7 @@ def _list(listed: list[tuple[str, str, str, str]], view: str | None, types: str 
 @click.option("--group-type", "kind", type=click.Choice([name.lower() for name in TYPES], case_sensitive=False), help="Only this type.")
 @click.option("--protocol", help="Only this protocol type.")
 @click.option("--consumer", "chosen", flag_value="consumer", help="Only groups of consumers, those that only store offsets included.")
-@click.option("--share", "chosen", flag_value="share", help="Only share groups: none here.")
+@click.option("--share", "chosen", flag_value="share", help="Only share groups.")
 @click.option("--streams", "chosen", flag_value="streams", help="Only streams groups: none here.")
 def groups(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
     """List groups of all types, as kafka-groups.sh."""
@@ -130,8 +130,8 @@ def groups(bootstrap: str, action: str | None, output: str, traceback: bool, **o
         rows = [
             {"group": name, "type": group_type.capitalize(), "protocol": protocol_type}
             for name, protocol_type, _, group_type in await admin.list_groups_with_types()
-            if kind in (None, group_type) and protocol in (None, protocol_type) and chosen in (None, "consumer")
-            and (chosen is None or protocol_type in ("consumer", ""))
+            if kind in (None, group_type) and protocol in (None, protocol_type) and chosen in (None, "consumer", group_type)
+            and (chosen in (None, "share") or protocol_type in ("consumer", ""))
         ]  # fmt: skip
         if output != "table":
             emit(rows, output, ["group", "type", "protocol"])
@@ -260,12 +260,12 @@ async def _targets(admin: Maintenance, group: str, options: dict[str, Any]) -> d
         wanted = _from_file(options["from_file"], group)
         return await _within(admin, wanted)
     committed = await admin.group_offsets(group)
-    keys = sorted(committed) if options["all_topics"] else await _partitions(admin, options["topics"])
+    keys = sorted(committed) if options["all_topics"] else await partitions_of(admin, options["topics"])
     if options["to_earliest"] or options["to_latest"]:
         listed = await admin.list_offsets(dict.fromkeys(keys, "earliest" if options["to_earliest"] else "latest"))
         return {key: listed[key].offset for key in keys}
     if options["to_datetime"] or options["by_duration"]:
-        when = _datetime(options["to_datetime"]) if options["to_datetime"] else datetime.now(UTC) - _duration(options["by_duration"])
+        when = parsed_datetime(options["to_datetime"]) if options["to_datetime"] else datetime.now(UTC) - _duration(options["by_duration"])
         at = await admin.list_offsets(dict.fromkeys(keys, int(when.timestamp() * 1000)))
         ends = await admin.list_offsets(dict.fromkeys(keys, "latest"))
         return {key: at[key].offset if at[key].offset >= 0 else ends[key].offset for key in keys}
@@ -297,7 +297,8 @@ async def _within(admin: Maintenance, wanted: dict[Partition, int]) -> dict[Part
     return settled
 
 
-async def _partitions(admin: Maintenance, topics: tuple[str, ...]) -> list[Partition]:
+async def partitions_of(admin: Maintenance, topics: tuple[str, ...]) -> list[Partition]:
+    """Partitions that TOPIC or TOPIC:0,1 stand for. Raises ClientError."""
     keys: list[Partition] = []
     for text in topics:
         name, separator, span = text.rpartition(":")
@@ -328,7 +329,8 @@ def _from_file(path: str, group: str) -> dict[Partition, int]:
     return wanted
 
 
-def _datetime(text: str) -> datetime:
+def parsed_datetime(text: str) -> datetime:
+    """A time, of UTC unless it says otherwise. Raises click.BadParameter."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
@@ -370,7 +372,7 @@ async def _delete(admin: Maintenance, groups: list[str], output: str, options: d
 
 
 async def _delete_offsets(admin: Maintenance, groups: list[str], output: str, options: dict[str, Any]) -> int:
-    keys = await _partitions(admin, options["topics"])
+    keys = await partitions_of(admin, options["topics"])
     status = 0
     for name in groups:
         outcomes = await admin.delete_offsets(name, keys)

@@ -21,7 +21,7 @@ SHIMS = {
     "kafka-verifiable-consumer.sh": "verifiable-consumer", "kafka-producer-perf-test.sh": "producer-perf-test",
     "kafka-consumer-perf-test.sh": "consumer-perf-test", "kafka-server-start.sh": "start",
     "kafka-transactions.sh": "transactions", "kafka-groups.sh": "groups", "kafka-acls.sh": "acls",
-    "kafka-client-metrics.sh": "client-metrics",
+    "kafka-client-metrics.sh": "client-metrics", "kafka-share-groups.sh": "share-groups",
 }  # fmt: skip
 SHELLS = ("bash", "zsh", "fish")
 

@@ -38,6 +38,7 @@ EMBEDDED_PROPERTIES: Mapping[str, str] = {
     "transaction.state.log.num.partitions": "3",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
+    "share.coordinator.state.topic.num.partitions": "3",
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.heartbeat.interval.ms": "100",
@@ -107,9 +108,11 @@ def _replication_properties(brokers: int) -> dict[str, str]:
     factors = {
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
+        "share.coordinator.state.topic.replication.factor": replicas,
         "default.replication.factor": replicas,
     }
-    return factors if brokers >= 3 else {**factors, "min.insync.replicas": "1", "transaction.state.log.min.isr": "1"}
+    isr = ("min.insync.replicas", "transaction.state.log.min.isr", "share.coordinator.state.topic.min.isr")
+    return factors if brokers >= 3 else {**factors, **dict.fromkeys(isr, "1")}
 
 
 class ProcessCluster:

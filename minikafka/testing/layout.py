@@ -87,6 +87,9 @@ def _cluster_properties(brokers: int) -> dict[str, str]:
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": "2" if brokers > 2 else "1",
+        "share.coordinator.state.topic.num.partitions": "3",
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": "2" if brokers > 2 else "1",
         "default.replication.factor": replicas,
     }
 

@@ -41,6 +41,7 @@ GOOD = {
     "produce": "-b {} t",
     "producer-perf-test": "-b {} --topic t --num-records 1 --record-size 1",
     "reassign-partitions": "-b {} --list",
+    "share-groups": "-b {} --list",
     "top": "-b {}",
     "topics": "-b {} --list",
     "transactions": "-b {} list",
@@ -59,6 +60,7 @@ REFUSED = {
     "get-offsets": "-b {} --topic nothing",
     "health": "-b {} --brokers 3",
     "leader-election": "-b {} --election-type preferred --topic nothing --partition 0",
+    "share-groups": "-b {} --describe --group nobody",
     "topics": "-b {} --describe --topic nothing",
     "transactions": "-b {} describe --transactional-id nobody",
 }

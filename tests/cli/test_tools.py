@@ -307,6 +307,30 @@ def test_consumer_groups(run: Any, cluster: EmbeddedCluster) -> None:
     assert "GROUP_ID_NOT_FOUND" in run("consumer-groups", "--describe", "--group", "g", status=1).stderr
 
 
+def test_share_groups(run: Any, cluster: EmbeddedCluster) -> None:
+    """A group without members is made by setting where it begins."""
+    refused = run("share-groups", "--describe", "--group", "s", status=1)
+    assert refused.stderr == "Error: Share group 's' does not exist.\n"
+    planned = run("share-groups", "--reset-offsets", "--group", "s", "--topic", "t", "--to-earliest", "--dry-run").stdout
+    assert [line.split() for line in planned.splitlines()[1:]] == [
+        ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], *(["s", "t", str(n), "0"] for n in range(3)),
+    ]  # fmt: skip
+    run("share-groups", "--reset-offsets", "--group", "s", "--topic", "t:0,1", "--to-earliest", "--execute")
+    assert run("share-groups", "--list").stdout == "s\n"
+    assert run("share-groups", "--list", "--state").stdout == "GROUP           STATE\ns               Empty\n"
+    described = run("share-groups", "--describe", "--group", "s")
+    assert [line.split() for line in described.stdout.splitlines()[1:]] == [
+        ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"], ["s", "t", "0", "0", "10"], ["s", "t", "1", "0", "10"],
+    ]  # fmt: skip
+    assert "has no active members" in described.stderr
+    assert ["s", "Share", "share"] in [line.split() for line in run("groups", "--list", "--share").stdout.splitlines()]
+    forgotten = run("share-groups", "--delete-offsets", "--group", "s", "--topic", "t").stdout
+    assert [line.split() for line in forgotten.splitlines()[1:]] == [["TOPIC", "STATUS"], ["t", "Successful"]]
+    assert "has no offset information" in run("share-groups", "--describe", "--group", "s").stdout
+    assert run("share-groups", "--delete", "--group", "s").stdout == "Deletion of requested share groups ('s') was successful.\n"
+    assert "is not a share group" in run("share-groups", "--delete", "--group", "s", status=1).stderr
+
+
 # -- is it well --------------------------------------------------------------------------------------------------------
 
 

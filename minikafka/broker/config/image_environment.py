@@ -87,6 +87,8 @@ SINGLE_NODE = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 QUORUM_PROPERTIES = ("controller.quorum.voters", "controller.quorum.bootstrap.servers")

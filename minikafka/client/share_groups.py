@@ -1,0 +1,110 @@
+"""Share groups as an administrator sees them (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from minikafka.client.errors import refusal
+from minikafka.client.group import find_coordinator
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
+from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
+from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
+from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
+
+if TYPE_CHECKING:
+    from minikafka.client.maintenance import Maintenance
+
+Partition = tuple[str, int]
+TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupDescription:
+    """`coordinator`: host:port and node id; `members`: (member id, epoch, client id, host, topic -> partitions)."""
+
+    group_id: str
+    state: str
+    group_epoch: int
+    assignment_epoch: int
+    coordinator: tuple[str, int]
+    members: list[tuple[str, int, str, str, dict[str, list[int]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOffset:
+    """`lag` -1: not known."""
+
+    start_offset: int
+    leader_epoch: int
+    lag: int
+
+
+class ShareGroupAdmin:
+    """Asks the coordinators of share groups over an administrator's connections. All raise BrokerError."""
+
+    def __init__(self, admin: Maintenance) -> None:
+        self._cluster = admin.cluster
+
+    async def _ask(self, group_id: str, request: Any) -> tuple[Any, Any]:
+        coordinator = await find_coordinator(self._cluster, group_id, TIMEOUT_MS)
+        channel = await self._cluster.channel_to(coordinator.node_id)
+        return coordinator, await channel.request(request, None, TIMEOUT_MS)
+
+    async def describe(self, group_id: str) -> ShareGroupDescription:
+        """A group with its members."""
+        coordinator, response = await self._ask(group_id, ShareGroupDescribeRequest(group_ids=[group_id]))
+        group = response.groups[0]
+        if group.error_code:
+            raise refusal(group.error_code, f"share group {group_id}", group.error_message)
+        members = [
+            (
+                member.member_id, member.member_epoch, member.client_id, member.client_host,
+                {topic.topic_name: list(topic.partitions) for topic in member.assignment.topic_partitions},
+            )
+            for member in group.members
+        ]  # fmt: skip
+        where = (f"{coordinator.host}:{coordinator.port}", coordinator.node_id)
+        return ShareGroupDescription(group_id, group.group_state, group.group_epoch, group.assignment_epoch, where, members)
+
+    async def offsets(self, group_id: str) -> dict[Partition, ShareOffset]:
+        """Where each partition begins for the group."""
+        kind = DescribeShareGroupOffsetsRequest
+        wanted = kind.DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)
+        _, response = await self._ask(group_id, kind(groups=[wanted]))
+        group = response.groups[0]
+        if group.error_code:
+            raise refusal(group.error_code, f"offsets of share group {group_id}", group.error_message)
+        return {
+            (topic.topic_name, p.partition_index): ShareOffset(p.start_offset, p.leader_epoch, p.lag)
+            for topic in group.topics
+            for p in topic.partitions
+            if not p.error_code
+        }
+
+    async def alter_offsets(self, group_id: str, offsets: Mapping[Partition, int]) -> None:
+        """Have a group without members begin there."""
+        kind = AlterShareGroupOffsetsRequest
+        topics: dict[str, list[Any]] = {}
+        for (topic, index), offset in offsets.items():
+            partition = kind.AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+            topics.setdefault(topic, []).append(partition)
+        wanted = [kind.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=rows) for name, rows in topics.items()]
+        _, response = await self._ask(group_id, kind(group_id=group_id, topics=wanted))
+        if response.error_code:
+            raise refusal(response.error_code, f"altering offsets of share group {group_id}", response.error_message)
+        for answer in response.responses:
+            for p in answer.partitions:
+                if p.error_code:
+                    raise refusal(p.error_code, f"altering {answer.topic_name}-{p.partition_index} of share group {group_id}")
+
+    async def delete_offsets(self, group_id: str, topics: Iterable[str]) -> dict[str, ErrorCode]:
+        """Forget a group's offsets of whole topics; what became of each."""
+        kind = DeleteShareGroupOffsetsRequest
+        wanted = [kind.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics]
+        _, response = await self._ask(group_id, kind(group_id=group_id, topics=wanted))
+        if response.error_code:
+            raise refusal(response.error_code, f"deleting offsets of share group {group_id}", response.error_message)
+        return {answer.topic_name: ErrorCode(answer.error_code) for answer in response.responses}
