@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,8 @@ def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
         elif kafka in others:
             takes = ", ".join(known) if known else "only how to connect (security.protocol, sasl.*, ssl.*)"
             raise click.BadParameter(f"{name} has no effect on `{context.command.name}`, which takes {takes}", param_hint="-X")
+        elif not name.startswith(("security.", "sasl.", "ssl.")) and (close := difflib.get_close_matches(name, known, n=1, cutoff=0.75)):
+            raise click.BadParameter(f"there is no property {name}; did you mean {close[0]}?", param_hint="-X")
         else:
             left[name] = text
     return left

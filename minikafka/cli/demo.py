@@ -18,7 +18,8 @@ ROWS_DEFAULT = 50_000
 def demo(rows: int, engine: str, keep: bool, seed: int | None) -> None:
     """Three brokers, a bulk load, a killed leader, and a proof that nothing acknowledged was lost."""
     if importlib.util.find_spec("pyarrow") is None:
-        click.echo("error: the demo loads a table with pyarrow, which is not installed: pip install 'minikafka[spark]'", err=True)
+        missing = "the demo loads a table with pyarrow, which is not installed: pip install pyarrow pandas, and pyspark for Spark"
+        click.echo(f"error: {missing}", err=True)
         sys.exit(2)
     # Said before anything slow is imported.
     click.echo("starting three brokers; the demo takes about 20 seconds on an idle machine ...", err=True)

@@ -129,7 +129,7 @@ def _load_options(chosen: dict[str, Any]) -> LoadOptions:
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        _fail("the load reads tables with pyarrow, which is not installed: pip install 'minikafka[spark]'", 2)
+        _fail("the load reads tables with pyarrow, which is not installed: pip install pyarrow pandas, and pyspark for Spark", 2)
     from minikafka.cli.connection import properties_in_use
     from minikafka.spark.load import LoadOptions
     from minikafka.spark.security import Security

@@ -84,6 +84,9 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.exit(130)
+        except click.UsageError as error:
+            _say_where_names_go(error)
+            raise
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of the table, without importing anything."""
@@ -110,6 +113,16 @@ class LazyGroup(click.Group):
             hint = f" Did you mean {close[0]}?" if close else " See minikafka --help."
             ctx.fail(f"There is no command {args[0]}.{hint}")
         return super().resolve_command(ctx, args)
+
+
+def _say_where_names_go(error: click.UsageError) -> None:
+    """`topics --create orders` is the commonest slip: Kafka's tools take names after an option."""
+    if "unexpected extra argument" not in error.message or error.ctx is None:
+        return
+    options = {option for parameter in error.ctx.command.params for option in parameter.opts}
+    takes = [option for option in ("--topic", "--group", "--files") if option in options]
+    if takes:
+        error.message += f". Names follow {' or '.join(takes)}."
 
 
 #: Parameters whose values are names that the cluster knows.

@@ -124,7 +124,8 @@ def read_configuration(
         properties |= own_quorum(properties)
         properties |= properties_of_login_file(os.environ.get("KAFKA_OPTS", ""), properties, _read_text)
     if not properties:
-        raise ConfigurationError(["no configuration: give --config server.properties or set KAFKA_* variables"])
+        text = "no configuration: give --config server.properties or set KAFKA_* variables (`minikafka cluster up` needs none)"
+        raise ConfigurationError([text])
     return properties
 
 

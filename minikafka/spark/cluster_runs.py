@@ -124,7 +124,7 @@ def guarded(index: int, work: Callable[[Run], None]) -> Run:
     try:
         work(run)
     except ModuleNotFoundError as error:
-        run.error = f"a worker has no module {error.name} (pip install 'minikafka[spark]' where the executors run)"
+        run.error = f"a worker has no module {error.name} (install minikafka with its extra `spark` where the executors run)"
     except OSError as error:
         run.error = f"cannot write {error.filename or 'a run'}: {error.strerror or error}"
     except Exception as error:

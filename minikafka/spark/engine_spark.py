@@ -41,7 +41,7 @@ def what_a_task_says(error: Exception) -> str | None:
         return given_up[1].strip()
     found = re.search(r"No module named '([^']+)'", str(error))
     if found is not None:
-        return f"a worker has no module {found[1]} (pip install 'minikafka[spark]' where the executors run)"
+        return f"a worker has no module {found[1]} (install minikafka with its extra `spark` where the executors run)"
     program = re.search(r'Cannot run program "([^"]+)"', str(error))
     if program is not None:
         return f"executors have no Python {program[1]} (say which with spark.pyspark.python or PYSPARK_PYTHON)"
@@ -75,7 +75,7 @@ def start_session(master: str | None = None, application: str = "minikafka", set
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise SparkUnavailable(f"PySpark is not installed ({error}): pip install 'minikafka[spark]'") from error
+        raise SparkUnavailable(f"PySpark is not installed ({error}): pip install pyspark pyarrow pandas") from error
     submitted = under_spark_submit()
     if not submitted:
         _check_java()

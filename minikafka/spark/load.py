@@ -349,7 +349,7 @@ def _run_task(task: Task) -> tuple[int, TaskReport]:
     except Exception as error:
         report.error = f"{type(error).__name__}: {error}" if type(error).__module__ == "builtins" else str(error)
         if isinstance(error, ModuleNotFoundError):
-            report.error = f"a worker has no module {error.name} (pip install 'minikafka[spark]' where the executors run)"
+            report.error = f"a worker has no module {error.name} (install minikafka with its extra `spark` where the executors run)"
     report.seconds = time.perf_counter() - started
     return task.index, report
 

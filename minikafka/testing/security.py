@@ -88,7 +88,7 @@ class SecuredCluster:
         try:
             import trustme
         except ImportError as error:
-            raise ClusterError("certificates are made by trustme: pip install 'minikafka[testing]'") from error
+            raise ClusterError("certificates are made by trustme: pip install trustme") from error
         authority = trustme.CA(organization_name="minikafka tests")
         broker = authority.issue_cert("127.0.0.1", "localhost", "::1", common_name="broker", organization_name="minikafka tests")
         client = authority.issue_cert("client@localhost", common_name="client", organization_name="minikafka tests")

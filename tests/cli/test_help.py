@@ -52,3 +52,21 @@ def test_the_first_line_waits_for_no_imports(words: list[str]) -> None:
     assert len(loaded) < 220
     heavy = ("minikafka.broker", "minikafka.testing", "minikafka.net", "minikafka.spark", "minikafka.storage")
     assert not [name for name in loaded if name.startswith(heavy)]
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["topics", "--create", "orders"], "--topic"),
+        (["consumer-groups", "--describe", "shop"], "--topic or --group"),
+        (["dump-log", "x.log"], ""),
+    ],
+)
+def test_a_name_in_the_wrong_place_is_told_where_names_go(words: list[str], option: str) -> None:
+    from click.testing import CliRunner
+
+    from minikafka.cli.main import cli
+
+    found = CliRunner().invoke(cli, words)
+    assert found.exit_code == 2
+    assert f"Names follow {option}." in found.output if option else "--files" in found.output

@@ -325,5 +325,5 @@ def test_what_spark_says_is_one_line_that_explains() -> None:
     assert what_a_task_says(ValueError()) is None
     worker = "An error occurred while calling o91.x.\n: org.apache.spark.SparkException: Job aborted\nTraceback\n  File x\n{}\n\n"
     missing = PythonException(worker.format("ModuleNotFoundError: No module named 'pyarrow'"))
-    assert what_a_task_says(missing) == "a worker has no module pyarrow (pip install 'minikafka[spark]' where the executors run)"
+    assert what_a_task_says(missing) == "a worker has no module pyarrow (install minikafka with its extra `spark` where the executors run)"
     assert what_a_task_says(PythonException(worker.format("KeyError: 'k'"))) == "a Spark task failed: KeyError: 'k'"
