@@ -85,8 +85,7 @@ class LazyGroup(click.Group):
         except KeyboardInterrupt:
             sys.exit(130)
         except click.UsageError as error:
-            _say_where_names_go(error)
-            raise
+            raise _with_where_names_go(error) from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names of the table, without importing anything."""
@@ -115,14 +114,13 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _say_where_names_go(error: click.UsageError) -> None:
+def _with_where_names_go(error: click.UsageError) -> click.UsageError:
     """`topics --create orders` is the commonest slip: Kafka's tools take names after an option."""
     if "unexpected extra argument" not in error.message or error.ctx is None:
-        return
+        return error
     options = {option for parameter in error.ctx.command.params for option in parameter.opts}
     takes = [option for option in ("--topic", "--group", "--files") if option in options]
-    if takes:
-        error.message += f". Names follow {' or '.join(takes)}."
+    return click.UsageError(f"{error.message}. Names follow {' or '.join(takes)}.", error.ctx) if takes else error
 
 
 #: Parameters whose values are names that the cluster knows.
