@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.front.turns import in_steps
 from minikafka.core.group.consumer.group import ResolvedRegex
 from minikafka.core.group.consumer.policy import MigrationPolicy
 from minikafka.core.group.consumer.settings import ConsumerGroupConfig, ConsumerSettings, GroupIntervals
@@ -134,6 +135,6 @@ class TopicPatterns:
                 topics = await self._heavy_work.run(matching, pattern, names)
             except InvalidPattern:
                 topics = set()
-            visible = frozenset(name for name in topics if self._may_describe(context, name))
-            found[pattern] = ResolvedRegex(visible, image.offset, started_ms)
+            visible = [name async for name in in_steps(sorted(topics)) if self._may_describe(context, name)]
+            found[pattern] = ResolvedRegex(frozenset(visible), image.offset, started_ms)
         return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from minikafka.broker.coordinators.transaction_coordinator import refused_for
 from minikafka.broker.front.error_responses_data import refused_txn_commit
+from minikafka.broker.front.turns import in_steps
 from minikafka.core.group.transactional import IDS_VERSION
 from minikafka.core.pattern import InvalidPattern, matching
 from minikafka.core.transaction.records import by_topic
@@ -352,8 +353,7 @@ class TransactionHandlers:
             ListTransactionsResponse.TransactionState(
                 transactional_id=found.transactional_id, producer_id=found.producer_id, transaction_state=found.state.label
             )
-            for shard in shards
-            for found in shard.transactions
+            async for found in in_steps(found for shard in shards for found in shard.transactions)
             if (not request.state_filters or found.state in states)
             and (not producers or found.producer_id in producers)
             and (request.duration_filter < 0 or now_ms - found.start_ms > request.duration_filter)

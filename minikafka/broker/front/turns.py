@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from minikafka.broker.supervise import Supervisor
+
+Item = TypeVar("Item")
+#: Items that are looked at in one turn, at some microseconds each.
+STEP_ITEMS = 256
+
+
+async def in_steps(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """The items one after the other; after every STEP_ITEMS of them others have a turn."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % STEP_ITEMS == 0:
+            await asyncio.sleep(0)
 
 
 class Turns:
