@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Callable
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("minikafka.replicas")
 #: A replica that could not be made for want of descriptors is tried again after so long.
 SHORTAGE_RETRY_S = 1.0
+#: Replicas that are made in one turn of the loop, at half a millisecond each.
+PLACED_AT_ONCE = 32
 #: Partition, leader epoch, whether this broker leads in it.
 OnLeadership = Callable[[int, int, bool], None]
 OnCommitted = Callable[[Partition], None]
@@ -60,7 +63,8 @@ class ReplicaManager:
     """Partitions by topic and index, and by topic id and index.
 
     Invariants: a partition is here exactly while the metadata assigns a replica of it to this broker and its log directory is online, once
-    the metadata has this incarnation's registration (what it says before is about an earlier one, which may have had a longer log);
+    the metadata has this incarnation's registration (what it says before is about an earlier one, which may have had a longer log), and
+    its turn has come, when the metadata has very many at once;
     purgatories are woken after every change of leadership, so that nothing waits for a leader that is none.
     """
 
@@ -104,6 +108,9 @@ class ReplicaManager:
         self._on_leadership: dict[str, list[OnLeadership]] = {}
         self._on_commits: dict[str, list[OnCommitted]] = {}
         self._on_loss: list[Callable[[Partition], None]] = []
+        #: Replicas, by topic id and index, that are made in turns of the loop to come; nobody finds them before.
+        self._late: dict[tuple[bytes, int], None] = {}
+        self._is_placing = False
         self._is_registered = False
         self._stopping = False
         self.replication_bytes_in = 0
@@ -133,7 +140,7 @@ class ReplicaManager:
         image = self._metadata.image
         topic_image = image.topics_by_name.get(topic) if topic_id is None else image.topics_by_id.get(topic_id)
         if topic_image is not None and index in topic_image.partitions:
-            if self.broker_id in topic_image.partitions[index].replicas:
+            if self.broker_id in topic_image.partitions[index].replicas and (topic_image.topic_id, index) not in self._late:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic_image.name}-{index} is offline")
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if topic_id is not None and topic_image is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -186,9 +193,15 @@ class ReplicaManager:
                 if partition is not None:
                     self._remove(partition, wall_ms, "its topic was deleted")
         followers: list[Partition] = []
+        placed = 0
         for topic_id, changed in delta.changed_topics.items():
             for index, registration in changed.changed.items():
                 if self.broker_id in registration.replicas:
+                    is_new = (topic_id, index) not in self.partitions_by_id
+                    if is_new and (self._late or placed >= PLACED_AT_ONCE):
+                        self._late[topic_id, index] = None
+                        continue
+                    placed += is_new
                     partition = self._place(changed.name, topic_id, index, registration, image)
                     if partition is not None:
                         self._assume_role(partition, registration, image, followers)
@@ -201,6 +214,7 @@ class ReplicaManager:
         if delta.changed_brokers:
             self.fetchers.brokers_changed(delta.changed_brokers)
         self.fetchers.follow(followers)
+        self._place_late_soon()
 
     def registered(self) -> None:
         """The controller has registered this broker; the metadata may have come before its answer."""
@@ -219,7 +233,7 @@ class ReplicaManager:
             log = self.placement.log(topic, topic_id, index, registration, config, self._clock.wall_ms())
         except ResourceShortage as error:
             logger.warning("%s-%d is made later: %s", topic, index, error)
-            self._environment.supervisor.call_later(SHORTAGE_RETRY_S, "making a replica", self._place_again, topic_id, index)
+            self._environment.supervisor.call_later(SHORTAGE_RETRY_S, "making a replica", self._place_again, (topic_id, index))
             return None
         except (StorageError, ApiError) as error:
             logger.error("%s-%d cannot be served here: %s", topic, index, error)
@@ -230,19 +244,35 @@ class ReplicaManager:
         self.moves.resume(partition)
         return partition
 
-    def _place_again(self, topic_id: bytes, index: int) -> None:
-        """A replica could not be made for want of descriptors: try again, if the cluster still wants it here."""
-        image = self._metadata.image
-        topic = image.topics_by_id.get(topic_id)
-        registration = None if topic is None else topic.partitions.get(index)
-        if self._stopping or topic is None or registration is None or self.broker_id not in registration.replicas:
-            return
-        partition = self._place(topic.name, topic_id, index, registration, image)
-        if partition is not None:
-            followers: list[Partition] = []
-            self._assume_role(partition, registration, image, followers)
-            self.placement.observe(partition)
-            self.fetchers.follow(followers)
+    def _place_again(self, *keys: tuple[bytes, int]) -> None:
+        """Make replicas that were not made when the metadata said so, as far as the cluster still wants them here: there was a want of
+        descriptors, or they were too many for one turn of the loop."""
+        image, followers = self._metadata.image, list[Partition]()
+        for topic_id, index in keys:
+            topic = image.topics_by_id.get(topic_id)
+            registration = None if topic is None else topic.partitions.get(index)
+            if self._stopping or topic is None or registration is None or self.broker_id not in registration.replicas:
+                continue
+            partition = self._place(topic.name, topic_id, index, registration, image)
+            if partition is not None:
+                self._assume_role(partition, registration, image, followers)
+                self.placement.observe(partition)
+        self.fetchers.follow(followers)
+
+    def _place_late_soon(self) -> None:
+        if self._late and not self._is_placing:
+            self._is_placing = True
+            self._environment.supervisor.call_soon("making replicas", self._place_late)
+
+    def _place_late(self) -> None:
+        self._is_placing = False
+        if self._stopping:
+            self._late.clear()
+        keys = list(itertools.islice(self._late, PLACED_AT_ONCE))
+        for key in keys:
+            del self._late[key]
+        self._place_again(*keys)
+        self._place_late_soon()
 
     def _assume_role(
         self, partition: Partition, registration: PartitionRegistration, image: MetadataImage, followers: list[Partition]
