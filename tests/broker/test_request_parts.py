@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from minikafka.broker.front import large_requests
-from minikafka.broker.front.large_requests import LargeRequests
+from minikafka.broker.front.large_requests import PLAIN_FRAME_BYTES_MAX, LargeRequests
 from minikafka.broker.front.request_parts import BATCH, HEAVY, PART_ENTRIES, Answers, all_parts, cuts_of, is_much
 from minikafka.broker.supervise import Supervisor
 from minikafka.wire.batch import build_batch
-from minikafka.wire.errors import ErrorCode
+from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.header import decode_response_header
 from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
@@ -162,6 +162,17 @@ def test_nodes_that_parts_name_are_named_once() -> None:
 
 
 # -- serving ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio
+async def test_a_frame_without_records_has_so_many_bytes() -> None:
+    large = LargeRequests(Supervisor(asyncio.get_running_loop()))
+    entry = entry_of(DescribeGroupsRequest, None)
+    assert large.short(entry, 5, bytes(PLAIN_FRAME_BYTES_MAX), 0) is None, "it is served in steps"
+    with pytest.raises(WireError, match="longer than"):
+        large.short(entry, 5, bytes(PLAIN_FRAME_BYTES_MAX + 1), 0)
+    entry.api_key = ProduceRequest.API_KEY
+    assert large.short(entry, 9, bytes(PLAIN_FRAME_BYTES_MAX + 1), 0) is None
 
 
 class FakeContext:

@@ -42,6 +42,10 @@ PRODUCE_KEY, FETCH_KEY, ENVELOPE_KEY = 0, 1, 58
 #: string of bytes, and a fetch speaks of many partitions.
 LONG_BYTES = 8 * 1024
 LONG_BYTES_OF = {PRODUCE_KEY: 1 << 31, ENVELOPE_KEY: 1 << 31, FETCH_KEY: 64 * 1024}
+#: Bytes of a frame without records. Kafka has one bound for all (socket.request.max.bytes); but what is in such a frame is made into
+#: objects, copied and, of a group, kept: nothing of the kind that can be stored is as long.
+PLAIN_FRAME_BYTES_MAX = 16 << 20
+WITH_RECORDS = frozenset({PRODUCE_KEY, ENVELOPE_KEY})
 #: Elements of a request that can be cut: a bound on the memory that they take.
 ELEMENTS_MAX = 100_000
 #: Of a fetch, which is served whole: its partitions.
@@ -96,6 +100,8 @@ class LargeRequests:
     def short(self, entry: Entry, version: int, frame: memoryview | bytes, position: int) -> Any:
         """The request, decoded; None for a long one, or one in which there is much, which is to be served in steps. Raises WireError."""
         size = len(frame) - position
+        if size > PLAIN_FRAME_BYTES_MAX and entry.api_key not in WITH_RECORDS:
+            raise WireError(f"{entry.name} of {size} bytes is longer than {PLAIN_FRAME_BYTES_MAX}")
         if size > entry.long_bytes:
             return None
         if size <= LONG_BYTES or entry.api_key != PRODUCE_KEY:

@@ -110,11 +110,8 @@ class ReplicaManager:
         self._on_loss: list[Callable[[Partition], None]] = []
         #: Replicas, by topic id and index, that are made in turns of the loop to come; nobody finds them before.
         self._late: dict[tuple[bytes, int], None] = {}
-        self._is_placing = False
-        self._is_registered = False
-        self._stopping = False
-        self.replication_bytes_in = 0
-        self.replication_bytes_out = 0
+        self._is_placing = self._is_registered = self._stopping = False
+        self.replication_bytes_in = self.replication_bytes_out = 0
         self.truncated_records = 0
         #: Traffic of partitions that have left, by topic: what has been counted must not fall.
         self.traffic_of_gone: dict[str, list[int]] = {}
@@ -198,14 +195,11 @@ class ReplicaManager:
             for index, registration in changed.changed.items():
                 if self.broker_id in registration.replicas:
                     is_new = (topic_id, index) not in self.partitions_by_id
-                    if is_new and (self._late or placed >= PLACED_AT_ONCE):
-                        self._late[topic_id, index] = None
-                        continue
                     placed += is_new
-                    partition = self._place(changed.name, topic_id, index, registration, image)
-                    if partition is not None:
-                        self._assume_role(partition, registration, image, followers)
-                        self.placement.observe(partition)
+                    if is_new and (self._late or placed > PLACED_AT_ONCE):
+                        self._late[topic_id, index] = None
+                    else:
+                        self._follow_registration(changed.name, topic_id, index, registration, image, followers)
                 else:
                     partition = self.partitions_by_id.get((topic_id, index))
                     if partition is not None:
@@ -253,11 +247,17 @@ class ReplicaManager:
             registration = None if topic is None else topic.partitions.get(index)
             if self._stopping or topic is None or registration is None or self.broker_id not in registration.replicas:
                 continue
-            partition = self._place(topic.name, topic_id, index, registration, image)
-            if partition is not None:
-                self._assume_role(partition, registration, image, followers)
-                self.placement.observe(partition)
+            self._follow_registration(topic.name, topic_id, index, registration, image, followers)
         self.fetchers.follow(followers)
+
+    def _follow_registration(
+        self, topic: str, topic_id: bytes, index: int, registration: PartitionRegistration, image: MetadataImage, followers: list[Partition]
+    ) -> None:
+        """Make the replica, if it is new, and let it lead or follow; who follows is added to `followers`."""
+        partition = self._place(topic, topic_id, index, registration, image)
+        if partition is not None:
+            self._assume_role(partition, registration, image, followers)
+            self.placement.observe(partition)
 
     def _place_late_soon(self) -> None:
         if self._late and not self._is_placing:
