@@ -28,7 +28,7 @@ def is_large(group: ConsumerGroup, updated: ConsumerMember, topics: Topics) -> b
         weight += 0 if topic is None else topic.partition_count
         if weight > AT_ONCE_MAX:
             return True
-    return weight + len(names) > AT_ONCE_MAX
+    return False
 
 
 def is_early(group: ConsumerGroup, intervals: GroupIntervals, wall_ms: int) -> bool:

@@ -1,0 +1,161 @@
+"""Targets of large groups: computed and written in steps, while members come, go and beat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.consumer_group_world import GroupsWorld, topic_id_of
+
+from minikafka.core.group.consumer.assignment import BATCH_RECORDS_MAX
+from minikafka.core.group.consumer.assignor import STEP_UNITS
+from minikafka.core.group.consumer.settings import ConsumerGroupConfig
+from minikafka.core.group.consumer.targets import AT_ONCE_MAX
+from minikafka.wire.errors import ErrorCode
+
+MEMBERS, PARTITIONS = BATCH_RECORDS_MAX + 5, 2 * STEP_UNITS
+
+
+def large(*, assignor: str = "uniform", members: int = 3) -> GroupsWorld:
+    """A group with a large topic and its targets, and one more member that has just come: an assignment is under way."""
+    world = GroupsWorld(ConsumerGroupConfig(assignors=(assignor,)), a=PARTITIONS, b=1)
+    world.is_stepwise = True
+    for number in range(members):
+        world.join(f"m{number:03}", "a")
+    finish(world)
+    if members > 1:
+        # The first assignment was begun when the first one came.
+        world.beat("m000", world.group().members["m000"].member_epoch)
+        finish(world)
+    world.steps = 0
+    world.join("new", "a")
+    return world
+
+
+def finish(world: GroupsWorld) -> None:
+    while world.work:
+        world.take_step()
+        world.run()
+
+
+def everything(world: GroupsWorld) -> list[tuple[bytes, int]]:
+    targets = world.group().targets.values()
+    return sorted((topic_id, partition) for target in targets for topic_id, partitions in target.items() for partition in partitions)
+
+
+ALL = [(topic_id_of("a"), partition) for partition in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize(("count", "is_at_once"), [(AT_ONCE_MAX, True), (AT_ONCE_MAX + 1, False)])
+def test_a_group_beyond_a_bound_is_assigned_in_steps(count: int, is_at_once: bool) -> None:
+    world = GroupsWorld(a=count)
+    world.is_stepwise = True
+    answer = world.join("m", "a")
+    assert bool(answer.assignment and answer.assignment.topic_partitions) is is_at_once
+    assert bool(world.work) is not is_at_once
+    finish(world)
+    assert world.group().assignment_epoch == world.group().epoch
+    assert [sum(map(len, target.values())) for target in world.group().targets.values()] == [count]
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+def test_an_assignment_takes_many_steps(assignor: str, names: tuple[str, ...]) -> None:
+    world = large(assignor=assignor)
+    world.join("other", *names)
+    before = world.group().assignment_epoch
+    finish(world)
+    assert world.steps >= (2 * PARTITIONS if assignor == "uniform" else STEP_UNITS) // STEP_UNITS
+    assert world.group().assignment_epoch > before
+    world.beat("m000", before)
+    finish(world)
+    assert world.group().assignment_epoch == world.group().epoch
+    assert [partition for partition in everything(world) if partition[0] == ALL[0][0]] == ALL
+
+
+def test_members_beat_meanwhile_and_go_on_towards_what_they_had() -> None:
+    world = large()
+    epoch = world.group().members["m000"].member_epoch
+    world.take_step()
+    answer = world.beat("m000", epoch)
+    assert answer.error_code == ErrorCode.NONE and world.group().assignment_epoch < world.group().epoch
+    assert world.join("later", "a").error_code == ErrorCode.NONE
+    assert len(world.work) == 1, "one assignment at a time"
+    finish(world)
+    assert "later" not in world.group().targets, "it came when the assignment was under way"
+    assert everything(world) == ALL
+    world.beat("later", world.group().members["later"].member_epoch)
+    finish(world)
+    assert world.group().targets["later"] and everything(world) == ALL
+
+
+def test_who_leaves_meanwhile_gets_nothing_and_the_next_assignment_gives_it_to_others() -> None:
+    world = large()
+    world.take_step()
+    world.beat("m001", -1)
+    finish(world)
+    assert "m001" not in world.group().targets and everything(world) != ALL
+    world.beat("m000", world.group().members["m000"].member_epoch)
+    finish(world)
+    assert everything(world) == ALL
+
+
+def test_who_comes_back_meanwhile_has_the_target_of_who_left() -> None:
+    world = large()
+    finish(world)
+    fields: dict[str, Any] = {"instance_id": "i"}
+    epoch = world.join("s1", "a", **fields).member_epoch
+    world.beat("s1", -2, **fields)
+    world.take_step()
+    world.join("s2", "a", **fields)
+    finish(world)
+    assert epoch > 0 and "s1" not in world.group().targets
+    assert world.group().targets["s2"] and everything(world) == ALL
+
+
+def test_a_group_that_ends_meanwhile_ends() -> None:
+    world = large(members=0)
+    world.beat("new", -1)
+    ended: list[ErrorCode] = []
+    world.groups.end_empty(world.group(), lambda code, now_ms: ended.append(code))
+    world.run()
+    finish(world)
+    assert ended == [ErrorCode.NONE] and world.groups.groups == {}
+
+
+def crowded() -> GroupsWorld:
+    """A group of many that have no targets yet: an assignment is under way."""
+    world = GroupsWorld(a=PARTITIONS)
+    world.is_stepwise = True
+    for number in range(MEMBERS):
+        world.join(f"m{number:03}", "a")
+    return world
+
+
+def test_targets_are_written_in_batches_and_the_group_waits_for_all_of_them() -> None:
+    world = crowded()
+    batches = len(world.batches)
+    while world.work and len(world.batches) == batches:
+        world.take_step()
+    assert len(world.batches[-1]) == BATCH_RECORDS_MAX and world.groups.is_busy("g")
+    world.send("waits", member_id="m000", member_epoch=world.group().members["m000"].member_epoch)
+    assert world.answer("waits") is None
+    finish(world)
+    answer = world.answer("waits")
+    assert answer is not None and answer.member_epoch == world.group().epoch
+    assert not world.groups.is_busy("g") and everything(world) == ALL
+
+
+def test_targets_that_cannot_be_written_are_made_anew() -> None:
+    world = crowded()
+    before = world.group().assignment_epoch
+    world.is_stalled = True
+    while world.work and not world.uncommitted:
+        world.take_step()
+    world.refuse(ErrorCode.NOT_ENOUGH_REPLICAS)
+    world.is_stalled = False
+    finish(world)
+    assert world.group().assignment_epoch == before and not world.groups.is_busy("g")
+    world.beat("m000", world.group().members["m000"].member_epoch)
+    finish(world)
+    assert world.group().assignment_epoch > before and everything(world) == ALL
