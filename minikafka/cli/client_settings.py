@@ -57,6 +57,8 @@ CONSUMER = {
     "fetch.min.bytes": Setting("fetch_bytes_min", int),
     "group.id": Setting("group_id", str, "group"),
     "group.instance.id": Setting("group_instance_id"),
+    "group.protocol": Setting("group_protocol", _one_of("classic", "consumer")),
+    "group.remote.assignor": Setting("group_remote_assignor"),
     "heartbeat.interval.ms": Setting("heartbeat_interval_ms", int),
     "isolation.level": Setting("isolation_level", _one_of("read_committed", "read_uncommitted"), "isolation_level"),
     "max.partition.fetch.bytes": Setting("partition_fetch_bytes_max", int),

@@ -16,7 +16,7 @@ from minikafka.cli.session import matching_topics
 from minikafka.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from minikafka.client.consumer import ConsumedRecord
+    from minikafka.client.records import ConsumedRecord
 
 POLL_MS = 200
 LINE_READER = "org.apache.kafka.tools.LineMessageReader"
@@ -231,7 +231,13 @@ async def _read(bootstrap: str, show: Callable[[ConsumedRecord], bytes], setting
     reset = "earliest" if options["from_beginning"] else settings.get("auto.offset.reset", "latest")
     count, most = 0, options["max_messages"]
     out = sys.stdout.buffer
-    async with Consumer(bootstrap, group_id=group, auto_offset_reset=reset, isolation_level=options["isolation_level"]) as consumer:
+    membership: dict[str, Any] = {
+        "group_protocol": settings.get("group.protocol", "classic").lower(), "group_remote_assignor": settings.get("group.remote.assignor"),
+        "group_instance_id": settings.get("group.instance.id"),
+    }  # fmt: skip
+    async with Consumer(
+        bootstrap, group_id=group, auto_offset_reset=reset, isolation_level=options["isolation_level"], **membership
+    ) as consumer:
         await _choose(consumer, group, options)
         loop = asyncio.get_running_loop()
         last = loop.time()

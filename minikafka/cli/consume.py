@@ -17,7 +17,8 @@ from minikafka.cli.common import OUTPUTS, bootstrap_option, command_config_optio
 from minikafka.client.errors import ClientError
 
 if TYPE_CHECKING:
-    from minikafka.client.consumer import ConsumedRecord, Consumer
+    from minikafka.client.consumer import Consumer
+    from minikafka.client.records import ConsumedRecord
 
 DEFAULT_FORMAT = "%s\\n"
 POLL_MS = 200
@@ -51,7 +52,7 @@ def _known_words(context: click.Context, parameter: click.Parameter, template: s
 @bootstrap_option
 @command_config_option
 @click.argument("topic_argument", required=False, metavar="[TOPIC]")
-@click.option("--topic", "-t", help="Topic to read.")
+@click.option("--topic", "-t", help="Topic to read; ^PATTERN with --group and -X group.protocol=consumer.")
 @click.option("--group", "-g", help="Read as a member of this group and commit offsets.")
 @click.option("--partition", "-p", "partitions", multiple=True, type=click.IntRange(0), help="Only this partition; may be repeated.")
 @click.option("--offset", help="Where to begin: earliest, latest, end-N (the last N), a number, or @milliseconds since 1970.")
@@ -100,6 +101,8 @@ def consume(bootstrap: str, topic_argument: str | None, topic: str | None, trace
         "client_rack": options["rack"],
         **settings,
     }
+    if name.startswith("^") and options["exit_at_end"]:
+        raise click.UsageError("--exit-at-end does not go with a pattern")
     if options["group"] and (options["partitions"] or options["offset"]):
         raise click.UsageError("--partition and --offset do not go with --group")
 
@@ -138,6 +141,10 @@ async def _consume(bootstrap: str, topic: str, options: dict[str, Any]) -> int:
 
 async def _begin(consumer: Consumer, topic: str, options: dict[str, Any]) -> dict[tuple[str, int], int]:
     """Assign or subscribe; the ends at which to stop with --exit-at-end."""
+    if options["group"] and topic.startswith("^"):
+        # As librdkafka writes a pattern; the broker looks at it.
+        await consumer.subscribe(pattern=topic)
+        return {}
     info = await consumer.cluster.fresh_topic(topic)
     chosen = [(topic, index) for index in options["partitions"]] or [(topic, p.index) for p in info.partitions]
     missing = [index for _, index in chosen if index >= len(info.partitions)]

@@ -14,6 +14,7 @@ import click
 from minikafka.cli.common import EXIT_REFUSED, emit
 from minikafka.cli.session import java_exception, operator_command, with_admin
 from minikafka.client.errors import BrokerError, ClientError
+from minikafka.core.pattern import InvalidPattern, Pattern
 from minikafka.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -54,9 +55,13 @@ RESETS = ("to_earliest", "to_latest", "to_offset", "to_datetime", "by_duration",
 @click.option("--dry-run", is_flag=True, help="Only show what would be (the default).")
 @click.option("--execute", is_flag=True, help="Do it.")
 @click.option("--export", is_flag=True, help="Print as CSV.")
+@click.option("--validate-regex", "regex", metavar="REGEX", help="Whether a pattern is one that groups can subscribe to (RE2).")
 @click.option("--timeout", type=int, default=5000, help="Accepted for Kafka's sake.", hidden=True)
 def consumer_groups(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
     """List, describe, reset and delete consumer groups."""
+    if options["regex"] is not None:
+        _validate(options["regex"])
+        return
     if action is None:
         raise click.UsageError("say what to do: --list, --describe, --reset-offsets, --delete-offsets or --delete")
     if action != "list" and not options["groups"] and not options["all_groups"]:
@@ -78,6 +83,15 @@ def consumer_groups(bootstrap: str, action: str | None, output: str, traceback: 
         return await _ACTIONS[action](admin, chosen, output, options)
 
     sys.exit(with_admin(bootstrap, work, traceback=traceback))
+
+
+def _validate(regex: str) -> None:
+    try:
+        Pattern(regex)
+    except InvalidPattern as error:
+        click.echo(f"The regular expression `{regex}` is invalid: {error}.")
+    else:
+        click.echo(f"The regular expression `{regex}` is valid.")
 
 
 #: What Kafka's tool calls types of groups.

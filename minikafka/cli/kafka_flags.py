@@ -12,7 +12,6 @@ import click
 from minikafka.cli.version import show_version
 
 _CLIENT = "the bundled client decides that itself"
-_NO_KIP_848 = "the bundled client does not speak the new protocol of groups (KIP-848); leave it out"
 
 #: command -> flag with a value -> why it changes nothing.
 WITHOUT_EFFECT: dict[str, dict[str, str]] = {
@@ -28,10 +27,8 @@ WITHOUT_EFFECT: dict[str, dict[str, str]] = {
 }
 #: command -> flag -> what to do instead. Flags may come with or without a value.
 NOT_OFFERED: dict[str, dict[str, str]] = {
-    "consumer-groups": {"--validate-regex": "patterns are tried by the group coordinator of KIP-848 only; " + _NO_KIP_848},
     "dump-log": {"--remote-log-metadata-decoder": "there is no tiered storage"},
     "topics": {"--delete-config": "no longer supported, as in Apache Kafka: minikafka configs --alter --topic NAME --delete-config NAME"},
-    "verifiable-consumer": {"--group-remote-assignor": _NO_KIP_848},
 }
 #: Kafka's tool without kafka- and .sh -> what to do instead.
 TOOLS_NOT_OFFERED: dict[str, str] = {

@@ -129,8 +129,9 @@ class _Sending:
 @command_config_option
 @click.option("--topic", required=True, help="Topic to read.")
 @click.option("--group-id", required=True, help="Group to join.")
-@click.option("--group-protocol", type=click.Choice(["classic"]), default="classic", show_default=True, help="Of the group.")
-@click.option("--group-instance-id", help="Accepted; members are dynamic.")
+@click.option("--group-protocol", type=click.Choice(["classic", "consumer"]), default="classic", show_default=True, help="Of the group.")
+@click.option("--group-remote-assignor", help="With --group-protocol consumer: the broker's assignor.")
+@click.option("--group-instance-id", help="Of a static member.")
 @click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to read; -1 = until stopped.")
 @click.option("--session-timeout", "session_timeout_ms", type=int, default=30000, show_default=True, help="Milliseconds.")
 @click.option("--enable-autocommit", is_flag=True, help="Commit now and then instead of after each batch.")
@@ -157,6 +158,9 @@ async def _consume(bootstrap: str, options: dict[str, Any], stopping: asyncio.Ev
         auto_offset_reset=options["reset_policy"],
         enable_auto_commit=auto,
         session_timeout_ms=options["session_timeout_ms"],
+        group_protocol=options["group_protocol"],
+        group_remote_assignor=options["group_remote_assignor"],
+        group_instance_id=options["group_instance_id"],
     ) as consumer:
         say("startup_complete")
         await consumer.subscribe([options["topic"]])

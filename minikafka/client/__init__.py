@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from minikafka.client.admin import Admin
-    from minikafka.client.consumer import ConsumedRecord, Consumer
+    from minikafka.client.consumer import Consumer
     from minikafka.client.errors import (
         AuthenticationError,
         BrokerError,
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         TransactionFailed,
     )
     from minikafka.client.producer import Producer, RecordMetadata
+    from minikafka.client.records import ConsumedRecord
     from minikafka.client.transactional import TransactionalProducer
 
 #: name -> module; imported when they are asked for, so that a command that only needs an error imports no producer.
@@ -25,7 +26,7 @@ _MODULES = {
     "AuthenticationError": "errors",
     "BrokerError": "errors",
     "ClientError": "errors",
-    "ConsumedRecord": "consumer",
+    "ConsumedRecord": "records",
     "Consumer": "consumer",
     "DeliveryFailed": "errors",
     "NoBrokers": "errors",

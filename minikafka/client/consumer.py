@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.client.assignors import Assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
 from minikafka.client.errors import BrokerError, ClientError, refusal
-from minikafka.client.group import GroupMember, GroupMetadata, MemberTimes, committed_offsets, find_coordinator
+from minikafka.client.group import GroupMetadata, committed_offsets, find_coordinator
+from minikafka.client.membership import MemberOptions, Membership, Reader, Subscription
+from minikafka.client.records import ConsumedRecord
 from minikafka.net.network import Network
 from minikafka.wire.batch import iterate_batches
 from minikafka.wire.control import ControlType, control_type
@@ -20,7 +23,6 @@ from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 from minikafka.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from minikafka.wire.record import Header
 
 if TYPE_CHECKING:
     from minikafka.security.client import ClientSecurity
@@ -34,19 +36,6 @@ IDLE_S = 0.02
 #: Longest time after which leaders and partitions are looked at again though nobody told of news.
 LOOK_S_MAX = 0.25
 TopicPartition = tuple[str, int]
-
-
-class ConsumedRecord(NamedTuple):
-    """A record and where it came from; timestamp in milliseconds since 1970."""
-
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-    leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +68,10 @@ class _Position:
 class Consumer:
     """Reads records. Use as `async with Consumer(...)` or with `start` and `close`."""
 
+    _supervisor: asyncio.Task[None] | None = None
+    _committer: asyncio.Task[None] | None = None
+    _failure: ClientError | None = None
+
     def __init__(
         self,
         bootstrap: str,
@@ -98,12 +91,15 @@ class Consumer:
         group_instance_id: str | None = None,
         client_rack: str = "",
         partition_assignors: tuple[str, ...] = ("range", "roundrobin"),
+        group_protocol: str = "classic",
+        group_remote_assignor: str | None = None,
         client_id: str = "minikafka-consumer",
         network: Network | None = None,
         security: Mapping[str, str] | ClientSecurity | None = None,
     ) -> None:
         """Kafka's settings under Kafka's names, but for units that stand last. `auto_offset_reset`: earliest, latest or none.
-        `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
+        `group_protocol`: classic; or consumer (KIP-848), where the broker assigns, with `group_remote_assignor` if one is named, and sets
+        the session's time-out and the interval of heartbeats. `security`: Kafka's client properties (security.protocol, ssl.*, sasl.*)."""
         _check("auto_offset_reset", auto_offset_reset, "earliest", "latest", "none")
         _check("isolation_level", isolation_level, "read_uncommitted", "read_committed")
         self.cluster = Cluster(bootstrap, client_id=client_id, network=network, security=security)
@@ -115,30 +111,21 @@ class Consumer:
         self._rack = client_rack
         self._positions: dict[TopicPartition, _Position] = {}
         self._fetchers: dict[int, asyncio.Task[None]] = {}
-        self._supervisor: asyncio.Task[None] | None = None
-        self._committer: asyncio.Task[None] | None = None
         self._arrived = asyncio.Event()
         #: Set when leaders have to be looked up again, and when there may be something to fetch.
-        self._look = asyncio.Event()
-        self._readable = asyncio.Event()
+        self._look, self._readable = asyncio.Event(), asyncio.Event()
         self._leaders: dict[TopicPartition, int] = {}
         self._generation = 0
-        self._failure: ClientError | None = None
-        times = MemberTimes(session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms)
-        self._member = None if group_id is None else self._member_of(group_id, times, group_instance_id, partition_assignors)
+        options = MemberOptions(
+            session_timeout_ms, rebalance_timeout_ms, heartbeat_interval_ms, group_protocol, group_instance_id, partition_assignors,
+            group_remote_assignor, client_rack,
+        )  # fmt: skip
+        self._member = None if group_id is None else Membership(self.cluster, group_id, options, self._reader)
         self._subscribed = False
 
-    def _member_of(self, group_id: str, times: MemberTimes, instance_id: str | None, assignors: tuple[str, ...]) -> GroupMember:
-        return GroupMember(
-            self.cluster,
-            group_id,
-            times,
-            group_instance_id=instance_id,
-            assignors=assignors,
-            on_assigned=self._assigned,
-            on_lost=self._lost,
-            on_failed=self._arrived.set,
-        )
+    @property
+    def _reader(self) -> Reader:
+        return Reader(self._assigned, self._changed, self._lost, self._arrived.set)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -170,34 +157,49 @@ class Consumer:
 
     # -- assignment ------------------------------------------------------------------------------------------------
 
-    async def subscribe(self, topics: Iterable[str]) -> None:
-        """Take part in the group; partitions come with the first rebalance. Raises ClientError without a group id."""
+    async def subscribe(self, topics: Iterable[str] = (), *, pattern: str | None = None) -> None:
+        """Take part in the group; partitions come with the first rebalance. `pattern`: of names, as RE2 has them, which the broker looks
+        at; with group_protocol=consumer only. Raises ClientError, also without a group id."""
         if self._member is None:
             raise ClientError("subscribe needs a group_id; without a group use assign")
+        self._member.start(Subscription(tuple(topics), pattern))
         self._subscribed = True
-        self._member.start(list(topics))
 
     async def assign(self, partitions: Iterable[TopicPartition], offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Read these partitions, from `offsets`, else from the group's commits, else as auto_offset_reset says."""
-        wanted = list(partitions)
         self._generation += 1
-        made = {key: _Position(generation=self._generation) for key in wanted}
+        made = {key: _Position(generation=self._generation) for key in partitions}
         self._positions = dict(made)
-        known = dict(offsets or {})
-        missing = [key for key in wanted if key not in known]
+        await self._find_offsets(made, dict(offsets or {}))
+
+    async def _find_offsets(self, made: dict[TopicPartition, _Position], known: dict[TopicPartition, int]) -> None:
+        missing = [key for key in made if key not in known]
         if missing and self.group_id is not None:
             known |= {key: offset for key, offset in (await self.committed(missing)).items() if offset is not None}
-        unknown = [key for key in wanted if key not in known]
+        unknown = [key for key in made if key not in known]
         if unknown:
             known |= await self._reset_offsets(unknown)
         for key, offset in known.items():
             # While the offsets were asked for the application may have gone elsewhere (`seek`), or the assignment may have changed.
-            if self._positions.get(key) is made[key]:
+            if key in made and self._positions.get(key) is made[key]:
                 made[key].offset = made[key].fetch_offset = offset
         self._news()
 
     async def _assigned(self, assignment: Assignment) -> None:
         await self.assign([(topic, index) for topic, indexes in assignment.items() for index in indexes])
+
+    async def _changed(self, assignment: Assignment) -> None:
+        wanted = [(topic, index) for topic, indexes in assignment.items() for index in indexes]
+        gone = {key: position.offset for key, position in self._positions.items() if key not in wanted}
+        self._generation += 1
+        self._positions = {key: position for key, position in self._positions.items() if key in wanted}
+        if gone and self._auto_commit_s is not None:
+            with contextlib.suppress(ClientError, *TRANSPORT_ERRORS):
+                await self.commit({key: offset for key, offset in gone.items() if offset is not None})
+        # A position that was not found the last time is looked for again.
+        made = {key: _Position(generation=self._generation) for key in wanted if self.position(key) is None}
+        self._positions |= made
+        await self._find_offsets(made, {})
 
     async def _lost(self) -> None:
         self._generation += 1
@@ -327,6 +329,11 @@ class Consumer:
             response = cast(OffsetCommitResponse, await self._ask_coordinator(request, OFFSET_COMMIT_VERSION_MAX))
             codes = {ErrorCode(p.error_code) for topic in response.topics for p in topic.partitions} - {ErrorCode.NONE}
             for code in codes:
+                newer = -1 if member is None else member.generation
+                if code is ErrorCode.STALE_MEMBER_EPOCH and newer > request.generation_id_or_member_epoch:
+                    # A heartbeat has overtaken the commit.
+                    request.generation_id_or_member_epoch = newer
+                    return None
                 if code.retriable:
                     return None
                 raise refusal(code, f"committing offsets of group {self.group_id}")

@@ -22,7 +22,7 @@ from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespon
 
 COORDINATOR_VERSION_MAX = 3
 OFFSET_FETCH_VERSION_MAX = 7
-_LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+LOST_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 _REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
 
 
@@ -176,7 +176,7 @@ class GroupMember:
                     self.joined.set()
                     self._on_failed()
                     return
-                if error.code in _LOST_COORDINATOR:
+                if error.code in LOST_COORDINATOR:
                     self._coordinator = None
                 if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
                     self.member_id, self.generation = "", -1

@@ -16,6 +16,27 @@ CHARACTERS_MAX = 4096
 BYTES_MAX = 1 << 20
 
 
+#: What RE2 says -> what RE2J says.
+_WORDS = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "bad repetition operator": "invalid nested repetition operator",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid repetition size": "invalid repeat count",
+    "invalid named capture group": "invalid named capture",
+}
+
+
+def _described(error: Exception) -> str:
+    """What is wrong, without the place."""
+    text = error.args[0] if error.args else ""
+    said = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+    what = said.partition(": ")[0]
+    return _WORDS.get(what, what)
+
+
 class InvalidPattern(ValueError):
     """Not a pattern of RE2, or one that takes more than it may."""
 
@@ -35,7 +56,7 @@ class Pattern:
         try:
             self._regexp = re2.compile(text, options)
         except (re2.error, UnicodeError) as error:
-            raise InvalidPattern(str(error)) from error
+            raise InvalidPattern(_described(error)) from error
         finally:
             # The library would keep what clients send.
             re2.purge()

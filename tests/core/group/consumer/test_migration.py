@@ -43,6 +43,7 @@ def test_a_classic_group_takes_a_consumer_in_and_is_classic_again_when_it_leaves
     ]  # fmt: skip
     assert world.kinds() == [("Reconciling", "consumer")]
     assert world.alive(one, generation, "k1") is REJOIN and world.alive(two, generation, "k2") is REJOIN
+    assert world.sync("now", two, generation, group_instance_id="k2").error_code == REJOIN, "there is a newer assignment"
     # The second one has something to give up: it is told what it keeps, gives up, and joins again.
     epoch, others = rejoin(world, two, "k2", HIGH)
     assert epoch == generation and len(others) == 1 and others < HIGH

@@ -1,0 +1,181 @@
+"""The rules of consumer groups that mutants break (minikafka.sim.mutants), as `mutations` for the others.
+
+Random lives of groups with members of both protocols notice, or scenarios of what happens too seldom.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+CONSUMER = "minikafka.core.group.consumer"
+LIVES = ("tests/core/group/consumer/test_mixed_lives.py",)
+MIGRATION = ("tests/core/group/consumer/test_migration.py",)
+LARGE = ("tests/core/group/consumer/test_large_groups.py",)
+
+
+def _constant(value: Any) -> Any:
+    return lambda original: lambda *_, **__: value
+
+
+def _nothing(original: Any) -> Any:
+    return lambda *_, **__: None
+
+
+def _take_what_others_own(original: Any) -> Any:
+    def take(self: Any, member: Any, kept: Any) -> bool:
+        return bool(original(replace(self, owners={}), member, kept))
+
+    return take
+
+
+def _give_up_unasked(original: Any) -> Any:
+    """What a member has to give up counts as given up at once."""
+
+    def still_owns(self: Any, pending: Any) -> bool:
+        return False
+
+    return still_owns
+
+
+def _forget_the_other_epochs(original: Any) -> Any:
+    def check(group: Any, member_id: str, instance_id: Any, epoch: int, version: Any) -> Any:
+        member = group.members.get(member_id)
+        return original(group, member_id, instance_id, epoch if member is None else min(epoch, member.member_epoch), version)
+
+    return check
+
+
+def _commit_of_anybody(original: Any) -> Any:
+    def known(group: Any, member_id: str) -> Any:
+        return next(iter(group.members.values()), None) or original(group, member_id)
+
+    return known
+
+
+def _release_nothing(original: Any) -> Any:
+    def put(self: Any, member: Any) -> None:
+        released, self.owners = self.owners, {topic_id: dict(owned) for topic_id, owned in self.owners.items()}
+        original(self, member)
+        for topic_id, owned in released.items():
+            for partition, owner in owned.items():
+                self.owners.setdefault(topic_id, {}).setdefault(partition, owner)
+
+    return put
+
+
+def _without_the_first_target(original: Any) -> Any:
+    def changes(group: Any, targets: Any) -> Any:
+        return original(group, targets)[1:]
+
+    return changes
+
+
+def _without_targets(original: Any) -> Any:
+    """The classic members' partitions are not theirs when the group becomes a consumer group."""
+
+    def target(member: Any) -> Any:
+        return {}
+
+    return target
+
+
+def _upgraded_without_owners(original: Any) -> Any:
+    def member_of(group: Any, member: Any, topics: Any) -> Any:
+        return replace(original(group, member, topics), assigned={})
+
+    return member_of
+
+
+def _keep_the_old_tombstone(original: Any) -> Any:
+    """The classic group does not end when the consumer group begins."""
+
+    def records(*arguments: Any) -> Any:
+        return original(*arguments)[1:]
+
+    return records
+
+
+def _downgrade_in_a_new_generation(original: Any) -> Any:
+    def downgraded(group: Any, *arguments: Any) -> Any:
+        classic = original(group, *arguments)
+        classic.generation_id = 0
+        return classic
+
+    return downgraded
+
+
+def _adopt_without_a_rebalance(original: Any) -> Any:
+    def adopt(self: Any, group: Any, now_ms: int, *, is_rebalanced: bool) -> None:
+        original(self, group, now_ms, is_rebalanced=False)
+
+    return adopt
+
+
+def _busy_never(original: Any) -> Any:
+    """Whoever comes is served at once, whatever is under way."""
+
+    def run(self: Any, group_id: str, work: Any, refuse: Any, now_ms: int) -> None:
+        work(now_ms)
+
+    return run
+
+
+def _batches_without_an_end(original: Any) -> Any:
+    def settled(self: Any, is_written: bool, now_ms: int) -> None:
+        original(self, True, now_ms)
+
+    return settled
+
+
+def _targets_of_all(original: Any) -> Any:
+    def present(group: Any, targets: Any, instances: Any) -> Any:
+        return targets
+
+    return present
+
+
+GROUP_MUTATIONS: list[dict[str, Any]] = [
+    {"name": "takes-owned-partitions", "breaks": "a member takes partitions that others still own",
+     "patches": ((f"{CONSUMER}.reconciliation:Reconciliation._take", _take_what_others_own),), "tests": LIVES},
+    {"name": "revoked-unasked", "breaks": "what a member has to give up is given away before it says that it has",
+     "patches": ((f"{CONSUMER}.reconciliation:Reconciliation._still_owns", _give_up_unasked),), "tests": LIVES},
+    {"name": "commits-from-the-future", "breaks": "a member commits in an epoch that it is not in",
+     "patches": (("minikafka.core.group.coordinator:check_commit", _forget_the_other_epochs),), "tests": LIVES},
+    {"name": "commits-of-strangers", "breaks": "who is no member any more commits",
+     "patches": ((f"{CONSUMER}.checks:known_member", _commit_of_anybody),), "tests": LIVES},
+    {"name": "owners-never-released", "breaks": "what a member gives up stays reserved for it",
+     "patches": ((f"{CONSUMER}.group:ConsumerGroup._put", _release_nothing),), "tests": LIVES},
+    {"name": "leaver-keeps-partitions", "breaks": "what a member had that is gone stays reserved for it",
+     "patches": ((f"{CONSUMER}.group:ConsumerGroup._release", _nothing),), "tests": LIVES},
+    {"name": "a-target-unwritten", "breaks": "one member's target is not written",
+     "patches": ((f"{CONSUMER}.plans:target_changes", _without_the_first_target),), "tests": LIVES},
+    {"name": "silent-members-stay", "breaks": "a session that is over has no consequence",
+     "patches": ((f"{CONSUMER}.sessions:Sessions.take_overdue", _constant(value=False)),), "tests": LIVES},
+    {"name": "epochs-unchecked", "breaks": "a heartbeat with an epoch that the member is not in counts",
+     "patches": ((f"{CONSUMER}.heartbeat:check_epoch", _nothing),), "tests": LIVES},
+    {"name": "group-served-while-it-changes", "breaks": "a plan is made of what is not committed yet",
+     "patches": ((f"{CONSUMER}.turns:Turns.run", _busy_never),), "tests": LIVES},
+    {"name": "upgrade-forgets-owners", "breaks": "classic members own nothing when their group becomes a consumer group",
+     "patches": ((f"{CONSUMER}.migration:_consumer_member", _upgraded_without_owners),), "tests": LIVES},
+    {"name": "upgrade-forgets-targets", "breaks": "classic members have no targets when their group becomes a consumer group",
+     "patches": ((f"{CONSUMER}.migration:_target", _without_targets),), "tests": MIGRATION},
+    {"name": "upgrade-keeps-the-classic-group", "breaks": "the classic group does not end with the upgrade",
+     "patches": ((f"{CONSUMER}.coordinator:upgrade_records", _keep_the_old_tombstone),), "tests": MIGRATION},
+    {"name": "upgrade-unfrozen", "breaks": "a classic group goes on while it becomes a consumer group",
+     "patches": (("minikafka.core.group.migrating:MigratingRebalancer.freeze", _nothing),), "tests": MIGRATION},
+    {"name": "downgrade-begins-anew", "breaks": "the generation falls when a group becomes classic again",
+     "patches": ((f"{CONSUMER}.plans:downgraded_group", _downgrade_in_a_new_generation),), "tests": MIGRATION},
+    {"name": "downgrade-without-rebalance", "breaks": "nobody takes what the last consumer had",
+     "patches": (("minikafka.core.group.migrating:MigratingRebalancer.adopt", _adopt_without_a_rebalance),), "tests": MIGRATION},
+    {"name": "classic-members-not-told", "breaks": "a classic member is not sent to join again",
+     "patches": ((f"{CONSUMER}.classic_requests:must_join", _constant(value=False)),), "tests": LIVES},
+    {"name": "classic-sync-of-old-epochs", "breaks": "a classic member asks in a generation that it is not in",
+     "patches": ((f"{CONSUMER}.classic_requests:must_join_before_sync", _constant(value=False)),), "tests": MIGRATION},
+    {"name": "classic-never-assigned", "breaks": "classic members alone in a consumer group get no new targets",
+     "patches": ((f"{CONSUMER}.coordinator:ConsumerGroups.assign_if_due", _nothing),), "tests": MIGRATION},
+    {"name": "half-written-targets-count", "breaks": "targets of which a part could not be written count as whole",
+     "patches": ((f"{CONSUMER}.assignment:_Writing._settled", _batches_without_an_end),), "tests": LARGE},
+    {"name": "targets-of-those-who-left", "breaks": "targets are written for who has left meanwhile",
+     "patches": ((f"{CONSUMER}.assignment:_of_present", _targets_of_all),), "tests": LARGE},
+]  # fmt: skip
