@@ -1,4 +1,4 @@
-"""The table of properties against Apache Kafka 4.3's own (tests/golden/broker_properties-4.3.tsv, printed by KafkaConfig.configDef), and
+"""The table of properties against Apache Kafka 4.4's own (tests/golden/broker_properties-4.4.tsv, printed by KafkaConfig.configDef), and
 what follows from it: validation, did-you-mean, refusals, the reference page."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minikafka.broker.config.rules import fault_of
 from minikafka.broker.config.table import BROKER_PROPERTIES
 from minikafka.broker.config.topic_config import TOPIC_PROPERTIES
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "broker_properties-4.3.tsv"
+GOLDEN = Path(__file__).parents[1] / "golden" / "broker_properties-4.4.tsv"
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 #: Parsed here as lists, described to clients as lists: Kafka has one string.
 OTHER_TYPE = {"listener.security.protocol.map"}
@@ -34,7 +34,7 @@ def golden() -> list[dict[str, str]]:
 
 
 def test_every_property_of_kafka_is_known() -> None:
-    assert len(golden()) == 360
+    assert len(golden()) == 379
     assert not [row["name"] for row in golden() if row["name"] not in BROKER_PROPERTIES]
 
 

@@ -11,7 +11,7 @@ from minikafka.broker.config.topic_config import TOPIC_PROPERTIES
 INTRODUCTION = """\
 # Configuration
 
-Every broker property of Apache Kafka 4.3 is known, with Kafka's type, default and range. This page is made from the table that also
+Every broker property of Apache Kafka 4.4 is known, with Kafka's type, default and range. This page is made from the table that also
 validates and that DescribeConfigs answers from (`minikafka configs --reference`). *Dynamic*: can be changed while the broker runs, with
 `minikafka configs --alter`. A name that is not known is an error with a suggestion, one problem does not hide another, and what has no
 effect is said at the start.

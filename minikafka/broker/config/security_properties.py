@@ -1,4 +1,4 @@
-"""The broker properties of Apache Kafka 4.3 about TLS, SASL and ACLs that have an effect here. Those of SECURITY may be set for one listener:
+"""The broker properties of Apache Kafka 4.4 about TLS, SASL and ACLs that have an effect here. Those of SECURITY may be set for one listener:
 listener.name.NAME.PROPERTY."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The broker properties of Apache Kafka 4.3 that this broker knows, with Kafka's names and defaults."""
+"""The broker properties of Apache Kafka 4.4 that this broker knows, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ BROKER_PROPERTIES = PropertyTable(
     ]
 )
 
-#: Names that are not Kafka 4.3's own but belong into a broker's configuration all the same: of plugins, of listeners, of older releases.
+#: Names that are not Kafka 4.4's own but belong into a broker's configuration all the same: of plugins, of listeners, of older releases.
 FREE_PREFIXES = (
     "listener.name.", "rsm.config.", "rlmm.config.", "log4j.", "confluent.", "client.metrics.", "password.encoder.", "ssl.engine.", "metrics.context.",
     "auto.include.jmx.reporter", "broker.id.generation.enable", "reserved.broker.max.id", "eligible.leader.replicas.", "kafka.metrics.", "zookeeper.",
