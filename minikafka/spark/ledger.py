@@ -75,14 +75,22 @@ def _entry(line: str, path: str, number: int) -> tuple[tuple[str, int], int, int
         row = json.loads(line)
         if row.get("name", "producer_send_success") != "producer_send_success":
             return None
-        key = str(row["topic"]), int(row["partition"])
-        offset = int(row["offset"])
+        key = str(row["topic"]), _number(row["partition"], 31)
+        offset = _number(row["offset"], 63)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LedgerError(f"{path}, line {number}: not a JSON object with topic, partition and offset") from error
     if "value" not in row:
         return key, offset, 0
     texts = [None if row.get(name) is None else str(row[name]).encode() for name in ("key", "value")]
     return key, offset, digest(texts[0], texts[1])
+
+
+def _number(value: Any, bits: int) -> int:
+    """A number of that many bits, of 0 and more. Raises ValueError: nobody can look for a record at another one."""
+    number = int(value) if isinstance(value, str) else value
+    if type(number) is not int or not 0 <= number < 1 << bits:
+        raise ValueError(value)
+    return number
 
 
 @dataclass(slots=True)

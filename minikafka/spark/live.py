@@ -24,7 +24,7 @@ from minikafka.spark.security import Security
 from minikafka.spark.sources import COMPACT, UNKNOWN, Plan, Replica, Segment
 
 PARTITIONS_A_REQUEST = 500
-FOLLOWERS_WAIT_S = 2.0
+FOLLOWERS_WAIT_S = 10.0
 
 
 def add_live_replicas(
@@ -63,27 +63,43 @@ def add_live_replicas(
         for node, name, place, keys in asked:
             chosen = [key for key in keys if (key[0] in COORDINATOR_TOPICS) == of_coordinators]
             _probe(plan, state, node, name, place, chosen, compacted, each_max)
-    _wait_for_followers(plan)
+    behind = _wait_for_followers(plan)
+    if behind:
+        _tell_behind(behind, first_answer(bootstrap, security, wanted_topics))
 
 
-def _wait_for_followers(plan: Plan) -> None:
-    """A follower learns of the high watermark with its next fetch: ask in-sync replicas again until they know what a first one knew."""
+def _tell_behind(behind: list[tuple[Replica, int]], state: ClusterState) -> None:
+    """Of a replica that is in sync to this moment, and still does not know what is committed, most was not read."""
+    for one, mark in behind:
+        now = state.partitions.get((one.topic, one.partition))
+        if now is not None and int(one.node) in now.isr:
+            text = f"broker {one.node} is in sync, but knows offsets up to {one.high_watermark} as committed, another replica up to {mark}"
+            text += f", also {FOLLOWERS_WAIT_S:.0f} s later: what it holds from there on was not compared"
+            one.findings.add(Finding("not-compared", text, one.topic, one.partition, (one.broker,), one.high_watermark))
+
+
+def _wait_for_followers(plan: Plan) -> list[tuple[Replica, int]]:
+    """A follower learns of the high watermark with its next fetch: ask in-sync replicas again until they know what a first one knew.
+    Returns those that answer and do not come to know it, with what they should know."""
     deadline = time.monotonic() + FOLLOWERS_WAIT_S
     marks = {key: max((one.high_watermark for one in copies if one.place), default=0) for key, copies in plan.replicas.items()}
+    silent: set[int] = set()  # their reading tells what is the matter: records were deleted, it leads no more, it is gone
     while True:
         behind: dict[Place, dict[tuple[str, int], Replica]] = {}
         for key, copies in plan.replicas.items():
             for one in copies:
-                if one.place and one.high_watermark < marks[key] and one.claim and one.node in one.claim.isr:
+                if one.place and one.high_watermark < marks[key] and one.claim and one.node in one.claim.isr and id(one) not in silent:
                     behind.setdefault(one.place, {})[key] = one
         if not behind or time.monotonic() > deadline:
-            return
+            return [(one, marks[key]) for replicas in behind.values() for key, one in replicas.items()]
         time.sleep(0.05)
         for place, replicas in behind.items():
             with contextlib.suppress(BrokerError), Connection(place.host, place.port, place.security) as connection:
                 wanted = {key: one.log_start for key, one in replicas.items()}
                 for key, found in connection.fetch(wanted, 1, partition_bytes_max=1).items():
-                    if not found.error:
+                    if found.error:
+                        silent.add(id(replicas[key]))
+                    else:
                         replicas[key].high_watermark = min(max(replicas[key].high_watermark, found.high_watermark), marks[key])
 
 

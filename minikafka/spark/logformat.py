@@ -50,8 +50,9 @@ SNAPSHOT_ENTRY = np.dtype([
 SNAPSHOT_HEADER = struct.Struct(">hIi")
 
 _LENGTH = struct.Struct(">i")
-_SEGMENT_NAME = re.compile(r"^(\d{20})\.(log|index|timeindex|txnindex|snapshot)$")
-_PARTITION_NAME = re.compile(r"^(.+)-(\d+)$")
+_LINE_END, _SPACES, _JAVA_SPACES = re.compile(r"\r\n|\n|\r"), re.compile(r"[ \t\x0b\f]+"), " \t\x0b\f"
+_SEGMENT_NAME = re.compile(r"^([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)\Z")
+_PARTITION_NAME = re.compile(r"^(.+)-([0-9]+)\Z")
 _FUTURE_DIRECTORY = re.compile(r"^(.+)-(\d+)\.[0-9a-f]{32}-future$")
 _SPECIAL_DIRECTORY = re.compile(r"^.+\.[0-9a-f]{32}-(delete|future|stray)$|^.+-(delete|future|stray)$")
 
@@ -247,28 +248,32 @@ def parse_snapshot(data: bytes) -> np.ndarray[Any, Any]:
 
 
 def parse_checkpoint(data: bytes, fields: int) -> list[tuple[str, ...]]:
-    """Lines of a text checkpoint of version 0 with `fields` columns; the announced count must be there. Raises FormatError."""
+    """Lines of a text checkpoint of version 0 with `fields` columns, the last two of which are a 32-bit and a 64-bit number; the announced
+    count must be there. No more is tolerated than a broker does (CheckpointFile.read): it takes the log directory offline. Raises
+    FormatError."""
     try:
-        lines = data.decode().splitlines()
+        lines = _LINE_END.split(data.decode())
     except UnicodeDecodeError as error:
         raise FormatError("not UTF-8 text") from error
+    if lines[-1] == "":
+        lines.pop()
     if not lines:
         return []
-    if lines[0].strip() != "0":
+    if lines[0] != "0":
         raise FormatError(f"version {lines[0]!r}, expected 0")
-    if len(lines) < 2 or not re.fullmatch(r"[0-9]{1,9}", lines[1].strip()):
+    if len(lines) < 2 or not re.fullmatch(r"[0-9]{1,9}", lines[1]):
         raise FormatError("the count of entries is missing")
-    entries = [tuple(line.rsplit(None, fields - 1)) for line in lines[2:] if line.strip()]
+    entries = [tuple(_SPACES.split(line.rstrip(_JAVA_SPACES))) for line in lines[2:]]
     if len(entries) != int(lines[1]):
         raise FormatError(f"announces {int(lines[1])} entries and has {len(entries)}")
     for entry in entries:
-        if len(entry) != fields or not all(_integer(text) for text in entry[-2:]):
+        if len(entry) != fields or not (_is_integer(entry[-2], 31) and _is_integer(entry[-1], 63)):
             raise FormatError(f"bad line {' '.join(entry)!r}")
     return entries
 
 
-def _integer(text: str) -> bool:
-    return re.fullmatch(r"-?[0-9]{1,19}", text) is not None
+def _is_integer(text: str, bits: int) -> bool:
+    return re.fullmatch(r"[-+]?[0-9]{1,19}", text) is not None and -(1 << bits) <= int(text) < 1 << bits
 
 
 def parse_offset_checkpoint(data: bytes) -> dict[tuple[str, int], int]:
@@ -282,12 +287,18 @@ def parse_epoch_checkpoint(data: bytes) -> list[tuple[int, int]]:
 
 
 def parse_partition_metadata(data: bytes) -> str:
-    """The topic id as written (22 characters base64url)."""
-    text = dict(line.split(":", 1) for line in data.decode("utf-8", "replace").splitlines() if ":" in line)
-    topic_id = text.get("topic_id", "").strip()
-    if text.get("version", "").strip() != "0" or len(topic_id) != 22:
+    """The topic id as written (22 characters base64url), by the first two lines (PartitionMetadataFile.read). Raises FormatError."""
+    parts = [re.split(r":\s+", line) for line in data.decode("utf-8", "replace").splitlines()[:2]]
+    if (
+        len(parts) < 2
+        or any(len(part) != 2 for part in parts)
+        or parts[0][1] != "0"
+        or not re.fullmatch(r"[\w-]{22}", parts[1][1], re.ASCII)
+    ):
         raise FormatError("not `version: 0` and a topic_id of 22 characters")
-    return topic_id
+    if not parts[1][1].strip("A"):
+        raise FormatError("the topic id is zero")
+    return parts[1][1]
 
 
 def parse_properties(data: bytes) -> dict[str, str]:

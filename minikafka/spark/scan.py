@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -185,7 +185,7 @@ class _Scan:
         except FormatError as error:
             self.add([Finding("index-format", str(error))], "." + extension)
         except FileNotFoundError:
-            pass
+            self.add(_dead_link(f"{self.name}{self._on_disk('.' + extension)}"), "." + extension)
         except OSError as error:
             self.add([Finding("unreadable", f"cannot be read: {error.strerror}")], "." + extension)
         return None
@@ -357,7 +357,7 @@ class _Scan:
             except FormatError as error:
                 self.add([Finding("producer-snapshot", str(error), file=path, offset=int(name[:20]), level=ERROR)], "")
             except FileNotFoundError:
-                continue
+                self.add(_dead_link(path), "")
             except OSError as error:
                 self.add([Finding("unreadable", f"cannot be read: {error.strerror}", file=path)], "")
             else:
@@ -368,6 +368,12 @@ class _Scan:
             self.limited = True
         elif offset > self.task.base_offset and offset in {end for end, _ in self.summary.producers.pieces}:
             self.summary.snapshots.append((offset, states.copy()))
+
+
+def _dead_link(path: str) -> Iterator[Finding]:
+    """A file that is gone since it was listed is none of the log any more; a link that leads nowhere hides what it led to."""
+    if os.path.islink(path):
+        yield Finding("unreadable", "it is a link that leads nowhere", file=path)
 
 
 def batch_digests(batches: Batches, kind: str = "crc", chosen: Column | None = None) -> Column:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-_NAME = re.compile(r"^(\d{20})\.(log|index|timeindex|txnindex)(\.swap|\.cleaned)?$")
-_CLEANED = re.compile(r"^(\d{20})\..*\.cleaned$")
+_NAME = re.compile(r"^([0-9]{20})\.(log|index|timeindex|txnindex)(\.swap|\.cleaned)?\Z")
+_CLEANED = re.compile(r"^([0-9]{20})\..*\.cleaned\Z")
 Files = dict[tuple[int, str], str]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import struct
 from collections.abc import Callable
 
-from helpers.log_fault_verbs import Place
+from helpers.log_clusters import lines
+from helpers.log_fault_verbs import NAME, Place
 
 TIME_ENTRY_BYTES = 12
 
@@ -59,7 +61,63 @@ def votes(place: Place, how: str) -> None:
             (path / "quorum-state").write_text(json.dumps(state))
 
 
-BESIDE: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (time_entries, no_snapshots, no_marks, votes)}
+def zeros_behind(place: Place, at: int, suffix: str, count: int) -> None:
+    """An index was not cut to its entries."""
+    files = sorted(place.path.glob(f"*{suffix}"))
+    if files:
+        file = files[at * len(files) >> 16]
+        with file.open("ab") as opened:
+            opened.truncate(file.stat().st_size + count * {".index": 8, ".timeindex": 12, ".txnindex": 34}[suffix])
+
+
+def aborted_entry(place: Place, at: int, how: str, reach: int) -> None:
+    """An entry of an index of aborted transactions is of more or less than its transaction, is there once more, or has another's place."""
+    files = sorted(place.path.glob("*.txnindex"))
+    if not files:
+        return
+    file = files[at * len(files) >> 16]
+    data = file.read_bytes()
+    rows = [list(struct.unpack_from(">hqqqq", data, start)) for start in range(0, len(data), 34)]
+    row = rows[at * 31 % (1 << 16) * len(rows) >> 16]
+    if how == "first":
+        row[2] += reach
+    elif how == "order":
+        rows.reverse()
+    elif how == "twin":
+        rows.insert(0, [row[0], row[1], row[2] + min(reach, -1), row[3], row[4]])
+    else:
+        rows.append([row[0], row[1], row[2], row[3] + 1, row[4] + 1])
+    file.write_bytes(b"".join(struct.pack(">hqqqq", *one) for one in rows))
+
+
+def cut_epochs(place: Place, at: int) -> None:
+    """Records were deleted into the midst of a segment just before the kill: the epochs were cut, the log start was not written down."""
+    file = place.path / "leader-epoch-checkpoint"
+    entries = [tuple(map(int, line.split())) for line in file.read_text().splitlines()[2:]]
+    log = place.log()
+    if log is None or not entries:
+        return
+    start = log.start + (at * (min(log.end, log.mark or 0) - log.start) >> 16)
+    kept = [entry for entry in entries if entry[1] > start]
+    older = [epoch for epoch, first in entries if first <= start]
+    file.write_text(lines(f"{epoch} {first}" for epoch, first in [*((epoch, start) for epoch in older[-1:]), *kept]))
+
+
+def power_failure(place: Place, at: int, suffix: str, left: int) -> None:
+    """Nothing was flushed but the log itself: of an index of a closed segment only the beginning is on disk, or zeros are."""
+    point = place.root / "recovery-point-offset-checkpoint"
+    entries = [line.split() for line in point.read_text().splitlines()[2:]]
+    point.write_text(lines(" ".join([*entry[:2], "0" if entry[:2] == NAME.rsplit("-", 1) else entry[2]]) for entry in entries))
+    files = [file.with_suffix(suffix) for file in place.segments()[:-1] if file.with_suffix(suffix).exists()]
+    if files:
+        file = files[at * len(files) >> 16]
+        data = file.read_bytes()
+        file.write_bytes(data[: left * len(data) >> 16] if left % 2 else bytes(len(data)))
+
+
+BESIDE: dict[str, Callable[..., None]] = {verb.__name__: verb for verb in (
+    time_entries, no_snapshots, no_marks, votes, zeros_behind, aborted_entry, cut_epochs, power_failure,
+)}  # fmt: skip
 
 
 def arguments_beside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
@@ -67,5 +125,9 @@ def arguments_beside(verb: str, chance: random.Random) -> tuple[int | str, ...]:
     return {
         "time_entries": (chance.randrange(1 << 16), chance.choice(["last", "all", "other"])),
         "no_snapshots": (chance.choice(["last", "all"]),),
+        "zeros_behind": (chance.randrange(1 << 16), chance.choice([".index", ".timeindex", ".txnindex"]), chance.choice([1, 3, 100])),
+        "aborted_entry": (chance.randrange(1 << 16), chance.choice(["first", "order", "twin", "forged"]), chance.choice([-9, -4, -2, 1])),
+        "cut_epochs": (chance.randrange(1 << 16),),
+        "power_failure": (chance.randrange(1 << 16), chance.choice([".index", ".timeindex"]), chance.randrange(1 << 16)),
         "votes": (chance.choice(["gone", "cut", "old", "stranger", "leader", "no log"]),),
     }.get(verb, ())

@@ -40,13 +40,15 @@ class Case:
 
 
 ALL_VERBS = VERBS | BESIDE
-LEGAL_VERBS = ("repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future")
+LEGAL_VERBS = ("repair_indexes", "foreign", "link", "roll", "retain", "side_file", "interrupt", "future", "cut_epochs", "power_failure")
 
 
 def is_legal(step: Step, base: str) -> bool:
     """Whether brokers or people do such a thing in good order, so that by itself it must not be blamed."""
     if step.verb in {"repair_indexes", "foreign", "link", "roll"}:
         return True
+    if step.verb in {"cut_epochs", "power_failure"}:
+        return base == "crashed"
     if step.verb == "interrupt":  # a start removes the index of aborted transactions of a log that alone is a replacement
         return step.arguments[1] != "log" or "transactions" not in base
     if step.verb == "future":

@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 from pathlib import Path
 
 from crc32c import crc32c
-from helpers.log_oracle_beside import by_identity, by_marks, by_orderly_stop, by_time, latest
+from helpers.log_oracle_beside import by_committed_reader, by_identity, by_marks, by_orderly_stop, by_time, latest
 
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 
@@ -71,6 +71,13 @@ class Log:
     path: Path | None = None
     mark: int | None = None
     log_start: int = 0
+    #: A broker that was killed makes the indexes of segments that reach beyond it anew; None where it was stopped in order.
+    recovery_point: int | None = None
+
+    def is_rebuilt(self, number: int) -> bool:
+        """Whether the next start makes the indexes of the segment of this number anew."""
+        closed = number + 1 < len(self.segments)
+        return closed and self.recovery_point is not None and self.segments[number + 1][0] > self.recovery_point
 
     @property
     def batches(self) -> list[Stored]:
@@ -143,6 +150,9 @@ def visible(directories: dict[int, list[Path]], name: str, role: Role) -> Iterat
             if broker in role.complete + role.was_in_sync or any(marks):
                 yield f"broker {broker} has lost it"
             continue
+        if not role.clean:
+            points = [checkpoint(path / "recovery-point-offset-checkpoint", name) for path in directories.get(broker, [])]
+            held[0].recovery_point = 0 if role.made_again else max((point for point in points if point is not None), default=0)
         if role.made_again:
             held[0].mark, held[0].log_start = None, 0
         logs.append(held[0])
@@ -194,6 +204,7 @@ def alone(log: Log, role: Role) -> Iterator[str]:
     yield from by_index(log, batches)
     yield from by_epochs(log, batches, role)
     yield from by_transactions(log, batches, role)
+    yield from by_committed_reader(log, batches)
     yield from by_sequences(log, batches, role)
     yield from by_snapshot(log, batches, role)
     yield from by_time(log, role)
@@ -210,7 +221,7 @@ def fetch(log: Log, offset: int) -> Stored | None:
         base, inside, _ = log.segments[at]
         start = 0
         index = (log.path or Path()) / f"{base:020d}.index"
-        if at == number and index.exists():
+        if at == number and index.exists() and not log.is_rebuilt(at):
             data = index.read_bytes()
             entries = [struct.unpack_from(">ii", data, place) for place in range(0, len(data) // 8 * 8, 8)]
             while entries and entries[-1] == (0, 0):

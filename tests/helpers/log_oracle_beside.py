@@ -36,7 +36,10 @@ def _look_up(log: Log, role: Role, wanted: int) -> Stored | None:
         if not inside:
             continue
         entries = _entries(log, base)
-        recovered = entries is None or (number == len(log.segments) - 1 and not role.clean)
+        is_open = number == len(log.segments) - 1 and not role.clean
+        while is_open and entries and entries[-1][0] == 0:  # not filled yet
+            entries.pop()
+        recovered = entries is None or is_open or log.is_rebuilt(number)
         if recovered or entries is None:
             times = [(latest(batch), batch.last) for batch in inside]
             entries = [entry for at, entry in enumerate(times) if entry[0] > max([-1, *(time for time, _ in times[:at])])]
@@ -55,9 +58,45 @@ def _entries(log: Log, base: int) -> list[tuple[int, int]] | None:
         return None
     data = times.read_bytes() if times.exists() else b""
     entries = [struct.unpack_from(">qi", data, at) for at in range(0, len(data) // 12 * 12, 12)]
-    while entries and entries[-1] == (0, 0):
-        entries.pop()
     return [(time, base + offset) for time, offset in entries]
+
+
+def by_committed_reader(log: Log, batches: list[Stored]) -> Iterator[str]:
+    """A read_committed consumer passes over what was aborted and over nothing else: it goes by the index's entries in order, up to the
+    first whose stable offset is far enough, and takes a producer for aborted from an entry's first offset to the next abort marker."""
+    listed = []
+    for file in sorted((log.path or Path()).glob("*.txnindex")):
+        data = file.read_bytes()
+        if len(data) % 34:
+            return
+        listed += [struct.unpack_from(">hqqqq", data, at) for at in range(0, len(data), 34)]
+    markers = [(batch.producer, batch.base, batch.control_type) for batch in batches if batch.attributes & 0x20 and batch.producer >= 0]
+    for batch in batches[:: max(1, len(batches) // 12)]:
+        passed = set(_passed_over(listed, [one for one in batches if one.base >= batch.base], log.end))
+        for one in batches:
+            kind = next((kind for producer, base, kind in markers if producer == one.producer and base > one.base), None)
+            if one.base >= batch.base and one.attributes & 0x30 == 0x10 and kind is not None and (kind == 0) != (one.base in passed):
+                yield f"broker {log.broker}: a reader from {batch.base} on {'misses' if kind else 'sees'} the records at {one.base}"
+                return
+
+
+def _passed_over(listed: list[tuple[int, ...]], batches: list[Stored], end: int) -> Iterator[int]:
+    told = []
+    for _, producer, first, last, stable in listed:
+        if last >= batches[0].base and first < end:
+            told.append((first, producer))
+        if stable >= end:
+            break
+    told.sort()
+    aborted: set[int] = set()
+    for batch in batches:
+        while told and told[0][0] <= batch.last:
+            aborted.add(told.pop(0)[1])
+        if batch.attributes & 0x20:
+            if batch.control_type == 0:
+                aborted.discard(batch.producer)
+        elif batch.producer in aborted and batch.attributes & 0x10:
+            yield batch.base
 
 
 def by_orderly_stop(log: Log, role: Role) -> Iterator[str]:

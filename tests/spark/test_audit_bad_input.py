@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from helpers import log_fault_clusters
+from helpers.audited_clusters import audit as audited
+from helpers.audited_clusters import three_alike, told
+from helpers.log_clusters import plain
 
 from minikafka.cli.audit import audit
 from minikafka.spark.engine_spark import SparkUnavailable, start_session
@@ -197,3 +200,33 @@ def test_a_partition_directory_that_may_not_be_read_is_named(tmp_path: Path, mon
     assert result.exit_code == 3 and report["partitions"][0]["verdict"] == "UNREADABLE"
     (finding,) = [one for one in report["findings"] if one["level"] != "note"]
     assert (finding["check"], finding["message"]) == ("unreadable", f"{closed} cannot be read: Permission denied")
+
+
+@pytest.mark.parametrize("name", [f"{0:020d}.log\n", "\u0661" * 20 + ".log", "\u0661" * 20 + ".log.swap", f"{0:020d}.index.cleaned\n"])
+def test_a_name_that_only_looks_like_a_segments_is_none(tmp_path: Path, name: str) -> None:
+    paths = three_alike(tmp_path, [plain(at) for at in range(9)])
+    (paths / "b2" / "t-0" / name).write_bytes(b"x")
+    assert audited(paths).outcome == "PASS"
+
+
+@pytest.mark.parametrize("name", [f"{0:020d}.index", f"{0:020d}.timeindex", f"{9:020d}.snapshot"])
+def test_a_file_beside_the_log_that_is_a_link_to_nowhere_was_not_read(tmp_path: Path, name: str) -> None:
+    paths = three_alike(tmp_path, [plain(at) for at in range(9)])
+    (paths / "b2" / "t-0" / name).unlink()
+    (paths / "b2" / "t-0" / name).symlink_to("/nowhere/at/all")
+    result = audited(paths)
+    assert result.outcome == "INCOMPLETE" and "a link that leads nowhere" in " ".join(told(result, "unreadable"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"offset": 1 << 63}, {"offset": -1}, {"offset": 1.9}, {"offset": True}, {"partition": 0.7}, {"partition": -1}]
+)
+def test_a_ledger_of_offsets_that_no_record_has(tmp_path: Path, change: dict[str, Any]) -> None:
+    """They were taken for others, or for found."""
+    paths = three_alike(tmp_path / "cluster", [plain(at) for at in range(9)])
+    ledger = tmp_path / "acked.jsonl"
+    for row, code in (({"topic": "t", "partition": "0", "offset": 5}, 0), ({"topic": "t", "partition": 0, "offset": 5} | change, 2)):
+        ledger.write_text(json.dumps(row) + "\n")
+        found = run(*map(str, sorted(paths.iterdir())), "--acked", str(ledger))
+        assert found.exit_code == code, found.output
+        assert code == 0 or "line 1: not a JSON object with topic, partition and offset" in found.output

@@ -78,10 +78,17 @@ def _visible_on(player: Player, case: Case) -> bool:
     Step("header", (2,), (40000, "count", 1, 1)), Step("payload", (3,), (40000, 9, 1, 0)), Step("drop", (1, 2, 3), (30000, 1)),
     Step("others", (3,), (30000, 1000, 1)), Step("epoch_line", (1, 2, 3), ("more", 60000, 1)), Step("no_directory", (2,), ("gone",)),
     Step("twin", (1,), ("another",)), Step("mark", (1,), ("replication-offset-checkpoint", "beyond", 3)), Step("swap", (1,), (20000,)),
-    Step("entry", (1,), (".index", 0, 1, 1)), Step("time_entries", (1,), (0, "last")), Step("identity", (3,), ("gone",)),
+    Step("zeros_behind", (2,), (0, ".timeindex", 3)), Step("entry", (1,), (".index", 0, 1, 1)), Step("time_entries", (1,), (0, "last")),
+    Step("identity", (3,), ("gone",)),
 ])  # fmt: skip
 def test_the_oracle_sees_what_anybody_would(player: Player, step: Step) -> None:
     assert _visible_on(player, Case("plain", (step,)))
+
+
+@pytest.mark.parametrize("how", [("first", -4), ("first", 1), ("order", 1), ("twin", -4), ("forged", 1)])
+def test_the_oracle_sees_what_a_read_committed_consumer_would(player: Player, how: tuple[str, int]) -> None:
+    steps = [Step("aborted_entry", (2,), (at << 13, how[0], how[1])) for at in range(8)]
+    assert any(_visible_on(player, Case("transactions", (step,))) for step in steps)
 
 
 @pytest.mark.parametrize(

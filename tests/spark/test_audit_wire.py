@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from minikafka.client import TransactionalProducer
+from minikafka.spark import live
 from minikafka.spark.audit import AuditOptions, run_audit
 from minikafka.spark.engine_local import LocalEngine
-from minikafka.spark.logformat import FormatError, parse_checkpoint
+from minikafka.spark.fetch_client import ClusterState, Fetched, PartitionState
+from minikafka.spark.findings import FindingList
+from minikafka.spark.logformat import FormatError, parse_checkpoint, parse_partition_metadata
+from minikafka.spark.security import Security
+from minikafka.spark.sources import Plan
 from minikafka.testing import EmbeddedCluster
 
 
@@ -36,9 +42,79 @@ def test_aborted_transactions_are_no_damage(tmp_path: Path) -> None:
     assert index.stat().st_size == 2 * 34
 
 
-@pytest.mark.parametrize("line", ["t 0 --5", "t 0 ²", "t 0 5-", "t 0 " + "9" * 30])
+@pytest.mark.parametrize("line", [
+    "t 0 --5", "t 0 ²", "t 0 5-", "t 0 " + "9" * 30, "t 0 9223372036854775808", "t 2147483648 0", " t 0 1", "a b 0 1", "",
+    "q 0 1\u2028t 0 60", "t 0", "t 0 1 2",
+])  # fmt: skip
 def test_a_number_that_is_none_is_a_bad_line(line: str) -> None:
     with pytest.raises(FormatError, match="bad line"):
         parse_checkpoint(f"0\n1\n{line}\n".encode(), 3)
     with pytest.raises(FormatError, match="count"):
         parse_checkpoint("0\n²\n".encode(), 3)
+    with pytest.raises(FormatError, match="has 2"):
+        parse_checkpoint(b"0\n1\nt 0 1\n\n", 3)
+    assert parse_checkpoint(b"0\r\n1\r\nt\t0  -1 \r\n", 3) == [("t", "0", "-1")]
+
+
+@pytest.mark.parametrize("text", [
+    "version: 0\ntopic_id: {short}\ntopic_id: {good}", "version: 0\n\ntopic_id: {good}", "topic_id: {good}\nversion: 0",
+    "version:0\ntopic_id:{good}",
+    "version: 0\ntopic_id: !{short}!", "version: 0\ntopic_id: " + 22 * "A",
+])  # fmt: skip
+def test_whose_log_it_is_stands_in_the_second_line(text: str) -> None:
+    good = "EREiIjMzREQAAAAAAAAAAQ"
+    assert parse_partition_metadata(f"version: 0\ntopic_id: {good}\n".encode()) == good
+    with pytest.raises(FormatError):
+        parse_partition_metadata(text.format(good=good, short=good[2:]).encode())
+
+
+class Answers:
+    """A broker, as the audit sees it: what each knows as committed, which grows by `step` at each question."""
+
+    marks: ClassVar[dict[int, int]] = {}
+    step: ClassVar[dict[int, int]] = {}
+
+    def __init__(self, host: str, port: int, security: object = None) -> None:
+        self.port = port
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def compacted(self, topics: list[str]) -> set[str]:
+        return set()
+
+    def earliest(self, keys: list[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        return dict.fromkeys(keys, (0, 0))
+
+    def fetch(self, wanted: dict[tuple[str, int], int], *_: object, **__: object) -> dict[tuple[str, int], Fetched]:
+        mark = self.marks[self.port]
+        self.marks[self.port] = mark + self.step.get(self.port, 0)
+        return {key: Fetched(0, mark, 0, memoryview(b"")) for key in wanted}
+
+
+@pytest.mark.parametrize(("marks", "step", "isr", "told"), [
+    ({1: 60, 2: 60, 3: 0}, {}, [[1, 2, 3]], [("3", 0)]),
+    ({1: 60, 2: 60, 3: 30}, {}, [[1, 2, 3]], [("3", 30)]),
+    ({1: 60, 2: 60, 3: 30}, {3: 10}, [[1, 2, 3]], []),
+    ({1: 60, 2: 60, 3: 30}, {}, [[1, 2]], []),
+    ({1: 60, 2: 60, 3: 30}, {}, [[1, 2, 3], [1, 2]], []),
+])  # fmt: skip
+def test_a_follower_in_sync_that_never_knows_what_is_committed_was_not_compared(
+    monkeypatch: pytest.MonkeyPatch, marks: dict[int, int], step: dict[int, int], isr: list[list[int]], told: list[tuple[str, int]]
+) -> None:
+    """It may hold nothing: on the wire a log shows itself up to its own high watermark only. Who leaves the replicas in sync meanwhile is a
+    follower that lags."""
+    brokers = {node: ("h", node) for node in (1, 2, 3)}
+    states = [ClusterState("c", brokers, {("t", 0): PartitionState(1, 0, [1, 2, 3], one)}, []) for one in isr]
+    monkeypatch.setattr(live, "first_answer", lambda *_: states.pop(0) if len(states) > 1 else states[0])
+    monkeypatch.setattr(live, "Connection", Answers)
+    monkeypatch.setattr(live, "FOLLOWERS_WAIT_S", 0.3)
+    monkeypatch.setattr(Answers, "marks", dict(marks))
+    monkeypatch.setattr(Answers, "step", step)
+    plan = Plan({}, [], FindingList(20), 0)
+    live.add_live_replicas(plan, "h:1", Security(), [], [], 20)
+    found = [(one.broker, finding.offset) for one in plan.replicas["t", 0] for finding in one.findings.kept]
+    assert found == told
