@@ -268,7 +268,11 @@ async def test_metadata_of_leaderless_partitions_and_dead_brokers() -> None:
     partition = response.topics[0].partitions[0]
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     plane.clock.now += FENCED_NAMED_MS
-    assert (await plane.request(MetadataRequest(topics=None))).brokers == []
+    response = await plane.request(MetadataRequest(topics=None))
+    assert [broker.node_id for broker in response.brokers] == [1, 2], "a client that is told of nobody may never ask again"
+    await plane.to_controller(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch, current_metadata_offset=99))
+    assert await plane.metadata.wait_until(lambda image: image.is_alive(1), 5_000)
+    assert [broker.node_id for broker in (await plane.request(MetadataRequest(topics=None))).brokers] == [1]
     assert response.controller_id == -1
 
 

@@ -196,7 +196,11 @@ class MetadataHandlers:
         return response
 
     def _named_on(self, image: MetadataImage, listener: str) -> list[BrokerRegistration]:
-        """Live brokers, and for a moment those that have just been fenced."""
+        """Live brokers, and for a moment those that have just been fenced; all that are registered where none is live.
+
+        Apache Kafka names none then. Its Java client passes over such an answer; librdkafka (2.10 and later) forgets every broker that it
+        does not name, and with them the last address that it could ask again.
+        """
         found, named = alive_on(image, listener), self._named_until_ms
         if named:
             for broker_id, until_ms in list(named.items()):
@@ -206,7 +210,7 @@ class MetadataHandlers:
                 elif listener in broker.listeners:
                     found.append(broker)
             found.sort(key=lambda broker: broker.broker_id)
-        return found
+        return found or registered_on(image, listener)
 
     def _topic(
         self, image: MetadataImage, topic: TopicImage, listener: str, version: int, operations: int
@@ -263,7 +267,12 @@ class MetadataHandlers:
 
 def alive_on(image: MetadataImage, listener: str) -> list[BrokerRegistration]:
     """Unfenced brokers that have the listener, by id."""
-    found = [broker for broker in image.brokers.values() if not broker.fenced and listener in broker.listeners]
+    return [broker for broker in registered_on(image, listener) if not broker.fenced]
+
+
+def registered_on(image: MetadataImage, listener: str) -> list[BrokerRegistration]:
+    """Brokers that have the listener, by id."""
+    found = [broker for broker in image.brokers.values() if listener in broker.listeners]
     return sorted(found, key=lambda broker: broker.broker_id)
 
 
