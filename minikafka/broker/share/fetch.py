@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from minikafka.broker.share.settings import ShareGroupSettings
 
 RENEWAL_VERSION_MIN = 2
-INVALID_GROUP_ID = "Invalid group id in the request."
-INVALID_MEMBER_ID = "Invalid member id in the request."
 _LEADER_HINTS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 _PartitionData = ShareFetchResponse.PartitionData
 #: What came of acknowledgements, by partition.
@@ -55,7 +53,7 @@ class _Idle:
 
     def expire(self) -> None:
         self.is_done = True
-        self._context.respond(ShareFetchResponse(error_code=self._code, error_message=self._code.text))
+        self._context.respond(ShareFetchResponse(error_code=self._code))
 
 
 class _ShareFetch:
@@ -189,9 +187,9 @@ class ShareFetchHandlers:
         if self._metadata.image.features.get(SHARE_VERSION, 0) < 1:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         if request.group_id is None:
-            raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_GROUP_ID)
+            raise ApiError(ErrorCode.INVALID_REQUEST)
         if not is_member_id(request.member_id):
-            raise ApiError(ErrorCode.INVALID_REQUEST, INVALID_MEMBER_ID)
+            raise ApiError(ErrorCode.INVALID_REQUEST)
 
     def check_topic(self, context: RequestContext, partition: Partition) -> None:
         """Raises UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or TOPIC_AUTHORIZATION_FAILED."""
@@ -219,7 +217,7 @@ class ShareFetchHandlers:
                 waiting = self._replicas.waiting
                 waiting.park(waiting.fetches, _Idle(context, error.code), [], request.max_wait_ms)
                 return None
-            return ShareFetchResponse(error_code=error.code, error_message=error.message or error.code.text)
+            return ShareFetchResponse(error_code=error.code)
         fetch = _ShareFetch(self, context, request, session)
         is_final = request.share_session_epoch == FINAL_EPOCH
         told = {partition: batches for partition, batches in told.items() if batches}
@@ -329,7 +327,7 @@ class ShareFetchHandlers:
             self._check(request)
             session = self.leader.sessions.acknowledge(request.group_id or "", request.member_id or "", request.share_session_epoch)
         except ApiError as error:
-            return ShareAcknowledgeResponse(error_code=error.code, error_message=error.message or error.code.text)
+            return ShareAcknowledgeResponse(error_code=error.code)
 
         def known(results: Results) -> None:
             response = ShareAcknowledgeResponse(responses=[])
@@ -381,7 +379,7 @@ class ShareFetchHandlers:
                 if not is_valid(batches, may_renew=may_renew, is_renewal=is_renewal):
                     raise ApiError(ErrorCode.INVALID_REQUEST)
             except ApiError as error:
-                done(error.code, error.code.text)
+                done(error.code, None)
                 continue
             if not batches:
                 done(ErrorCode.NONE, None)
@@ -402,12 +400,8 @@ def _told(request: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[Partitio
 
 def _check_renewal(request: ShareFetchRequest) -> None:
     """A fetch that renews locks fetches nothing (KIP-1222). Raises INVALID_REQUEST."""
-    values = {
-        "maxBytes": request.max_bytes, "minBytes": request.min_bytes, "maxRecords": request.max_records, "maxWaitMs": request.max_wait_ms,
-    }  # fmt: skip
-    wrong = [f"{name} must be set to 0, " for name, value in values.items() if value]
-    if wrong:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "".join(wrong) + "if isRenewAck is true.")
+    if request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms:
+        raise ApiError(ErrorCode.INVALID_REQUEST)
 
 
 def _refused(index: int, code: ErrorCode) -> _PartitionData:

@@ -66,8 +66,7 @@ class ShareGroupHandlers:
         if not self.is_served:
             return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         if not is_member_id(request.member_id):
-            message = "Invalid member id in the request."
-            return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+            return ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
         try:
             index, shard = self._groups.shard(request.group_id)
         except ApiError as error:
