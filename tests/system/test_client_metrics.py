@@ -1,0 +1,48 @@
+"""librdkafka pushes its metrics (KIP-714): it asks, pushes at the interval that it is told, and once more when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from helpers.live_node import broker_port, live_node
+
+from minikafka.client.quotas import QuotaAdmin
+
+CLIENT_METRICS = 16
+
+
+async def test_a_producer_of_librdkafka_tells_its_metrics(tmp_path: Path) -> None:
+    async with live_node(tmp_path) as node:
+        assert node.broker is not None
+        clients, address = node.broker.client_metrics, f"127.0.0.1:{broker_port(node)}"
+        async with QuotaAdmin(address) as admin:
+            wanted: list[tuple[str, str, str | None]] = [
+                ("set", "metrics", "*"), ("set", "interval.ms", "100"), ("set", "match", "client_id=shop,client_software_name=.*"),
+            ]  # fmt: skip
+            await admin.alter_configs(CLIENT_METRICS, "s", wanted)
+            await admin.create_topic("t", partitions=1, replication_factor=1)
+        producers = {
+            name: confluent_kafka.Producer({"bootstrap.servers": address, "client.id": name, "enable.metrics.push": True})
+            for name in ("shop", "other")
+        }
+        async with asyncio.timeout(20):
+            while clients.pushes < 3 or len(clients.instances.by_id) < 2:
+                for producer in producers.values():
+                    producer.produce("t", b"x")
+                    producer.poll(0)
+                await asyncio.sleep(0.02)
+            pushing: Any = next(i for i in clients.instances.by_id.values() if i.attributes["client_id"] == "shop")
+            assert (pushing.wanted.metrics, pushing.wanted.interval_ms) == (("*",), 100)
+            assert [i.wanted.metrics for i in clients.instances.by_id.values() if i is not pushing] == [()]
+            for name in list(producers):
+                await asyncio.to_thread(producers.pop(name).flush, 10)
+            while clients.instances.by_id and not pushing.is_terminating:
+                await asyncio.sleep(0.01)
+        assert pushing.is_terminating and clients.unreadable == 0
+        if importlib.util.find_spec("opentelemetry.proto") is not None:
+            told = {name for name, _ in clients.series.by_instance[pushing.instance_id].counters}
+            assert "org.apache.kafka.producer.connection.creation.total" in told
