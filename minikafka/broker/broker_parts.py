@@ -51,7 +51,7 @@ from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.broker.security.authorization.authority import Authority
 from minikafka.broker.security.authorization.data_plane import guard_lanes, judge_fetch, judge_share_fetch
 from minikafka.broker.security.authorization.groups import may_describe_topic
-from minikafka.broker.security.authorization.table import ON_BROKERS, install
+from minikafka.broker.security.authorization.table import ON_BROKERS, guarding
 from minikafka.broker.security.authorization.transactions import may_describe
 from minikafka.broker.security.node_security import NodeSecurity
 from minikafka.broker.security.sasl_requests import LateSaslHandlers, ScramHandlers
@@ -133,8 +133,9 @@ class BrokerParts:
         verifier = TransactionVerifier(config.node_id, self.settings, environment, metadata, self.transactions, self.peers)
         identity = (node.cluster_id, config.node_id)
         self.dispatcher = Dispatcher(
-            "broker", environment.clock, environment.supervisor, node.features, environment.monotonic_s, identity
-        )
+            "broker", environment.clock, environment.supervisor, node.features, environment.monotonic_s, identity,
+            guarding(node.authority, ON_BROKERS),
+        )  # fmt: skip
         node.quotas.guard(self.dispatcher, node.listeners.values)
         self.handover = HandoverHost(config, environment, self.replicas, metadata, node.security.inter_broker, node.budget)
         transactional = TransactionalProduce(self.replicas, verifier, environment.clock.wall_ms, environment.supervisor)
@@ -202,7 +203,6 @@ class BrokerParts:
         self.shares.serve(self.groups, self.dispatcher, None if authority is None else partial(judge_share_fetch, authority))
         if authority is not None:
             guard_lanes(authority, self.dispatcher)
-            install(authority, self.dispatcher, ON_BROKERS)
 
     async def close_channels(self) -> None:
         """Those to the controller; what waits for an answer fails with ConnectionError."""

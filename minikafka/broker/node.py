@@ -34,7 +34,7 @@ from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_host import RaftHost
 from minikafka.broker.quorum.raft_requests import RaftHandlers
 from minikafka.broker.security.authorization.authority import Authority
-from minikafka.broker.security.authorization.table import install, on_controllers
+from minikafka.broker.security.authorization.table import guarding, on_controllers
 from minikafka.broker.security.node_security import NodeSecurity
 from minikafka.broker.security.sasl_requests import LateSaslHandlers
 from minikafka.broker.security.sasl_session import secured_session
@@ -219,7 +219,10 @@ class Node:
         )
         channel = ControllerChannel(self.raft, environment, f"controller-{config.node_id}-to-controller", self.security.controller)
         self.registrar = ControllerRegistrar(config.node_id, environment, self.metadata, self.controller, channel)
-        dispatcher = Dispatcher("controller", environment.clock, environment.supervisor, self.features, environment.monotonic_s)
+        guards = guarding(self.authority, on_controllers(self.controller.newest_image))
+        dispatcher = Dispatcher(
+            "controller", environment.clock, environment.supervisor, self.features, environment.monotonic_s, guarded=guards
+        )
         clock = environment.clock
         LateSaslHandlers().register(dispatcher)
         RaftHandlers(self.raft, clock.wall_ms, clock.now_ms).register(dispatcher)
@@ -228,8 +231,6 @@ class Node:
         ControllerAclHandlers(None if self.authority is None else self.authority.acls, handlers.handle).register(dispatcher)
         ConfigDescriptions(self.config, self.metadata).register(dispatcher)
         ControllerClusterHandlers(self.metadata, self.raft, self.cluster_id).register(dispatcher)
-        if self.authority is not None:
-            install(self.authority, dispatcher, on_controllers(self.controller.newest_image))
         self._controller_dispatcher = dispatcher
 
     def _bootstrap_features(self) -> Mapping[str, int] | None:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from helpers.acl_node import USERS, acl_node, allow, channel_of, error_codes, on_cluster, set_acls
@@ -15,7 +15,7 @@ from helpers.live_node import controller_port, live_node
 
 from minikafka.broker.front.forwarding import address_bytes, principal_bytes
 from minikafka.broker.node import Node
-from minikafka.broker.security.authorization.table import on_controllers
+from minikafka.broker.security.authorization.table import guarding, on_controllers
 from minikafka.client.acls import AclAdmin
 from minikafka.client.errors import BrokerError
 from minikafka.core.authorizer.acl import OPERATIONS, Acl, AclFilter, Operation, PatternType, Permission, ResourceType, operation_bits
@@ -466,3 +466,12 @@ async def test_acls_that_come_and_go_are_lines_of_the_controller(tmp_path: Path,
         await admin.request(DeleteAclsRequest(filters=[wanted]))
         lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("ACL ")]
         assert lines == [f"ACL {word}: ALLOW Read on Topic LITERAL 't' for User:a\\nb from *" for word in ("created", "removed")]
+
+
+def test_an_api_that_nobody_has_thought_of_is_not_served() -> None:
+    def handler(context: Any, request: Any) -> None:
+        """Of no interest."""
+
+    with pytest.raises(AssertionError, match="CreateTopicsRequest is served, and nothing says who may ask for it"):
+        guarding(cast(Any, object()), {})(CreateTopicsRequest, handler)
+    assert guarding(None, {})(CreateTopicsRequest, handler) is handler

@@ -260,26 +260,26 @@ class Dispatcher:
         features: Features | None = None,
         now_s: Callable[[], float] | None = None,
         identity: Identity | None = None,
+        guarded: Callable[[type[Request], Handler], Handler] = lambda _, handler: handler,
     ) -> None:
         """`listener_type` is "broker" or "controller": APIs of the other kind are refused. `now_s` is a fine monotonic clock; without one
-        no request is timed. `identity`: cluster id and node id; clients that look for another node are told so."""
+        no request is timed. `identity`: cluster id and node id; clients that look for another are told so. `guarded`: see `register`."""
         self.listener_type = listener_type
         self._clock = clock
         self.supervisor = supervisor
         self._features = features
         self._identity = identity
+        self._guarded = guarded
         self._table: list[Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
-        #: Lines of the log about connections.
         self.lines = PeerLines(logger)
         #: Version of ApiVersions -> its answer up to the features.
         self._served: dict[int, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.large = LargeRequests(supervisor)
         self.times = None if now_s is None else RequestTimes(now_s)
-        #: Connection -> (listener, name and version of the client's software), of clients that name theirs in ApiVersions.
+        #: Connection -> (listener, name and version of the client's software), of clients that name theirs in ApiVersions;
         self.software: dict[Connection, tuple[str, str, str]] = {}
-        #: When they did.
         self.named_ms: dict[Connection, int] = {}
         #: By API key, what makes the fast path of a new connection.
         self.lanes: dict[int, Callable[..., Lane]] = {}
@@ -298,12 +298,12 @@ class Dispatcher:
             callback(connection)
 
     def register(self, request: type[Request], handler: Handler) -> Entry:
-        """Serve an API; the entry that counts its requests. It must be one of this kind of listener."""
+        """Serve an API, behind its guard; the entry that counts its requests. It must be one of this kind of listener."""
         known = api(request.API_KEY)
         if known is None or self.listener_type not in known.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
         self._served.clear()
-        entry = self._table[request.API_KEY] = Entry(request, handler, self.supervisor)
+        entry = self._table[request.API_KEY] = Entry(request, self._guarded(request, handler), self.supervisor)
         return entry
 
     def entry(self, api_key: int) -> Entry | None:

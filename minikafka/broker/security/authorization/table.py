@@ -89,7 +89,7 @@ from minikafka.wire.messages.vote import VoteRequest
 from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 
 if TYPE_CHECKING:
-    from minikafka.broker.front.dispatch import Dispatcher
+    from minikafka.broker.front.dispatch import Handler
     from minikafka.broker.security.authorization.authority import Authority
     from minikafka.core.metadata.image import MetadataImage
 
@@ -199,11 +199,17 @@ def on_controllers(newest: Callable[[], MetadataImage]) -> Guards:
     }  # fmt: skip
 
 
-def install(authority: Authority, dispatcher: Dispatcher, guards: Guards) -> None:
-    """Put the guards before the handlers of a dispatcher. Raises AssertionError for an API that nobody has thought of."""
+def guarding(authority: Authority | None, guards: Guards) -> Callable[[type[Request], Handler], Handler]:
+    """What a dispatcher puts before the handlers that are registered with it; without an authority nothing. It raises AssertionError for
+    an API that nobody has thought of."""
     by_key: dict[int, Any] = {request.API_KEY: guard for request, guard in guards.items()}
-    for entry in dispatcher.entries:
-        guard = by_key.get(entry.api_key)
-        assert guard is not None, f"{entry.name} is served on {dispatcher.listener_type} listeners, and nothing says who may ask for it"
-        if guard is not open_to_all:
-            entry.handler = guarded(authority, guard, entry.handler)
+
+    def before(request: type[Request], handler: Handler) -> Handler:
+        if authority is None:
+            return handler
+        guard = by_key.get(request.API_KEY)
+        assert guard is not None, f"{request.__name__} is served, and nothing says who may ask for it"
+        return handler if guard is open_to_all else guarded(authority, guard, handler)
+
+    return before
+
