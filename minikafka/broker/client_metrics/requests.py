@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("minikafka.clients")
 
 #: A push of more bytes, or one that takes more when it is decompressed, is read beside the loop.
-READ_AT_ONCE_BYTES = 8192
+READ_AT_ONCE_BYTES = 4096
 #: How often it is looked for clients that have gone silent.
 SWEEP_S = 10.0
 
