@@ -24,6 +24,7 @@ from minikafka.wire.messages.alter_configs import AlterConfigsRequest
 from minikafka.wire.messages.alter_partition import AlterPartitionRequest
 from minikafka.wire.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
+from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from minikafka.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -33,6 +34,7 @@ from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.delete_acls import DeleteAclsRequest
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest
 from minikafka.wire.messages.delete_records import DeleteRecordsRequest
+from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
 from minikafka.wire.messages.delete_share_group_state import DeleteShareGroupStateRequest
 from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
@@ -138,6 +140,8 @@ CUTS: dict[type[Request], list[Cut]] = {
     DescribeShareGroupOffsetsRequest: [
         Cut(("groups", "topics", "partitions"), ("groups", "topics", "partitions"), weights=(HEAVY, 1, 1)),
     ],
+    AlterShareGroupOffsetsRequest: [Cut(("topics", "partitions"), ("responses", "partitions"))],
+    DeleteShareGroupOffsetsRequest: [Cut(("topics",), ("responses",))],
     InitializeShareGroupStateRequest: [_SHARE_STATE],
     ReadShareGroupStateRequest: [_SHARE_STATE],
     ReadShareGroupStateSummaryRequest: [_SHARE_STATE],
