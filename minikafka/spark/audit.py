@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -12,20 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from minikafka.spark import compare, ledger, unclean
-from minikafka.spark.access import open_log
 from minikafka.spark.compare import PartitionResult
-from minikafka.spark.coordination import check_coordinators, seen_of
+from minikafka.spark.coordination import check_coordinators, cluster_of
 from minikafka.spark.directories import SourceError
 from minikafka.spark.findings import NOTE, Finding, FindingList
+from minikafka.spark.judging import Job, Judged, judge, key_of, nothing_of
 from minikafka.spark.live import add_live_replicas
 from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.planning import make_plan
-from minikafka.spark.replay import Replay
-from minikafka.spark.rereading import Disk, Files, NotAnsweredError, Rereading
 from minikafka.spark.scan import SegmentSummary, scan_segments
 from minikafka.spark.security import Security
-from minikafka.spark.sources import UNBOUNDED, Plan, Replica, SegmentTask, changed, partition_tasks, split
-from minikafka.spark.views import ReplicaView, cleaned_below, is_limited, names_of, replay_apart, view
+from minikafka.spark.sources import Plan, Replica, SegmentTask, changed, partition_tasks, split
+from minikafka.spark.views import cleaned_below, names_of
 
 Item = TypeVar("Item")
 ATTEMPTS_MAX = 6
@@ -33,6 +30,8 @@ HEX_BATCH_BYTES_MAX = 1 << 20
 UNPROVEN = {compare.UNREADABLE, compare.SKIPPED, compare.INCOMPLETE}
 FAILING = {compare.LOST, compare.CORRUPT, compare.DIVERGENT, compare.MISSING}
 Result = TypeVar("Result")
+Value = TypeVar("Value")
+Context = TypeVar("Context")
 
 
 class Engine(Protocol):
@@ -47,6 +46,15 @@ class Engine(Protocol):
         """Start what has to be there before this process has threads."""
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]: ...
+
+    def gather(
+        self, function: Callable[[Item], list[Value]], items: list[Item], key_of: Callable[[Value], Key],
+        groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
+        watch: Callable[[list[Value]], None],
+    ) -> Iterator[Result]:  # fmt: skip
+        """Put together what the functions give of each key: `finish` gets a group's context and all its values, as many as are expected,
+        and runs as soon as they are there, so that no more than a few groups are held at once. `watch` may be told what came in."""
+        ...
 
     def close(self) -> None: ...
 
@@ -136,12 +144,11 @@ def run_audit(
     """
     options = options or AuditOptions()
     started_ms, start = time.time_ns() // 1_000_000, time.perf_counter()
-    plan, partitions, views, done, scan_seconds = _round(paths, engine, options, options.partitions, progress)
-    partitions = _confirmed(paths, engine, options, plan, partitions, views)
-    seen = {key: seen_of(plan, copies) for key, copies in views.items() if copies}
-    check_coordinators(plan, partitions, seen, functools.partial(mapped, engine))
+    plan, partitions, found, done, scan_seconds = _round(paths, engine, options, options.partitions, progress)
+    partitions = _confirmed(paths, engine, options, plan, partitions, found)
+    check_coordinators(plan, partitions, {key: one.seen for key, one in found.items()}, functools.partial(mapped, engine))
     if options.acked:
-        _hold_against_ledger(ledger.read_ledgers(options.acked), plan, partitions, views, engine)
+        _hold_against_ledger(ledger.read_ledgers(options.acked), plan, partitions, found, engine)
     findings = FindingList(max(1000, options.findings_each_max))
     findings.extend(plan.findings)
     for partition in partitions:
@@ -149,7 +156,8 @@ def run_audit(
     return AuditResult(plan, partitions, findings, options, engine.name, started_ms, scan_seconds, time.perf_counter() - start, done)
 
 
-Views = dict[tuple[str, int], list[ReplicaView]]
+Key = tuple[str, int]
+Found = dict[Key, Judged]
 #: What a broker that does not answer over the wire is told by.
 WIRE_CHECKS = {"unreadable", "replica-offline"}
 
@@ -157,7 +165,7 @@ WIRE_CHECKS = {"unreadable", "replica-offline"}
 def _round(
     paths: Iterable[str], engine: Engine, options: AuditOptions, only: Iterable[tuple[str, int]],
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Plan, list[PartitionResult], Views, int, float]:  # fmt: skip
+) -> tuple[Plan, list[PartitionResult], Found, int, float]:  # fmt: skip
     """Plan, scan and judge once: (plan, results, what was seen of each replica, bytes scanned, seconds of the scan)."""
     start = time.perf_counter()
     only = list(only)
@@ -165,20 +173,32 @@ def _round(
     if options.bootstrap:
         add_live_replicas(plan, options.bootstrap, options.security, options.topics, only, options.findings_each_max)
         _given_live(plan)
-    tasks = (task for copies in plan.replicas.values() for task in partition_tasks(copies, options.level, options.digest))
+    cluster = cluster_of(plan)
+    groups: dict[Key, tuple[Job, int]] = {}
+    tasks: list[SegmentTask] = []
+    for key, copies in plan.replicas.items():
+        mine = list(partition_tasks(copies, options.level, options.digest))
+        groups[key] = Job(copies, cluster, bool(options.acked)), len(mine)
+        tasks += mine
     split_bytes = max(1 << 20, min(options.split_bytes, plan.bytes // max(1, 2 * engine.parallelism) + 1))
-    summaries: dict[tuple[str, int, str], list[SegmentSummary]] = {}
-    done = 0
-    for scanned in mapped(engine, scan_segments, list(split(tasks, split_bytes))):
-        for summary in scanned:
-            task = summary.task
-            summaries.setdefault((task.topic, task.partition, task.path), []).append(summary)
-            done += task.size
-        if progress is not None:
-            progress(done, plan.bytes)
-    scan_seconds = time.perf_counter() - start
-    partitions, views = _judge_all(plan, summaries, engine, options)
-    return plan, partitions, views, done, scan_seconds
+    done = _Done(plan.bytes, progress)
+    judged = list(engine.gather(scan_segments, list(split(tasks, split_bytes)), key_of, groups, judge, done.add))
+    seen = {(one.result.topic, one.result.partition): one for one in judged}
+    partitions = completed(plan, [one.result for one in judged], options)
+    return plan, partitions, seen, sum(one.bytes for one in judged), time.perf_counter() - start
+
+
+class _Done:
+    """How much was read so far."""
+
+    def __init__(self, planned: int, progress: Callable[[int, int], None] | None) -> None:
+        self.done, self.planned, self.progress = 0, planned, progress
+
+    def add(self, summaries: list[SegmentSummary]) -> None:
+        """These came in."""
+        self.done += sum(summary.task.size for summary in summaries)
+        if self.progress is not None:
+            self.progress(self.done, self.planned)
 
 
 def _given_live(plan: Plan) -> None:
@@ -222,7 +242,7 @@ def _any_changed(replicas: list[Replica], plan: Plan, engine: Engine) -> bool:
 
 
 def _confirmed(
-    paths: Iterable[str], engine: Engine, options: AuditOptions, plan: Plan, partitions: list[PartitionResult], views: Views
+    paths: Iterable[str], engine: Engine, options: AuditOptions, plan: Plan, partitions: list[PartitionResult], seen: Found
 ) -> list[PartitionResult]:
     """Failing partitions of brokers that were not stopped cleanly are judged again: a file seen in mid-write is no fault.
 
@@ -240,9 +260,9 @@ def _confirmed(
         if not doubtful:
             break
         time.sleep(0.1 * attempt)
-        again, judged, seen, _, _ = _round(paths, engine, options, doubtful)
+        again, judged, found_again, _, _ = _round(paths, engine, options, doubtful)
         plan.missing.update(again.missing)
-        views.update(seen)
+        seen.update(found_again)
         found = {(one.topic, one.partition): one for one in judged}
         for key in list(doubtful):
             later = found.get(key)
@@ -251,7 +271,7 @@ def _confirmed(
                 doubtful.discard(key)
                 continue
             results[key] = later
-            replicas = [one.replica for one in seen.get(key, [])]
+            replicas = again.replicas.get(key, [])
             on_wire = any(replica.place is not None for replica in replicas)
             moved = _any_changed(replicas, again, engine) or (on_wire and not before[key] & _errors(later))
             before[key] = _errors(later)
@@ -300,28 +320,6 @@ class _Guarded:
             return RuntimeError(f"StopIteration: {error}"), None
 
 
-def _judge_all(
-    plan: Plan, summaries: dict[tuple[str, int, str], list[SegmentSummary]], engine: Engine, options: AuditOptions
-) -> tuple[list[PartitionResult], Views]:
-    results, harder = [], []
-    seen: Views = {}
-    for found in summaries.values():
-        found.sort(key=lambda summary: summary.task.base_offset)
-    apart = _replayed_apart(plan, summaries, engine)
-    for (topic, partition), copies in plan.replicas.items():
-        views = seen[topic, partition] = []
-        for replica in copies:
-            place = topic, partition, replica.path
-            found, replayed = apart.get(place) or (summaries.pop(place, []), None)
-            views.append(view(replica, found, replayed))
-        if compare.needs_detail(views):
-            harder.append(views)
-        else:
-            results.append(judge_partition(views))
-    results += list(mapped(engine, judge_partition, harder))
-    return completed(plan, results, options), seen
-
-
 def completed(plan: Plan, results: list[PartitionResult], options: AuditOptions) -> list[PartitionResult]:
     """The results with those of partitions that none is of, and with the replicas that are missing; by topic and partition."""
     by_key = {(result.topic, result.partition): result for result in results}
@@ -340,27 +338,6 @@ def completed(plan: Plan, results: list[PartitionResult], options: AuditOptions)
     return sorted(by_key.values(), key=lambda result: (result.topic, result.partition))
 
 
-def _replayed_apart(
-    plan: Plan, summaries: dict[tuple[str, int, str], list[SegmentSummary]], engine: Engine
-) -> dict[tuple[str, int, str], tuple[list[SegmentSummary], Replay]]:
-    """Replicas with more producers or transactions than summaries keep: each is read again by one task, from its beginning."""
-    items = []
-    for replica in (one for copies in plan.replicas.values() for one in copies):
-        found = summaries.get((replica.topic, replica.partition, replica.path), [])
-        if is_limited(found):
-            cleaned_to = UNBOUNDED if any(one.compacted for one in found) else replica.cleaned_to
-            items.append((replica, [one.task for one in found], cleaned_to))
-    places = {}
-    for scanned, replayed in mapped(engine, replay_apart, items):
-        task = scanned[0].task
-        places[task.topic, task.partition, task.path] = scanned, replayed
-    return places
-
-
-def nothing_of(topic: str, partition: int) -> PartitionResult:
-    return PartitionResult(topic, partition, compare.EMPTY, (), 0, 0, 0, 0, 0, 0, [], FindingList())
-
-
 def _alone(result: PartitionResult, options: AuditOptions) -> None:
     """One replica proves nothing, unless the controller knows of no other."""
     assigned = result.assigned["replicas"] if result.assigned is not None else []
@@ -374,22 +351,22 @@ def _alone(result: PartitionResult, options: AuditOptions) -> None:
 
 
 def _hold_against_ledger(
-    told: dict[tuple[str, int], ledger.Acknowledged], plan: Plan, partitions: list[PartitionResult], seen: Views, engine: Engine
+    told: dict[tuple[str, int], ledger.Acknowledged], plan: Plan, partitions: list[PartitionResult], seen: Found, engine: Engine
 ) -> None:
     """Every acknowledged record must be on some replica, and on each one that claims the offset or is in sync."""
     results = {(one.topic, one.partition): one for one in partitions}
     items = []
     for key, wanted in sorted(told.items()):
-        if key not in results or not seen.get(key):
+        if key not in results or key not in seen:
             text = f"{len(wanted.offsets)} acknowledged records of {key[0]}-{key[1]}, of which no replica was given"
             plan.findings.add(Finding("acked-unchecked", text, *key))
             continue
-        items += [(key, (one.broker, [summary.task for summary in one.summaries], wanted)) for one in seen[key]]
+        items += [(key, (one.broker, [summary.task for summary in one.summaries], wanted)) for one in seen[key].views]
     held: dict[tuple[str, int], list[ledger.Held]] = {}
     for key, found in mapped(engine, _look_up, items):
         held.setdefault(key, []).append(found)
     for key, all_held in held.items():
-        views, result = seen[key], results[key]
+        views, result = seen[key].views, results[key]
         promises = {one.broker: one.claim_to if one.replica.high_watermark_known else 0 for one in views}
         cleaned = max(cleaned_below(one) for one in views)
         starts = {one.broker: one.log_start for one in views}
@@ -402,46 +379,3 @@ def _hold_against_ledger(
 
 def _look_up(item: tuple[tuple[str, int], tuple[str, list[SegmentTask], ledger.Acknowledged]]) -> tuple[tuple[str, int], ledger.Held]:
     return item[0], ledger.look_up(item[1])
-
-
-def judge_partition(views: list[ReplicaView], files: Files | None = None) -> PartitionResult:
-    """compare.judge; what a worker, which has the files at hand, runs for a partition whose digests differ. Never raises: what breaks makes
-    the partition INCOMPLETE."""
-    try:
-        result = compare.judge(views, Rereading(files or Disk()).readers)
-    except Exception as error:
-        result = nothing_of(views[0].replica.topic, views[0].replica.partition)
-        is_open = isinstance(error, NotAnsweredError)
-        text = str(error) if is_open else f"the comparison failed: {type(error).__name__}: {error}"
-        brokers = tuple(one.broker for one in views)
-        result.findings.add(Finding("not-compared", text, result.topic, result.partition, brokers))
-        for one in views:
-            result.findings.extend(one.replica.findings)
-        result.decide()
-    for finding in result.findings.kept:
-        if finding.check in {"replica-differs", "replica-tail"} and finding.details.get("sides"):
-            finding.details["hex"] = _first_bytes(views, finding.details["sides"])
-    return result
-
-
-def _first_bytes(views: list[ReplicaView], sides: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The bytes around the first difference of batches that differ, of one replica for each distinct content."""
-    by_broker = {one.broker: one for one in views}
-    held: dict[bytes, str] = {}
-    for side in sides:
-        if side["position"] is None:
-            continue
-        task = next((one.task for one in by_broker[side["broker"]].summaries if one.task.base_offset == side["segment"]), None)
-        if task is None:
-            continue
-        with contextlib.suppress(OSError), open_log(task, side["position"], side["base_offset"]) as reader:
-            for batches in reader:
-                held.setdefault(bytes(batches.whole(0)[:HEX_BATCH_BYTES_MAX]), side["broker"])
-                break
-    if len(held) < 2:
-        return []
-    contents = list(held)[:3]
-    shortest = min(map(len, contents))
-    first = next((index for index in range(shortest) if len({content[index] for content in contents}) > 1), shortest)
-    start = max(0, first // 16 * 16 - 16)
-    return [{"broker": held[content], "start": start, "bytes": content[start : start + 96].hex()} for content in contents]

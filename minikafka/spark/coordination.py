@@ -82,7 +82,21 @@ class CoordinatorFacts:
     undecided: list[tuple[int, TransactionState]] = field(default_factory=list)
 
 
-def seen_of(plan: Plan, copies: list[ReplicaView]) -> Seen:
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What is known of the cluster: the partitions of coordinators' topics, and when the controller was last heard of (-1 unknown)."""
+
+    sizes: dict[str, int]
+    last_ms: int = -1
+
+
+def cluster_of(plan: Plan) -> Cluster:
+    """By the controller's record."""
+    image = plan.image
+    return Cluster({}) if image is None else Cluster({topic: image.size_of(topic) for topic in COORDINATOR_TOPICS}, image.last_ms)
+
+
+def seen_of(cluster: Cluster, copies: list[ReplicaView]) -> Seen:
     """What is to be remembered of a partition's replicas."""
     key = copies[0].replica.topic, copies[0].replica.partition
     one = _best(copies)
@@ -93,10 +107,10 @@ def seen_of(plan: Plan, copies: list[ReplicaView]) -> Seen:
     reach = min(one.claim_to, one.end_offset)
     seen.opened = {producer: offset for producer, (offset, _) in one.opened.items() if offset < reach}
     if key[0] in COORDINATOR_TOPICS:
-        seen.source = _source(plan, key, one) if one.batches else None
+        seen.source = _source(cluster, key, one) if one.batches else None
         seen.ran_until_ms = max((summary.producers.last_timestamp for summary in one.summaries), default=-1)
-        if plan.image is not None and claim is not None and claim.leader != "-1":
-            seen.ran_until_ms = max(seen.ran_until_ms, plan.image.last_ms)
+        if claim is not None and claim.leader != "-1":
+            seen.ran_until_ms = max(seen.ran_until_ms, cluster.last_ms)
         return seen
     complete = [other for other in copies if claim is None or other.replica.node in claim.complete]
     if complete and not any(map(replica_unreadable, complete)):
@@ -113,11 +127,11 @@ def _best(copies: list[ReplicaView]) -> ReplicaView | None:
     return max(own, key=lambda one: min(one.claim_to, one.end_offset), default=None)
 
 
-def _source(plan: Plan, key: Key, one: ReplicaView) -> Source:
+def _source(cluster: Cluster, key: Key, one: ReplicaView) -> Source:
     skipped = [*one.aborted, *((producer, first, UNBOUNDED) for producer, (first, _) in one.opened.items())]
     tasks = [_bare(summary.task) for summary in one.summaries if not summary.vanished]
-    size = plan.image.size_of(key[0]) if plan.image is not None else 0
-    return Source(key, one.broker, one.replica.path, tasks, min(one.claim_to, one.end_offset), skipped, one.records, size)
+    end = min(one.claim_to, one.end_offset)
+    return Source(key, one.broker, one.replica.path, tasks, end, skipped, one.records, cluster.sizes.get(key[0], 0))
 
 
 def _bare(task: SegmentTask) -> SegmentTask:

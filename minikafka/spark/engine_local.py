@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
+Context = TypeVar("Context")
+Key = tuple[str, int]
+#: Calls that wait in front of each process.
+AHEAD = 4
+LOOK_SECONDS = 1.0
+KILLED_MAX = 5
+_END: Any = object()
+
+
+class ProcessKilledError(RuntimeError):
+    """A process of the pool ended in the midst of its work."""
 
 
 class LocalEngine:
@@ -21,6 +35,7 @@ class LocalEngine:
     def __init__(self, processes: int = 0) -> None:
         self.parallelism = processes or _usable_cores()
         self._pool: Any = None
+        self._pids: set[int] = set()
 
     def open(self) -> None:
         """Fork the processes, as long as this one has no threads.
@@ -28,21 +43,74 @@ class LocalEngine:
         The pool ends its processes by SIGTERM, for which this one may have a handler that they inherit: it is held back until they
         have the default action."""
         if self._pool is None and self.parallelism > 1:
-            context = multiprocessing.get_context("forkserver" if _threads_run() else "fork")
+            context: Any = multiprocessing.get_context("forkserver" if _threads_run() else "fork")
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
             try:
                 self._pool = context.Pool(self.parallelism, _end_by_sigterm)
+                self._pids = {one.pid for one in self._pool._pool}
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def map(self, function: Callable[[Item], Result], items: list[Item]) -> Iterator[Result]:
-        """The results in the order of the items."""
+        """The results in the order of the items. No more than a few are ahead of who takes them. When a process is killed its work is done
+        again, KILLED_MAX times."""
         if self.parallelism == 1 or len(items) < 2:
             for item in items:  # not `yield from map`: a StopIteration inside a function would pass for the end
                 yield function(item)
             return
         self.open()
-        yield from self._pool.imap_unordered(function, items)
+        pool, killed = self._pool, 0
+        waiting: deque[tuple[Item, Any]] = deque()
+        following = iter(items)
+        while True:
+            while len(waiting) < AHEAD * self.parallelism and (item := next(following, _END)) is not _END:
+                waiting.append((item, pool.apply_async(function, (item,))))
+            if not waiting:
+                return
+            try:
+                result = self._result(pool, waiting[0][1])
+            except ProcessKilledError:
+                killed += 1
+                if killed > KILLED_MAX:
+                    raise
+                if self._pool is pool:
+                    self.close()
+                    self.open()
+                pool = self._pool
+                waiting = deque((item, pool.apply_async(function, (item,))) for item, _ in waiting)
+                continue
+            waiting.popleft()
+            yield result
+
+    def _result(self, pool: Any, pending: Any) -> Any:
+        """What an asynchronous call gives. A process that was killed takes its call with it, and the pool starts another one silently."""
+        while True:
+            with contextlib.suppress(multiprocessing.TimeoutError):
+                return pending.get(LOOK_SECONDS)
+            is_whole = self._pool is pool and {one.pid for one in pool._pool} == self._pids
+            if not is_whole and not pending.ready():
+                raise ProcessKilledError("a process at work was killed, perhaps for want of memory")
+
+    def gather(
+        self, function: Callable[[Item], list[Value]], items: list[Item], key_of: Callable[[Value], Key],
+        groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
+        watch: Callable[[list[Value]], None],
+    ) -> Iterator[Result]:  # fmt: skip
+        """As audit.Engine.gather; groups are finished in this order: those that are whole, as they become so, then the others."""
+        held: dict[Key, list[Value]] = {key: [] for key in groups}
+        whole: list[tuple[Context, list[Value]]] = []
+        for values in self.map(function, items):
+            watch(values)
+            for value in values:
+                key = key_of(value)
+                held[key].append(value)
+                if len(held[key]) == groups[key][1]:
+                    whole.append((groups[key][0], held.pop(key)))
+            if len(whole) >= AHEAD * self.parallelism:
+                yield from self.map(finish, whole)
+                whole.clear()
+        yield from self.map(finish, whole)
+        yield from self.map(finish, [(groups[key][0], values) for key, values in held.items()])
 
     def close(self) -> None:
         """End the processes."""

@@ -20,6 +20,10 @@ from minikafka.spark.spark_pods import LABEL, PodWatch, client_settings, is_kube
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
+Context = TypeVar("Context")
+Key = tuple[str, int]
+GROUPS_A_TASK = 64
 
 
 def what_spark_says(error: Exception) -> str:
@@ -187,9 +191,11 @@ class SparkEngine:
         """The results in the order of the items."""
         if not items:
             return
-        rdd = self.session.sparkContext.parallelize(items, len(items))
+        yield from self._collected(self.session.sparkContext.parallelize(items, len(items)).mapPartitions(_Apply(function)))
+
+    def _collected(self, rdd: Any) -> Iterator[Any]:
         try:
-            results = rdd.mapPartitions(_Apply(function)).collect()
+            results = rdd.collect()
         except Exception as error:
             seen = self._watch.what_pods_say() if self._watch is not None else ""
             if "SparkContext was shut down" in str(error) and seen:  # executors ended one after the other
@@ -197,12 +203,56 @@ class SparkEngine:
             raise
         yield from results
 
+    def gather(
+        self, function: Callable[[Item], list[Value]], items: list[Item], key_of: Callable[[Value], Key],
+        groups: dict[Key, tuple[Context, int]], finish: Callable[[tuple[Context, list[Value]]], Result],
+        watch: Callable[[list[Value]], None],
+    ) -> Iterator[Result]:  # fmt: skip
+        """As audit.Engine.gather: values go from task to task, and only what `finish` gives comes here."""
+        if not groups:
+            return
+        context = self.session.sparkContext
+        numbers = {key: number for number, key in enumerate(groups)}
+        contexts = context.parallelize([(number, (True, groups[key][0])) for key, number in numbers.items()], self._parts(len(groups)))
+        values = context.parallelize(items, len(items)).flatMap(_Numbered(function, key_of, numbers)) if items else None
+        both = contexts if values is None else contexts.union(values)
+        grouped = both.groupByKey(self._parts(len(groups)), partitionFunc=int)
+        yield from self._collected(grouped.mapPartitions(_Apply(_Finish(finish))))
+
+    def _parts(self, groups: int) -> int:
+        """Tasks for so many groups: some tens of groups each, and work for every core."""
+        return min(groups, max(4 * self.parallelism, groups // GROUPS_A_TASK))
+
     def close(self) -> None:
         """Stop the session if it was started here."""
         if self._watch is not None:
             self._watch.stop()
         if self._own:
             self.session.stop()
+
+
+class _Numbered:
+    """What a function gives, each value with the number of its group."""
+
+    def __init__(self, function: Callable[[Any], list[Any]], key_of: Callable[[Any], Key], numbers: dict[Key, int]) -> None:
+        self.function, self.key_of, self.numbers = function, key_of, numbers
+
+    def __call__(self, item: Any) -> list[tuple[int, tuple[bool, Any]]]:
+        return [(self.numbers[self.key_of(value)], (False, value)) for value in self.function(item)]
+
+
+class _Finish:
+    """One group: its context, and its values."""
+
+    def __init__(self, finish: Callable[[tuple[Any, list[Any]]], Any]) -> None:
+        self.finish = finish
+
+    def __call__(self, group: tuple[int, Any]) -> Any:
+        contexts: list[Any] = []
+        values: list[Any] = []
+        for is_context, value in group[1]:
+            (contexts if is_context else values).append(value)
+        return self.finish((contexts[0], values))
 
 
 class _Apply:

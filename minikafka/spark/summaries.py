@@ -21,7 +21,7 @@ from typing import Any
 from minikafka.spark import logical
 from minikafka.spark.audit import AuditOptions, Engine, mapped
 from minikafka.spark.claims import COORDINATOR_TOPICS
-from minikafka.spark.coordination import CoordinatorFacts, Source, read_coordinator, seen_of
+from minikafka.spark.coordination import CoordinatorFacts, Source, cluster_of, read_coordinator, seen_of
 from minikafka.spark.planning import DirectoryFacts, Wanted, plan_of, read_facts
 from minikafka.spark.replay import Replay
 from minikafka.spark.rereading import Disk, NotAnsweredError, Places
@@ -141,7 +141,7 @@ def _scan_all(
     for name, summaries in kept.items():
         if not is_limited(summaries):
             copy = view(coordinators[name], sorted(summaries, key=lambda one: one.task.base_offset))
-            source = seen_of(plan, [copy]).source
+            source = seen_of(cluster_of(plan), [copy]).source
             sources += [source] if source is not None else []
     for name, value in mapped(engine, _answer, [(digest_of(["coordinator", source], ""), "coordinator", (source,)) for source in sources]):
         file.add("answer", name, value)

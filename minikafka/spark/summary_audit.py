@@ -10,11 +10,12 @@ from itertools import combinations
 from typing import Any
 
 from minikafka.spark import compare
-from minikafka.spark.audit import FAILING, AuditOptions, AuditResult, completed, judge_partition, nothing_of
+from minikafka.spark.audit import FAILING, AuditOptions, AuditResult, completed
 from minikafka.spark.compare import PartitionResult
-from minikafka.spark.coordination import CoordinatorFacts, Seen, Source, check_coordinators, seen_of
+from minikafka.spark.coordination import CoordinatorFacts, Seen, Source, check_coordinators, cluster_of, seen_of
 from minikafka.spark.difference import equal_cells
 from minikafka.spark.findings import ERROR, WARNING, Finding, FindingList
+from minikafka.spark.judging import judge_partition, nothing_of
 from minikafka.spark.planning import plan_of
 from minikafka.spark.rereading import NotAnsweredError, Rereading, places_of
 from minikafka.spark.sources import UNBOUNDED, Plan, Replica, partition_tasks
@@ -55,6 +56,7 @@ def _with_options(summaries: Summaries, options: AuditOptions) -> AuditOptions:
 def _compared(summaries: Summaries, options: AuditOptions, started_ms: int) -> AuditResult:
     facts, running, instant_ms = summaries.facts()
     plan = plan_of(facts, wanted_of(options), instant_ms)
+    cluster = cluster_of(plan)
     results: list[PartitionResult] = []
     seen: dict[tuple[str, int], Seen] = {}
     read = 0
@@ -62,7 +64,7 @@ def _compared(summaries: Summaries, options: AuditOptions, started_ms: int) -> A
         result, views = _partition(summaries, copies, options)
         results.append(result)
         if views:
-            seen[key] = seen_of(plan, views)
+            seen[key] = seen_of(cluster, views)
             read += sum(summary.task.size for one in views for summary in one.summaries)
     results = completed(plan, results, options)
     check_coordinators(plan, results, seen, _reader_of(summaries))

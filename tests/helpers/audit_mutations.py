@@ -136,11 +136,7 @@ def _raising_scan(original: Any) -> Any:
 
 
 def _results_are_enough(original: Any) -> Any:
-    def judge_all(plan: Any, *rest: Any) -> Any:
-        results, seen = original(plan, *rest)
-        return [one for one in results if one.replicas], seen
-
-    return judge_all
+    return lambda plan, *rest: [one for one in original(plan, *rest) if one.replicas]
 
 
 def _strict_read(original: Any) -> Any:
@@ -188,7 +184,7 @@ def _mutant(name: str, breaks: str, target: str, make: Callable[[Any], Any], *te
 _ALL = (
     # caps
     _mutant("first page", "a comparison ends with its first page of batches", "rereading:detail", _first_page_only, CONTRACT),
-    _mutant("limits", "more producers than a summary keeps are dropped", "audit:is_limited", _constant(False), TRANSACTIONS),
+    _mutant("limits", "more producers than a summary keeps are dropped", "judging:is_limited", _constant(False), TRANSACTIONS),
     _mutant("leader epochs", "more leader epochs than are kept are dropped", "scan:_Scan._runs", _none, CONTRACT,
             also=((f"{SPARK}.views:_own_checks", _none),)),
     _mutant("small files", "a small file of any size is read in part", "directories:_read", _strict_read, CONTRACT),
@@ -223,8 +219,8 @@ _ALL = (
     _mutant("single", "one replica alone is enough", "audit:_alone", _none, CLAIMS),
     _mutant("segments", "segments whose scans did not come back are not missed", "views:_all_segments", _none, CONTRACT,
             also=((f"{SPARK}.views:replica_unreadable", _constant(False)), (f"{SPARK}.compare:replica_unreadable", _constant(False)))),
-    _mutant("partitions", "partitions without a result are not missed", "audit:_judge_all", _results_are_enough, CONTRACT),
-    _mutant("guard", "a StopIteration passes for the end", "audit:judge_partition", lambda original: original, CONTRACT,
+    _mutant("partitions", "partitions without a result are not missed", "audit:completed", _results_are_enough, CONTRACT),
+    _mutant("guard", "a StopIteration passes for the end", "judging:judge_partition", lambda original: original, CONTRACT,
             also=((f"{SPARK}.audit:_Guarded.__call__", _unguarded), (f"{SPARK}.scan:scan_segment", _raising_scan))),
     _mutant("missing", "replicas that are not there are not missed", "sources:missing_replicas", _nothing, CLAIMS),
     _mutant("named", "what only checkpoints name is not missed", "claims:_named", _nothing, CLAIMS),

@@ -55,6 +55,9 @@ def told(result: AuditResult) -> Told:
     """Exit status, and of each partition the verdict and what was found where."""
     return result.exit_code, {
         f"{one.topic}-{one.partition}": (
-            one.verdict, sorted({(found.check, found.level, found.offset, found.brokers) for found in one.findings.kept})
+            one.verdict, sorted({
+                (found.check, found.level, found.offset, tuple(name.partition(" (")[0] for name in found.brokers))
+                for found in one.findings.kept
+            })
         ) for one in result.partitions
     }  # fmt: skip

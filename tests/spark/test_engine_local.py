@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import operator
+import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from minikafka.spark.engine_local import LocalEngine
+from minikafka.spark import engine_local
+from minikafka.spark.engine_local import LocalEngine, ProcessKilledError
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -50,3 +53,56 @@ def test_work_left_undone_is_dropped() -> None:
     first = next(iter(engine.map(operator.neg, list(range(1000)))))
     engine.close()
     assert first <= 0
+
+
+def _killed_once(item: tuple[str, int]) -> int:
+    """Ends its process without a word the first time that it sees 5."""
+    folder, number = item
+    if number == 5:
+        try:
+            (Path(folder) / "was here").touch(exist_ok=False)
+        except FileExistsError:
+            return number
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def _killed_always(number: int) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_what_a_killed_process_had_in_hand_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_local, "LOOK_SECONDS", 0.02)
+    engine = LocalEngine(2)
+    assert list(engine.map(_killed_once, [(str(tmp_path), number) for number in range(40)])) == list(range(40))
+    monkeypatch.setattr(engine_local, "KILLED_MAX", 1)
+    with pytest.raises(ProcessKilledError, match="was killed"):
+        list(engine.map(_killed_always, [1, 2]))
+    engine.close()
+
+
+def _values(number: int) -> list[int]:
+    return [number, number]
+
+
+def _key(value: int) -> tuple[str, int]:
+    return "t", value // 10
+
+
+def _sum(item: tuple[str, list[int]]) -> tuple[str, int]:
+    return item[0], sum(item[1])
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_groups_are_finished_as_soon_as_they_are_whole(processes: int) -> None:
+    """Group 7 lacks values, group 9 has none: they come last. What has come in is never much ahead of what is finished."""
+    engine, seen, ahead = LocalEngine(processes), [], []
+    groups = {("t", number): (str(number), 20 if number != 7 else 99) for number in range(10)}
+    found = {}
+    for name, total in engine.gather(_values, list(range(90)), _key, groups, _sum, seen.extend):
+        found[name] = total
+        ahead.append(len(seen) - 20 * len(found))
+    assert found == {str(group): 2 * sum(range(10 * group, 10 * group + 10)) for group in range(9)} | {"9": 0}
+    assert list(found)[-2:] == ["7", "9"] and max(ahead) <= 20 * (engine_local.AHEAD * processes + 1)
+    engine.close()
