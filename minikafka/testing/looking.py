@@ -144,31 +144,14 @@ def describe(cluster: Cluster) -> str:
     return "\n".join(lines)
 
 
-class _InlineEngine:
-    """Runs the audit in this process: test logs are small."""
-
-    name = "inline"
-    parallelism = 1
-    is_elsewhere = False
-
-    def open(self) -> None:
-        """Nothing to start."""
-
-    def map(self, function: Any, items: list[Any]) -> Any:
-        for item in items:
-            yield function(item)
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 def audit(cluster: Cluster, topics: list[str], *, raise_on_mismatch: bool) -> Any:
     """Audit the log directories of every broker. Raises ClusterError when the outcome is FAIL, or INCOMPLETE although there are records."""
     from minikafka.spark.audit import UNPROVEN, AuditOptions, run_audit
+    from minikafka.spark.engine_local import LocalEngine
     from minikafka.spark.report import build, one_line
 
     options = AuditOptions(tuple(topics), self_check=len(cluster.brokers) == 1)
-    result = run_audit([str(broker.log_dir) for broker in cluster.brokers], _InlineEngine(), options)
+    result = run_audit([str(broker.log_dir) for broker in cluster.brokers], LocalEngine(1), options)
     unproven = result.outcome == "INCOMPLETE" and (
         result.findings.total("error") > 0 or any(one.verdict in UNPROVEN for one in result.partitions)
     )

@@ -51,12 +51,13 @@ def audit(paths: list[str], **options: object) -> AuditResult:
     return run_audit(paths, LocalEngine(1), AuditOptions(**options))  # type: ignore[arg-type]
 
 
-class ElsewhereEngine:
+class ElsewhereEngine(LocalEngine):
     """Tasks see the directories that this process does not: they are in place only while one runs. Everything is pickled on its way."""
 
     name, parallelism, is_elsewhere = "elsewhere", 2, True
 
     def __init__(self, directories: list[str]) -> None:
+        super().__init__(1)
         self._hidden = {path: f"{path}.away" for path in directories}
         self._move(away=True)
 
