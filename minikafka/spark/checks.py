@@ -14,7 +14,7 @@ import numpy as np
 
 from minikafka.spark.findings import ERROR, Finding
 from minikafka.spark.logformat import CODEC_MASK, CODECS, CONTROL_BIT, MAGIC, TIME_ENTRY, TIMESTAMP_TYPE_BIT, TRANSACTIONAL_BIT, Batches
-from minikafka.spark.records import has_delete_horizon
+from minikafka.spark.records import Unread, has_delete_horizon
 
 Column = np.ndarray[Any, Any]
 RESERVED_BITS = 0xFF80 - 0x10000  # bits 7-15 of the signed attributes
@@ -131,7 +131,7 @@ def record_level(batches: Batches, largest: Column, wrong: dict[int, str]) -> It
     """Records decode (see records.check_records), and the latest has the header's max timestamp: LogValidator sets it, and a cleaner that
     removes records sets it to that of those it keeps (MemoryRecords.filterTo)."""
     for index, text in sorted(wrong.items()):
-        yield _at(batches, index, "batch-records", text)
+        yield _at(batches, index, "not-compared" if isinstance(text, Unread) else "batch-records", text)
     header = batches.header
     stated = header["max_timestamp"].astype(np.int64)
     create = ((header["attributes"] & (TIMESTAMP_TYPE_BIT | CONTROL_BIT)) == 0) & (header["count"] > 0)

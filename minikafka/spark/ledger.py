@@ -16,7 +16,7 @@ import numpy as np
 
 from minikafka.spark.access import open_log
 from minikafka.spark.findings import Finding
-from minikafka.spark.records import decode_records
+from minikafka.spark.records import Unread, decode_records
 from minikafka.spark.sources import SegmentTask
 
 Column = np.ndarray[Any, Any]
@@ -130,7 +130,9 @@ def _compare(batches: Any, wanted: Acknowledged, seen: Column, held: Held) -> No
     chosen = np.flatnonzero((last > first) & sound)
     if len(chosen) == 0:
         return
-    records, _ = decode_records(batches, chosen)
+    records, wrong = decode_records(batches, chosen)
+    for text in (text for text in wrong.values() if isinstance(text, Unread)):
+        held.unread = f"a batch of broker {held.broker} was not decoded: {text}"
     at = np.searchsorted(wanted.offsets, records.offset)
     at = np.minimum(at, len(wanted.offsets) - 1)
     for index in np.flatnonzero(wanted.offsets[at] == records.offset).tolist():

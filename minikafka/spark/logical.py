@@ -14,7 +14,7 @@ import numpy as np
 
 from minikafka.spark.access import open_log
 from minikafka.spark.logformat import CONTROL_BIT, DELETE_HORIZON_BIT, TIMESTAMP_TYPE_BIT, Batches
-from minikafka.spark.records import RecordColumns, decode_records
+from minikafka.spark.records import RecordColumns, Unread, decode_records
 from minikafka.spark.scan import in_cell
 from minikafka.spark.sources import SegmentTask
 
@@ -75,7 +75,7 @@ def _keep(found: Surviving, batches: Batches, chosen: Column, passes: int, numbe
         whole = repr((kept, attributes & ~DELETE_HORIZON_BIT)).encode()
         found.held["batch", base] = int(header["epoch"]), _digest(whole)
         if row in wrong:
-            found.wrong.append(("batch-records", base, wrong[row]))
+            found.wrong.append(("not-compared" if isinstance(wrong[row], Unread) else "batch-records", base, str(wrong[row])))
         elif header["count"] > 0 and not attributes & (CONTROL_BIT | TIMESTAMP_TYPE_BIT) and largest[row] != stated[row]:
             text = f"the latest record has timestamp {int(largest[row])}, the header's max timestamp is {int(stated[row])}"
             found.wrong.append(("batch-timestamps", base, text))

@@ -21,8 +21,19 @@ XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _U8 = np.uint64
 
 
+class TooLargeError(FormatError):
+    """Records that unpack to more than is held in memory: they may be sound."""
+
+
+class Unread(str):
+    """Why a batch was not decoded, where nothing is wrong with it that was seen."""
+
+    __slots__ = ()
+
+
 def decompress(codec: int, data: memoryview, bytes_max: int = RECORDS_BYTES_MAX) -> bytes | memoryview:
-    """The records of one batch. Raises FormatError for an unknown codec, a broken frame or more than `bytes_max` bytes."""
+    """The records of one batch. Raises FormatError for an unknown codec or a broken frame, TooLargeError for more than `bytes_max`
+    bytes."""
     if codec == 0:
         return data
     if codec >= len(CODECS):
@@ -34,7 +45,7 @@ def decompress(codec: int, data: memoryview, bytes_max: int = RECORDS_BYTES_MAX)
     except Exception as error:
         raise FormatError(f"{CODECS[codec]} data does not decompress: {error}") from error
     if len(result) > bytes_max:
-        raise FormatError(f"{CODECS[codec]} data grows beyond {bytes_max} bytes")
+        raise TooLargeError(f"{CODECS[codec]} data grows beyond {bytes_max} bytes")
     return result
 
 
@@ -73,7 +84,7 @@ def _snappy_size(data: memoryview, bytes_max: int) -> int:
         if byte < 0x80:
             break
     if size > bytes_max:
-        raise FormatError(f"snappy data grows beyond {bytes_max} bytes")
+        raise TooLargeError(f"snappy data grows beyond {bytes_max} bytes")
     return size
 
 
@@ -198,7 +209,8 @@ class _Sections:
 def decode_records(batches: Batches, chosen: Column | None = None) -> tuple[RecordColumns, dict[int, str]]:
     """Decode the records of all (or the `chosen` indexes of) batches.
 
-    Returns the columns and, for batches that cannot be decoded, {batch index: what is wrong}; those give no records.
+    Returns the columns and, for batches that cannot be decoded, {batch index: what is wrong}; those give no records. Of the too large ones
+    that is an Unread.
     Rules: records fill the batch exactly, each record fills its length exactly, offset deltas rise and end at or before
     lastOffsetDelta (KIP-98, DefaultRecord.readFrom).
     """
@@ -246,9 +258,9 @@ def _sections(batches: Batches, indexes: Column, wrong: dict[int, str]) -> _Sect
             size = int(batches.size[index]) - 61
         else:
             try:
-                body = decompress(int(batches.header["attributes"][index]) & CODEC_MASK, batches.body(index))
+                body = decompress(int(batches.header["attributes"][index]) & CODEC_MASK, batches.body(index), RECORDS_BYTES_MAX)
             except FormatError as error:
-                wrong[index] = str(error)
+                wrong[index] = Unread(error) if isinstance(error, TooLargeError) else str(error)
                 continue
             parts.append(body)
             start, size = total, len(body)

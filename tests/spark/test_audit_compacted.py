@@ -12,7 +12,7 @@ from crc32c import crc32c
 from helpers.audited_clusters import BROKERS, audit, known_to_the_controller, told
 from helpers.log_clusters import Batch, Partition, lines, write_broker
 
-from minikafka.spark import sources
+from minikafka.spark import records, sources
 from minikafka.spark.audit import AuditResult
 
 TIME_MS = 1_700_000_000_000
@@ -129,3 +129,28 @@ def test_a_batch_that_reaches_over_a_cell_is_compared_to_its_end(tmp_path: Path,
         one.bases = (0, 40)
 
     assert lost(audit(write(tmp_path, change))) == [(("3",), record)]
+
+
+@pytest.mark.parametrize(("most", "outcome"), [(5000, "INCOMPLETE"), (50_000, "PASS")])
+def test_a_batch_that_unpacks_to_more_than_is_held_is_no_proof_and_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, outcome: str
+) -> None:
+    """It lies beside others that a cleaner removed on one replica; so it is with every record decoded, and with a ledger of it."""
+
+    def change(broker: int, one: Partition) -> None:
+        if broker == 3:
+            one.batches = [batch for batch in one.batches if batch.base != 7]
+        one.batches[-1] = Batch(59, [(0, b"k7", b"new")], 0, TIME_MS + 59)
+
+    monkeypatch.setattr(records, "RECORDS_BYTES_MAX", most)
+    folder = write(tmp_path / "cluster", change)
+    large = Batch(5, [(0, b"k5", bytes(20_000))], 0, TIME_MS + 5).encode()[61:]
+    for broker in BROKERS:
+        file = folder / f"b{broker}" / "t-0" / f"{0:020d}.log"
+        raw = _encoded(gzip.compress(large, mtime=0), attributes=1)
+        file.write_bytes(file.read_bytes().replace(each_its_key()[5].encode(), raw))
+        for suffix in (".index", ".timeindex"):
+            file.with_suffix(suffix).unlink()
+    ledger = tmp_path / "acked.jsonl"
+    ledger.write_text('{"topic": "t", "partition": 0, "offset": 5}\n')
+    assert [audit(folder, **more).outcome for more in ({}, {"level": "records"}, {"acked": (str(ledger),)})] == [outcome] * 3
