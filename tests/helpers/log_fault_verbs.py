@@ -368,7 +368,8 @@ def future(place: Place, how: str, at: int) -> None:
     shutil.copytree(place.path, target)
     files = sorted(target.glob("*.log"))
     if how == "short":
-        for beside in target.glob(files[-1].stem + ".*"):
+        last = max(file.name[:20] for file in target.glob("*.log*"))  # it may be a replacement
+        for beside in target.glob(last + ".*"):
             beside.unlink()
         for snapshot in target.glob("*.snapshot"):
             snapshot.unlink()
