@@ -102,6 +102,7 @@ def command_config_option(command: Command) -> Command:
     )(command)
     command = click.option(
         "--consumer.config",
+        "--consumer-config",
         "--producer.config",
         "--admin.config",
         "older_config",

@@ -57,7 +57,7 @@ def _properties(given: tuple[str, ...], known: dict[str, str | None], option: st
     return found
 
 
-def _only(*known: str) -> Callable[[click.Context, click.Parameter, str], str]:
+def only(*known: str) -> Callable[[click.Context, click.Parameter, str], str]:
     """A callback that takes the names of classes that there are here, with or without their package. Raises click.BadParameter."""
 
     def check(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -82,7 +82,7 @@ def _only(*known: str) -> Callable[[click.Context, click.Parameter, str], str]:
 @click.option("--request-required-acks", "acks", default="-1", help="all, -1, 0 or 1.")
 @click.option("--request-timeout-ms", type=int, default=30000, help="Milliseconds for a request.")
 @click.option("--message-send-max-retries", type=int, default=3, hidden=True)
-@click.option("--line-reader", default=LINE_READER, hidden=True, callback=_only(LINE_READER), help="Accepted; there is one reader.")
+@click.option("--line-reader", default=LINE_READER, hidden=True, callback=only(LINE_READER), help="Accepted; there is one reader.")
 @click.option("--reader-config", help="Properties file for the reader; --reader-property counts more.")
 @click.option("--reader-property", "--property", "reader", multiple=True, metavar="NAME=VALUE", help=", ".join(READER_PROPERTIES))
 @click.option(
@@ -191,7 +191,7 @@ def _null_or_bytes(text: str, properties: dict[str, str | None]) -> bytes | None
 @click.option(
     "--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_uncommitted", help="Transactions."
 )
-@click.option("--formatter", default=FORMATTERS[0], callback=_only(*FORMATTERS), help="Class of a formatter: Default.. or NoOp..")
+@click.option("--formatter", default=FORMATTERS[0], callback=only(*FORMATTERS), help="Class of a formatter: Default.. or NoOp..")
 @click.option("--formatter-config", help="Properties file for the formatter; --formatter-property counts more.")
 @click.option(
     "--formatter-property", "--property", "formatter_properties", multiple=True, metavar="NAME=VALUE", help=", ".join(FORMATTER_PROPERTIES)
@@ -213,10 +213,7 @@ def console_consumer(
         raise click.UsageError("The topic is required when partition is specified.")
     if options["offset"] != "latest" and options["partition"] is None:
         raise click.UsageError("The partition is required when offset is specified.")
-    properties = _properties(formatter_properties, FORMATTER_PROPERTIES, "--formatter-property", options["formatter_config"])
-    for name in ("key.deserializer", "value.deserializer"):
-        properties[name] = options[name.replace(".", "_")] or properties[name]
-    show = formatter_of(properties)
+    show = formatter_of(formatter_properties_of(formatter_properties, options))
     if options["formatter"].endswith("NoOpMessageFormatter"):
         show = _show_nothing
     settings = command_settings(command)
@@ -306,6 +303,14 @@ def _show_nothing(_: ConsumedRecord) -> bytes:
     return b""
 
 
+def formatter_properties_of(given: tuple[str, ...], options: dict[str, Any]) -> dict[str, str | None]:
+    """What the options of a console say of the formatter. Raises click.BadParameter."""
+    properties = _properties(given, FORMATTER_PROPERTIES, "--formatter-property", options["formatter_config"])
+    for name in ("key.deserializer", "value.deserializer"):
+        properties[name] = options[name.replace(".", "_")] or properties[name]
+    return properties
+
+
 def formatter_of(properties: dict[str, str | None]) -> Callable[[ConsumedRecord], bytes]:
     """The line of a record, as Kafka's DefaultMessageFormatter writes it (the epoch is shown, where Kafka's tool says NOT_PRESENT)."""
     on = {name: value == "true" for name, value in properties.items() if name.startswith("print.")}
@@ -326,7 +331,8 @@ def formatter_of(properties: dict[str, str | None]) -> Callable[[ConsumedRecord]
         if on["print.offset"]:
             parts.append(b"Offset:%d" % record.offset)
         if on["print.delivery"]:
-            parts.append(b"Delivery:NOT_PRESENT")
+            count = getattr(record, "delivery_count", None)
+            parts.append(b"Delivery:NOT_PRESENT" if count is None else b"Delivery:%d" % count)
         if on["print.epoch"]:
             parts.append(b"Epoch:%d" % record.leader_epoch if record.leader_epoch >= 0 else b"Epoch:NOT_PRESENT")
         if on["print.headers"]:

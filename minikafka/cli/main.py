@@ -27,6 +27,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "configs": ("minikafka.cli.configs", "configs", "Describe and alter configurations."),
     "console-consumer": ("minikafka.cli.console", "console_consumer", "Read records, as kafka-console-consumer.sh."),
     "console-producer": ("minikafka.cli.console", "console_producer", "Write records, as kafka-console-producer.sh."),
+    "console-share-consumer": (
+        "minikafka.cli.console_share", "console_share_consumer", "Read records of a share group, as kafka-console-share-consumer.sh.",
+    ),
     "consume": ("minikafka.cli.consume", "consume", "Read records."),
     "consumer-groups": ("minikafka.cli.groups", "consumer_groups", "List and describe consumer groups."),
     "consumer-perf-test": ("minikafka.cli.perf", "consumer_perf_test", "Measure reading."),

@@ -25,6 +25,7 @@ GOOD = {
     "configs": "-b {} --describe --entity-type topics",
     "console-consumer": "-b {} --topic t --timeout-ms 1000",
     "console-producer": "-b {} --topic t",
+    "console-share-consumer": "-b {} --topic t --timeout-ms 1000",
     "consume": "-b {} t -e",
     "consumer-groups": "-b {} --list",
     "consumer-perf-test": "-b {} --topic t --num-records 1 --timeout 1000",

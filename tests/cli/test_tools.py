@@ -331,6 +331,22 @@ def test_share_groups(run: Any, cluster: EmbeddedCluster) -> None:
     assert "is not a share group" in run("share-groups", "--delete", "--group", "s", status=1).stderr
 
 
+def test_a_console_of_a_share_group(run: Any) -> None:
+    run("share-groups", "--reset-offsets", "--group", "q", "--topic", "t:0", "--to-earliest", "--execute")
+    words = ("--topic", "t", "--group", "q", "--formatter-property", "print.offset=true", "--formatter-property", "print.delivery=true")
+
+    def offsets(*more: str) -> list[str]:
+        return ["\t".join(line.split("\t")[:2]) for line in run("console-share-consumer", *words, *more).stdout.splitlines()]
+
+    assert offsets("--max-messages", "2") == ["Offset:0\tDelivery:1", "Offset:1\tDelivery:1"]
+    assert offsets("--max-messages", "1", "--release") == ["Offset:2\tDelivery:1"]
+    assert offsets("--max-messages", "1", "--reject") == ["Offset:2\tDelivery:2"]
+    assert offsets("--max-messages", "1") == ["Offset:3\tDelivery:1"]
+    refused = run("console-share-consumer", *words, "--release", "--reject", status=2)
+    assert "At most one of" in refused.stderr
+    run("share-groups", "--delete", "--group", "q")
+
+
 # -- is it well --------------------------------------------------------------------------------------------------------
 
 

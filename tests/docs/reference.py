@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 GROUPS: dict[str, list[str]] = {
     "Run": ["start", "storage", "cluster", "demo"],
     "Look": ["health", "doctor", "top", "metadata-quorum", "log-dirs", "features", "broker-api-versions", "dump-log"],
-    "Records": ["produce", "consume", "console-producer", "console-consumer", "get-offsets", "delete-records"],
+    "Records": ["produce", "consume", "console-producer", "console-consumer", "console-share-consumer", "get-offsets", "delete-records"],
     "Topics, groups, configurations": [
         "topics", "configs", "consumer-groups", "groups", "transactions", "leader-election", "reassign-partitions", "acls",
         "client-metrics", "share-groups",
