@@ -7,6 +7,7 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from minikafka.broker.admin import broker_loggers
+from minikafka.broker.config.group_rules import GROUP_DEFAULTS, GROUP_PROPERTIES
 from minikafka.broker.config.listener_security import general_name
 from minikafka.broker.config.listeners import base_of
 from minikafka.broker.config.properties import Property
@@ -110,11 +111,7 @@ class ConfigDescriptions:
         if kind == RESOURCE_CLIENT_METRICS:
             return self._describe_subscription(name, keys, request)
         if kind == RESOURCE_GROUP:
-            return [
-                _entry(key, value, GROUP_SOURCE, [(key, value, GROUP_SOURCE)], "string", "", request)
-                for key, value in self._metadata.image.config(kind, name).items()
-                if keys is None or key in keys
-            ]
+            return self._describe_group(name, keys, request)
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
 
     def _describe_subscription(
@@ -136,6 +133,31 @@ class ConfigDescriptions:
             for key, default in DEFAULTS.items()
             if keys is None or key in keys
         ]
+
+    def _describe_group(
+        self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest
+    ) -> list[DescribeConfigsResponse.DescribeConfigsResourceResult]:
+        """A group: what it has of its own, what the brokers have for all groups, and the defaults."""
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        image = self._metadata.image
+        overrides = image.config(RESOURCE_GROUP, name)
+        own, cluster = image.config(RESOURCE_BROKER, str(self._config.node_id)), image.config(RESOURCE_BROKER, "")
+        layers = ((own, BROKER_SOURCE), (cluster, CLUSTER_SOURCE), (self._config.given, STATIC_SOURCE))
+        results = []
+        for key in sorted(GROUP_PROPERTIES if keys is None else GROUP_PROPERTIES.intersection(keys)):
+            general = BROKER_PROPERTIES.get(f"group.{key}")
+            synonyms: list[Synonym] = [(key, overrides[key], GROUP_SOURCE)] if key in overrides else []
+            if general is None:
+                kind, default = GROUP_DEFAULTS[key]
+                synonyms.append((key, default, DEFAULT_SOURCE))
+            else:
+                kind = general.kind
+                synonyms += [(general.name, values[general.name], source) for values, source in layers if general.name in values]
+                synonyms.append((general.name, general.default, DEFAULT_SOURCE))
+            doc = "" if general is None else general.doc
+            results.append(_entry(key, synonyms[0][1], synonyms[0][2], synonyms, kind, doc, request))
+        return results
 
     def _describe_topic(
         self, name: str, keys: Sequence[str] | None, request: DescribeConfigsRequest

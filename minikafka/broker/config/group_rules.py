@@ -37,11 +37,17 @@ _GROUP_TEXTS: Mapping[str, tuple[re.Pattern[str], str]] = {
         "Invalid value {value} for configuration {name}: Expected value to be either true or false",
     ),
 }
+#: What brokers have no property for: kind and default.
+GROUP_DEFAULTS: Mapping[str, tuple[str, str]] = {
+    "share.auto.offset.reset": ("string", "latest"),
+    "share.isolation.level": ("string", "read_uncommitted"),
+    "share.renew.acknowledge.enable": ("boolean", "true"),
+}
 #: What may be stored for a group.
 GROUP_PROPERTIES = frozenset(
     {
         *GROUP_NUMBERS, *_GROUP_TEXTS, "streams.session.timeout.ms", "streams.heartbeat.interval.ms", "streams.num.standby.replicas",
-        "streams.initial.rebalance.delay.ms",
+        "streams.initial.rebalance.delay.ms", "streams.assignment.interval.ms",
     }
 )  # fmt: skip
 
