@@ -106,6 +106,28 @@ def test_members_come_and_go_while_the_coordinator_dies(cluster: ProcessCluster)
     group.close("three")
 
 
+def test_a_group_goes_on_when_every_broker_has_died(cluster: ProcessCluster) -> None:
+    written(cluster, "d")
+    group = Members(cluster, "dead")
+    group.add("one", "d")
+    group.add("two", "d")
+    group.poll_until(lambda: group.share("d") and group.has_read("d"), "both to share and to read everything")
+    for node_id in cluster.nodes:
+        cluster.kill(node_id)
+    # One after the other would not do: the first is no broker before a majority of the controllers is back.
+    for node_id in cluster.nodes:
+        cluster.spawn(node_id)
+    cluster.wait_for_brokers(timeout_s=60)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "error_cb": silent})
+    for index in range(PARTITIONS):
+        producer.produce("d", b"more", partition=index)
+    assert producer.flush(60) == 0
+    group.poll_until(lambda: all(max(group.read["d", index]) == RECORDS // PARTITIONS for index in range(PARTITIONS)), "what came after")
+    assert group.share("d")
+    for name in ("one", "two"):
+        group.close(name)
+
+
 def partition_of(group: str) -> int:
     from minikafka.core.java_hash import partition_for_key
 
