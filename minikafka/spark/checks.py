@@ -275,7 +275,7 @@ def producer_snapshot(states: Column, name_offset: int) -> Iterator[Finding]:
     """States speak only of offsets below the file's own."""
     for index in range(len(states)):
         producer, last, first = (int(states[name][index]) for name in ("producer_id", "last_offset", "first_offset"))
-        if last >= name_offset or first >= name_offset:
+        if last >= name_offset or first >= name_offset or first < -1:
             text = f"producer {producer}: last offset {last}, open since {first}, in a snapshot of what lies below {name_offset}"
             yield Finding("producer-snapshot", text, offset=name_offset)
 

@@ -93,7 +93,7 @@ def test_an_orderly_stop_leaves_a_snapshot_at_the_end(tmp_path: Path, brokers: t
     assert audit(write("killed", False)).outcome == "PASS"
 
 
-@pytest.mark.parametrize(("position", "size"), [(8, 2), (10, 4), (14, 8), (22, 4), (26, 8), (34, 4), (38, 8)])
+@pytest.mark.parametrize(("position", "size"), [(40, 1), (8, 2), (10, 4), (14, 8), (22, 4), (26, 8), (34, 4), (38, 8)])
 def test_each_field_of_a_snapshot_is_held_against_the_log(tmp_path: Path, position: int, size: int) -> None:
     """Producer 7 wrote a transaction and goes on; one field of what is kept of it is off by one, on every replica."""
     batches = [Batch(0, [(0, None, b"a")], 0, TIME_MS, 7, 0, 0, TRANSACTIONAL), marker(1, COMMIT, 7)]
