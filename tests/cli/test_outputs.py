@@ -50,7 +50,7 @@ def test_every_command_has_the_formats() -> None:
         if not any({"json", "jsonl", "yaml"} <= set(choices) for choices in found):
             without.add(name)
     silent = {name for name in without if name.startswith("cluster ")}
-    assert silent == {f"cluster {word}" for word in ("unregister", "up", "kill", "stop", "start", "pause", "resume", "cut", "heal")}
+    assert silent == {f"cluster {word}" for word in ("unregister", "unregister-controller", "up", "kill", "stop", "start", "pause", "resume", "cut", "heal")}
     changes = {f"features {word}" for word in ("upgrade", "downgrade", "disable")}
     changes |= {"transactions abort", "transactions forceTerminateTransaction"}
     changes |= {f"metadata-quorum {word}-controller" for word in ("add", "remove")}
