@@ -17,8 +17,8 @@ from minikafka.testing import EmbeddedBroker, EmbeddedCluster
 
 #: The commands whose output is Kafka's, a stream of events or a story of its own.
 ONE_FORMAT = {
-    "completion", "console-consumer", "console-producer", "consumer-perf-test", "demo", "install-shims", "producer-perf-test", "sim",
-    "start", "storage", "verifiable-consumer", "verifiable-producer",
+    "completion", "console-consumer", "console-share-consumer", "console-producer", "consumer-perf-test", "demo", "install-shims",
+    "producer-perf-test", "sim", "start", "storage", "verifiable-consumer", "verifiable-producer",
 }  # fmt: skip
 
 
@@ -50,7 +50,8 @@ def test_every_command_has_the_formats() -> None:
         if not any({"json", "jsonl", "yaml"} <= set(choices) for choices in found):
             without.add(name)
     silent = {name for name in without if name.startswith("cluster ")}
-    assert silent == {f"cluster {word}" for word in ("unregister", "unregister-controller", "up", "kill", "stop", "start", "pause", "resume", "cut", "heal")}
+    words = ("unregister", "unregister-controller", "up", "kill", "stop", "start", "pause", "resume", "cut", "heal")
+    assert silent == {f"cluster {word}" for word in words}
     changes = {f"features {word}" for word in ("upgrade", "downgrade", "disable")}
     changes |= {"transactions abort", "transactions forceTerminateTransaction"}
     changes |= {f"metadata-quorum {word}-controller" for word in ("add", "remove")}
