@@ -105,8 +105,7 @@ class BrokerParts:
         self.cordons = Cordons(self.settings, node.directories)
         self.cleaner = LogCleaner(self.settings, environment, node.directories)
         self.replicas = self._make_replicas(node)
-        facts = _own_facts(node, self.cordons)
-        self.lifecycle = BrokerLifecycleHost(config, environment, metadata, self.heartbeat_channel, facts, self.replicas.registered)
+        self.lifecycle = self._make_lifecycle(node)
         self.settings.watch(self.lifecycle.heartbeat_at_once)
         self.settings.watch(lambda: self.replicas.fetchers.resize(self.settings.num_replica_fetchers))
         ConnectionLimiter(config, self.settings, node.listeners, environment)
@@ -145,13 +144,21 @@ class BrokerParts:
         self.client_metrics = ClientMetricsHandlers(config, metadata, environment, heavy_work)
         self._serve(node, markers, verifier, heavy_work, patterns)
 
+    def _make_lifecycle(self, node: Foundation) -> BrokerLifecycleHost:
+        def on_unheard() -> None:
+            self.fetch.ask_followers()
+
+        facts, registered = _own_facts(node, self.cordons), self.replicas.registered
+        return BrokerLifecycleHost(node.config, node.environment, node.metadata, self.heartbeat_channel, facts, registered, on_unheard)
+
     def _make_replicas(self, node: Foundation) -> ReplicaManager:
         replication = Replication(
             node.config,
             node.environment,
             node.metadata,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
-            is_session_over=lambda: self.lifecycle.is_session_over,
+            is_unheard=lambda: self.lifecycle.is_unheard,
+            in_doubt_since_ms=lambda: self.lifecycle.in_doubt_since_ms,
             throttles=ReplicationThrottles(self.settings, node.metadata, node.config.node_id),
             security=node.security.inter_broker,
         )

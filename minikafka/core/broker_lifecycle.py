@@ -20,6 +20,8 @@ SHUTDOWN_HEARTBEAT_MS = 50
 CONTROLLER_SILENCE_MS_MAX = 1000
 #: 4.3-IV0, the first metadata.version with cordoned directories.
 CORDONED_METADATA_VERSION = 30
+#: An answer that takes longer than this part of what it may take comes late.
+LATE_PART = 4
 #: Doublings of the time that a heartbeat may take, at most.
 LATE_ANSWERS_MAX = 4
 #: Answers to a registration that another try will not change.
@@ -28,12 +30,14 @@ _FATAL = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_REGISTR
 
 @dataclass(frozen=True, slots=True)
 class LifecycleConfig:
-    """broker.heartbeat.interval.ms, broker.session.timeout.ms and initial.broker.registration.timeout.ms."""
+    """broker.heartbeat.interval.ms, broker.session.timeout.ms, initial.broker.registration.timeout.ms and minikafka.heartbeat.reconnect.ms
+    (0: the controller waits for a whole session)."""
 
     node_id: int
     heartbeat_interval_ms: int
     session_timeout_ms: int
     registration_timeout_ms: int
+    reconnect_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,11 @@ class OutOfService:
 
 
 @dataclass(frozen=True, slots=True)
+class Unheard:
+    """The connection of the heartbeats has ended, or an answer is overdue: the controller may replace this broker soon."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The controller will never have this broker. `was_registered`: it was in service before."""
 
@@ -92,7 +101,7 @@ class Notice:
     is_warning: bool = False
 
 
-Effect = Register | Heartbeat | Registered | InService | OutOfService | Refused | MayGo | Notice
+Effect = Register | Heartbeat | Registered | InService | OutOfService | Unheard | Refused | MayGo | Notice
 
 
 class Step(Enum):
@@ -119,8 +128,9 @@ class BrokerLifecycle:
     """
 
     __slots__ = (
-        "_answered_ms", "_backoff_ms", "_config", "_confirmed_ms", "_due_ms", "_has_news", "_in_service", "_late_answers", "_own",
-        "_refusal", "_sent_ms", "_shutdown_deadline_ms", "_timeout_ms", "_want_shut_down", "broker_epoch", "fenced", "step", "unanswered",
+        "_answered_ms", "_backoff_ms", "_config", "_confirmed_ms", "_due_ms", "_has_asked_again", "_has_news", "_in_service",
+        "_late_answers", "_lost_ms", "_own", "_refusal", "_sent_ms", "_shutdown_deadline_ms", "_timeout_ms", "_want_shut_down",
+        "broker_epoch", "fenced", "step", "unanswered",
     )  # fmt: skip
 
     def __init__(self, config: LifecycleConfig, now_ms: int) -> None:
@@ -139,6 +149,10 @@ class BrokerLifecycle:
         self._sent_ms = now_ms
         #: When the last heartbeat was sent that the controller has answered as one of a broker in service.
         self._confirmed_ms = now_ms
+        #: When the connection of the heartbeats ended, or an answer became late; None while neither is so.
+        self._lost_ms: int | None = None
+        #: Whether an answer to the heartbeat that is under way can have come over no connection that has ended.
+        self._has_asked_again = True
         #: Of the request that is under way.
         self._timeout_ms = 0
         #: By how many doublings the next heartbeat may take longer than usual.
@@ -155,10 +169,24 @@ class BrokerLifecycle:
         """For how long no controller has answered a heartbeat or a registration."""
         return now_ms - self._answered_ms
 
-    def is_session_over(self, now_ms: int) -> bool:
-        """Whether the controller may have given this broker's leaderships to others: it has fenced it, or a session has passed since the
-        last heartbeat that it answered was sent. When it was answered says nothing: a process that was stopped finds old answers."""
-        return self.fenced or now_ms - self._confirmed_ms > self._config.session_timeout_ms
+    @property
+    def is_unheard(self) -> bool:
+        """Whether the connection of the heartbeats has ended, and no later one has been answered, or an answer is late: the controller
+        may be about to replace this broker."""
+        return self._lost_ms is not None
+
+    def in_doubt_since_ms(self, now_ms: int) -> int | None:
+        """Since when the controller may have given this broker's leaderships to others, for all that its heartbeats tell; None: it has not.
+
+        Either the connection of the heartbeats ended then, or an answer became late, for it may have ended at the controller's side, and
+        the time to come back may be over: half of minikafka.heartbeat.reconnect.ms, for the controller may have been told of the end before
+        this broker was. Or a heartbeat was sent then, the last that it answered, and it has fenced this broker or a session has passed.
+        When it answered says nothing: a process that was stopped finds old answers.
+        """
+        config = self._config
+        if self._lost_ms is not None and config.reconnect_ms > 0 and now_ms - self._lost_ms > config.reconnect_ms // 2:
+            return self._lost_ms
+        return self._confirmed_ms if self.fenced or now_ms - self._confirmed_ms > config.session_timeout_ms else None
 
     def trouble(self, now_ms: int) -> str | None:
         """Why clients cannot count on this broker, as far as its heartbeats tell; None when they do not."""
@@ -188,12 +216,21 @@ class BrokerLifecycle:
         self.step, self._due_ms, self._shutdown_deadline_ms = Step.ENDED, None, None
 
     def heartbeat_at_once(self, now_ms: int) -> Sequence[Effect]:
-        """Something has happened that the controller should hear of: a directory went offline, or a connection to it has ended, which it
-        takes for a sign of death."""
+        """Something has happened that the controller should hear of: a directory went offline, or there is another controller."""
         if self.step is Step.RESTING:
             return self._heartbeat(now_ms)
         self._has_news = True
         return ()
+
+    def connection_lost(self, now_ms: int) -> Sequence[Effect]:
+        """The connection of the heartbeats has ended; perhaps the controller is told too, and takes it for a sign of death."""
+        self._has_asked_again = False
+        return [*self._unheard(now_ms), *self.heartbeat_at_once(now_ms)]
+
+    def _unheard(self, now_ms: int) -> list[Effect]:
+        if self._lost_ms is None:
+            self._lost_ms = now_ms
+        return [Unheard()]
 
     # -- metadata --------------------------------------------------------------------------------------------------
 
@@ -273,7 +310,7 @@ class BrokerLifecycle:
         self.step, self._due_ms, self._has_news = Step.HEARTBEATING, None, False
         # Where every answer is late, none would come in time for ever (see ControllerChannel).
         self._timeout_ms = heartbeat_timeout_ms(self._config.session_timeout_ms) << self._late_answers
-        self._sent_ms = now_ms
+        self._sent_ms, self._has_asked_again = now_ms, True
         return [Heartbeat(self.broker_epoch, self._want_shut_down, self._timeout_ms)]
 
     def _rest(self, now_ms: int) -> list[Effect]:
@@ -299,7 +336,7 @@ class BrokerLifecycle:
         if self.step is not Step.HEARTBEATING:
             return ()
         self._answered_ms = now_ms
-        if 4 * (now_ms - self._sent_ms) <= self._timeout_ms:
+        if LATE_PART * (now_ms - self._sent_ms) <= self._timeout_ms:
             self._late_answers = max(self._late_answers - 1, 0)
         if code is not ErrorCode.NONE:
             return self._heartbeat_refused(code, now_ms)
@@ -309,6 +346,9 @@ class BrokerLifecycle:
         self.fenced = is_fenced
         if not is_fenced:
             self._confirmed_ms = self._sent_ms
+            # An answer to a heartbeat that was sent before may have come over the connection that has ended.
+            if self._has_asked_again:
+                self._lost_ms = None
         effects += self._in_service_if_all_agree()
         return effects + (self._go(True) if should_shut_down else self._rest(now_ms))
 
@@ -330,8 +370,13 @@ class BrokerLifecycle:
 
     def next_deadline(self) -> int | None:
         """When `on_deadline` is to be called."""
-        due = [deadline_ms for deadline_ms in (self._due_ms, self._go_deadline_ms()) if deadline_ms is not None]
-        return min(due, default=None)
+        deadlines_ms = (self._due_ms, self._go_deadline_ms(), self._late_deadline_ms())
+        return min([deadline_ms for deadline_ms in deadlines_ms if deadline_ms is not None], default=None)
+
+    def _late_deadline_ms(self) -> int | None:
+        if self.step is not Step.HEARTBEATING or self._lost_ms is not None or self.fenced:
+            return None
+        return self._sent_ms + self._timeout_ms // LATE_PART
 
     def _go_deadline_ms(self) -> int | None:
         if self._shutdown_deadline_ms is None:
@@ -341,6 +386,9 @@ class BrokerLifecycle:
     def on_deadline(self, now_ms: int) -> Sequence[Effect]:
         """Do what is due."""
         effects: list[Effect] = []
+        late_ms = self._late_deadline_ms()
+        if late_ms is not None and late_ms <= now_ms:
+            effects += self._unheard(now_ms)
         if self._due_ms is not None and self._due_ms <= now_ms:
             if self.step is Step.RESTING:
                 effects += self._heartbeat(now_ms)

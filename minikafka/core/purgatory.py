@@ -121,6 +121,11 @@ class Purgatory:
             self._timers.cancel(number)
         self._prune_at = max(1024, 2 * len(self._operations))
 
+    def expire_those(self, chosen: Callable[[DelayedOperation], bool]) -> None:
+        """Complete what is chosen with what there is, before its time."""
+        for operation in [operation for operation in self._operations.values() if not operation.is_done and chosen(operation)]:
+            self._expire(operation)
+
     def expire_all(self) -> None:
         """The broker stops: everything is completed with what there is."""
         operations, self._operations = self._operations, {}

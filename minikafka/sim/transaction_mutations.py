@@ -196,7 +196,15 @@ def _unknown_is_none(original: Any) -> Any:
 
 
 def _by_the_last_answer(original: Any) -> Any:
-    return lambda self, now_ms: self.fenced or self.silence_ms(now_ms) > self._config.session_timeout_ms
+    return lambda self, now_ms: 0 if self.fenced or self.silence_ms(now_ms) > self._config.session_timeout_ms else None
+
+
+def _whole_session(original: Any) -> Any:
+    def in_doubt_since_ms(self: Any, now_ms: int) -> Any:
+        self._lost_ms = None
+        return original(self, now_ms)
+
+    return in_doubt_since_ms
 
 
 def _by_the_last_fetch(original: Any) -> Any:
@@ -289,8 +297,14 @@ TRANSACTION_MUTATIONS: list[dict[str, Any]] = [
      "patches": (("minikafka.core.partition.leader:PartitionLeader.is_confirmed", _constant(False)),),
      "tests": ("tests/sim/test_awakening.py",)},
     {"name": "late-answer-renews", "breaks": "an old answer to a heartbeat begins a new session",
-     "patches": (("minikafka.core.broker_lifecycle:BrokerLifecycle.is_session_over", _by_the_last_answer),),
+     "patches": (("minikafka.core.broker_lifecycle:BrokerLifecycle.in_doubt_since_ms", _by_the_last_answer),),
      "tests": ("tests/core/test_broker_lifecycle.py",)},
+    {"name": "loss-unnoticed", "breaks": "a broker that is cut off answers old offsets until its session ends",
+     "patches": (("minikafka.core.broker_lifecycle:BrokerLifecycle.in_doubt_since_ms", _whole_session),),
+     "tests": ("tests/sim/test_stale_coordinator.py",)},
+    {"name": "followers-unasked", "breaks": "coordinators refuse while controllers change, though their followers are there",
+     "patches": (("minikafka.broker.partitions.fetch:FetchHandlers.ask_followers", _constant(None)),),
+     "tests": ("tests/sim/test_stale_coordinator.py",)},
     {"name": "old-fetch-confirms", "breaks": "a fetch that was sent long ago confirms a leader",
      "patches": (("minikafka.core.partition.leader:PartitionLeader.is_confirmed", _by_the_last_fetch),),
      "tests": ("tests/core/partition/test_leader.py",)},

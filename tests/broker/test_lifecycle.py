@@ -116,8 +116,8 @@ class Faulty:
         self._failures = failures
         self.requests = 0
 
-    def subscribe_disturbances(self, callback: Any) -> None:
-        self._inner.subscribe_disturbances(callback)
+    def subscribe_disturbances(self, on_change: Any, on_loss: Any) -> None:
+        self._inner.subscribe_disturbances(on_change, on_loss)
 
     async def request(self, request: Any, timeout_ms: int = 30_000) -> Any:
         self.requests += 1

@@ -10,6 +10,7 @@ from minikafka.core.broker_lifecycle import (
     CONTROLLER_SILENCE_MS_MAX,
     CORDONED_METADATA_VERSION,
     LATE_ANSWERS_MAX,
+    LATE_PART,
     REGISTRATION_BACKOFF_MS,
     REGISTRATION_BACKOFF_MS_MAX,
     SHUTDOWN_HEARTBEAT_MS,
@@ -24,21 +25,23 @@ from minikafka.core.broker_lifecycle import (
     Refused,
     Register,
     Registered,
+    Unheard,
     cordoned_to_report,
 )
 from minikafka.wire.errors import ErrorCode
 
 INTERVAL_MS, SESSION_MS = 2_000, 9_000
 HALF_MS = SESSION_MS // 2
+RECONNECT_MS = 100
 EPOCH = 7
 
 
 class Story:
     """One broker on virtual time. `effects` are those of the last event, `notices` all lines of the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, reconnect_ms: int = RECONNECT_MS) -> None:
         self.now_ms = 1_000
-        self.core = BrokerLifecycle(LifecycleConfig(1, INTERVAL_MS, SESSION_MS, 60_000), self.now_ms)
+        self.core = BrokerLifecycle(LifecycleConfig(1, INTERVAL_MS, SESSION_MS, 60_000, reconnect_ms), self.now_ms)
         self.effects: list[Effect] = []
         self.notices: list[str] = []
 
@@ -59,6 +62,12 @@ class Story:
     def no_answer(self, *, is_timeout: bool = False) -> list[Effect]:
         return self.tell(self.core.heartbeat_unanswered("gone", is_timeout, self.now_ms))
 
+    def lose(self) -> list[Effect]:
+        return self.tell(self.core.connection_lost(self.now_ms))
+
+    def is_in_doubt(self, now_ms: int | None = None) -> bool:
+        return self.core.in_doubt_since_ms(self.now_ms if now_ms is None else now_ms) is not None
+
     def image(self, epoch: int = EPOCH, *, fenced: bool = False) -> list[Effect]:
         return self.tell(self.core.registration_changed(epoch, fenced, self.now_ms))
 
@@ -78,8 +87,8 @@ def heartbeat(*, leaving: bool = False, epoch: int = EPOCH, timeout_ms: int = HA
     return Heartbeat(epoch, leaving, timeout_ms)
 
 
-def in_service() -> Story:
-    story = Story()
+def in_service(reconnect_ms: int = RECONNECT_MS) -> Story:
+    story = Story(reconnect_ms)
     story.start()
     story.register()
     story.image()
@@ -153,7 +162,7 @@ def test_heartbeats_follow_each_other_by_the_interval_one_at_a_time() -> None:
     story = in_service()
     for _ in range(3):
         assert story.rest() == (INTERVAL_MS, [heartbeat()])
-        assert story.core.next_deadline() is None, "one is under way"
+        assert story.core.next_deadline() == story.now_ms + HALF_MS // LATE_PART, "one is under way"
         assert story.answer() == []
 
 
@@ -215,25 +224,76 @@ def test_a_session_lasts_from_when_a_heartbeat_was_sent_however_late_its_answer_
     story.rest()
     sent_ms = story.now_ms
     story.now_ms += 10 * SESSION_MS
-    assert story.core.is_session_over(story.now_ms)
+    assert story.is_in_doubt()
     story.answer()
-    assert story.core.is_session_over(story.now_ms), "that heartbeat was sent before"
-    assert not story.core.is_session_over(sent_ms + SESSION_MS)
+    assert story.is_in_doubt(), "that heartbeat was sent before"
+    assert not story.is_in_doubt(sent_ms + SESSION_MS)
     story.rest()
     story.answer()
-    assert not story.core.is_session_over(story.now_ms + SESSION_MS)
-    assert story.core.is_session_over(story.now_ms + SESSION_MS + 1)
+    assert not story.is_in_doubt(story.now_ms + SESSION_MS)
+    assert story.is_in_doubt(story.now_ms + SESSION_MS + 1)
 
 
 def test_the_session_of_a_fenced_broker_is_over_until_the_controller_takes_it_back() -> None:
     story = in_service()
-    assert not story.core.is_session_over(story.now_ms)
+    assert not story.is_in_doubt()
     story.rest()
     story.answer(fenced=True)
-    assert story.core.is_session_over(story.now_ms)
+    assert story.is_in_doubt()
     story.image(fenced=True)
     story.answer()
-    assert not story.core.is_session_over(story.now_ms)
+    assert not story.is_in_doubt()
+
+
+def test_a_lost_connection_leaves_a_broker_in_doubt_long_before_its_session_ends() -> None:
+    """The controller fences it minikafka.heartbeat.reconnect.ms after it has seen the end of the connection."""
+    story = in_service()
+    story.rest()
+    story.answer()
+    lost_ms = story.now_ms = story.now_ms + 10
+    assert story.lose() == [Unheard(), heartbeat()]
+    assert story.core.is_unheard
+    assert not story.is_in_doubt(lost_ms + RECONNECT_MS // 2)
+    assert story.core.in_doubt_since_ms(lost_ms + RECONNECT_MS // 2 + 1) == lost_ms
+    story.now_ms += 5
+    story.lose()
+    assert story.core.in_doubt_since_ms(lost_ms + RECONNECT_MS) == lost_ms, "the controller counts from the first loss"
+    story.answer()
+    assert story.core.is_unheard, "that heartbeat was sent before the connection was lost again"
+    story.answer()
+    assert not story.core.is_unheard
+    assert not story.is_in_doubt(lost_ms + SESSION_MS)
+
+
+def test_an_answer_of_a_lost_connection_is_no_sign_of_life() -> None:
+    story = in_service()
+    story.rest()
+    story.lose()
+    assert story.answer() == [heartbeat()], "another one at once, over another connection"
+    assert story.is_in_doubt(story.now_ms + RECONNECT_MS)
+    story.answer()
+    assert not story.is_in_doubt(story.now_ms + RECONNECT_MS)
+
+
+def test_a_late_answer_leaves_a_broker_in_doubt() -> None:
+    """The connection may have ended at the controller's side alone."""
+    story = in_service()
+    story.rest()
+    late_ms, effects = story.rest()
+    assert (late_ms, effects) == (HALF_MS // LATE_PART, [Unheard()])
+    assert story.core.next_deadline() is None, "it is told once"
+    assert not story.is_in_doubt(story.now_ms + RECONNECT_MS // 2)
+    assert story.core.in_doubt_since_ms(story.now_ms + RECONNECT_MS) == story.now_ms
+    story.answer()
+    assert not story.core.is_unheard
+    assert not story.is_in_doubt(story.now_ms + RECONNECT_MS)
+
+
+def test_where_the_controller_grants_a_session_a_lost_connection_says_nothing() -> None:
+    story = in_service(reconnect_ms=0)
+    story.lose()
+    assert not story.is_in_doubt(story.now_ms + SESSION_MS)
+    assert story.is_in_doubt(story.now_ms + SESSION_MS + 1)
 
 
 def test_a_fenced_broker_is_back_with_the_controllers_next_word() -> None:

@@ -144,7 +144,7 @@ class LocalControllerChannel:
         self._dispatcher = dispatcher
         self.connection = FakeConnection()
 
-    def subscribe_disturbances(self, callback: Any) -> None:
+    def subscribe_disturbances(self, on_change: Any, on_loss: Any) -> None:
         """Its connection never ends."""
 
     async def request(

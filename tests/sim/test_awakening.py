@@ -5,215 +5,52 @@ worse, that a transaction is committed which is open, and with offsets of long a
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from minikafka.client.cluster import Cluster
-from minikafka.client.group import find_coordinator
-from minikafka.core.java_hash import partition_for_key
-from minikafka.sim.node import WALL_MS
-from minikafka.sim.swarm import Options
-from minikafka.sim.world import World
-from minikafka.wire.batch import build_batch
+from helpers.coordinator_story import GROUP, TRANSACTION, Story, code_of
+
 from minikafka.wire.errors import ErrorCode
-from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
-from minikafka.wire.messages.end_txn import EndTxnRequest
-from minikafka.wire.messages.fetch import FetchRequest
-from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
-from minikafka.wire.messages.init_producer_id import InitProducerIdRequest
-from minikafka.wire.messages.offset_commit import OffsetCommitRequest
-from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
-from minikafka.wire.messages.produce import ProduceRequest
-from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-#: Not that of the simulator's load, which knows everything that is to be in it.
-TOPIC = "story"
-GROUP, TRANSACTION = 0, 1
-SESSION_S, SLEEP_S = 1.5, 4.0
-PARTITIONS = 6
-PROPERTIES = {
-    "broker.session.timeout.ms": str(int(SESSION_S * 1000)), "broker.heartbeat.interval.ms": "300",
-    "offsets.topic.num.partitions": str(PARTITIONS), "transaction.state.log.num.partitions": str(PARTITIONS),
-    "leader.imbalance.check.interval.seconds": "300", "minikafka.handover.ms": "0",
-}  # fmt: skip
+SLEEP_S = 4.0
 
 
-class Story(World):
-    """Plays `_story` instead of a load. `answers`: what the broker said when it woke up."""
+class Sleep(Story):
+    """The broker is stopped, and asked when it goes on."""
 
-    def __init__(self, *, with_quorum: bool = True) -> None:
-        options = Options(
-            seed=7, shape="separate", duration_s=0.1, producers=0, readers=0, group_members=0, properties=dict(PROPERTIES)
-        )
-        super().__init__(options, [])
-        self.with_quorum = with_quorum
-        self.answers: dict[str, ErrorCode] = {}
-
-    def _heal(self) -> None:
-        self._await(self._story(), 60.0, "the story does not come to its end")
-        super()._heal()
-
-    async def _story(self) -> None:
-        async with self.workload.admin() as admin:
-            await admin.create_topic(TOPIC, partitions=1, replication_factor=3)
-        network = self.fabric.network("client", self.loop)
-        self.cluster = Cluster(self.bootstrap, network=network, request_timeout_ms=30_000)
-        await self.cluster.refresh([TOPIC])
-        for kind in (GROUP, TRANSACTION):
-            await find_coordinator(self.cluster, "any", kind=kind)
-        if self.with_quorum:
-            await self._sleep_too_long()
-        else:
-            await self._lose_the_quorum()
-        await self.cluster.close()
-
-    async def _begin(self) -> None:
-        """Everything goes to one broker: a transaction is committed there, an offset and a record of an idempotent producer."""
-        partition = (await self.cluster.topic(TOPIC)).partitions[0]
-        self.sleeper = partition.leader
-        self.group = await self._key(GROUP)
-        self.transactional_id = await self._key(TRANSACTION)
-        initializing = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
-        self.producer_id = (await self._ask(self.sleeper, initializing, 4)).producer_id
-        await self._repeat(lambda: self._ask(self.sleeper, self._add_partitions(), 3), "results_by_topic_v3_and_below")
-        await self._repeat(lambda: self._ask(self.sleeper, self._ending(), 4))
-        await self._commit_offset(self.sleeper, 1)
-        await self._produce(self.sleeper, 0)
-
-    async def _key(self, kind: int) -> str:
-        """A group or transactional id that this broker coordinates."""
-        for number in range(100):
-            if (await find_coordinator(self.cluster, f"key-{number}", kind=kind)).node_id == self.sleeper:
-                return f"key-{number}"
-        raise AssertionError("the broker coordinates nothing")
-
-    async def _ask(self, node_id: int, request: Any, version: int) -> Any:
-        return await (await self.cluster.channel_to(node_id)).request(request, version, 30_000)
-
-    async def _repeat(self, ask: Any, field: str = "error_code") -> None:
-        """Ask until there is no error."""
-        while True:
-            found = getattr(await ask(), field)
-            if field != "error_code":
-                found = found[0].results_by_partition[0].partition_error_code
-            if found == ErrorCode.NONE:
-                return
-            await asyncio.sleep(0.05)
-
-    def _add_partitions(self) -> AddPartitionsToTxnRequest:
-        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])
-        return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id, v3_and_below_producer_id=self.producer_id,
-            v3_and_below_producer_epoch=0, v3_and_below_topics=[topic],
-        )  # fmt: skip
-
-    def _ending(self) -> EndTxnRequest:
-        return EndTxnRequest(
-            transactional_id=self.transactional_id, producer_id=self.producer_id, producer_epoch=0, committed=True
-        )
-
-    async def _commit_offset(self, node_id: int, offset: int) -> None:
-        part = OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-        topic = OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=[part])
-        request = OffsetCommitRequest(group_id=self.group, generation_id_or_member_epoch=-1, member_id="", topics=[topic])
-        while (await self._ask(node_id, request, 8)).topics[0].partitions[0].error_code:
-            await asyncio.sleep(0.05)
-
-    def _batch(self, sequence: int) -> ProduceRequest:
-        now_ms = WALL_MS + int(self.now * 1000)
-        batch = build_batch([(0, now_ms, None, b"v", ())], producer_id=900_000, producer_epoch=0, base_sequence=sequence)
-        data = ProduceRequest.PartitionProduceData(index=0, records=bytes(batch))
-        topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[data])
-        return ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[topic])
-
-    async def _produce(self, node_id: int, sequence: int) -> None:
-        while (await self._ask(node_id, self._batch(sequence), 11)).responses[0].partition_responses[0].error_code:
-            await asyncio.sleep(0.05)
-
-    def _questions(self) -> dict[str, tuple[Any, int]]:
-        topics = [OffsetFetchRequest.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])]
-        offset = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=3)
-        committing = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id, group_id=self.group, producer_id=self.producer_id, producer_epoch=0,
-            topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[offset])],
-        )  # fmt: skip
-        adding = AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id, producer_id=self.producer_id, producer_epoch=5, group_id=self.group
-        )
-        beyond = FetchRequest.FetchPartition(partition=0, current_leader_epoch=-1, fetch_offset=1000, partition_max_bytes=1000)
-        fetch = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchRequest.FetchTopic(topic=TOPIC, partitions=[beyond])])
-        return {
-            "EndTxn": (self._ending(), 4),
-            "AddPartitionsToTxn": (self._add_partitions(), 3),
-            "AddOffsetsToTxn": (adding, 3),
-            "TxnOffsetCommit": (committing, 3),
-            "OffsetFetch": (OffsetFetchRequest(group_id=self.group, topics=topics), 7),
-            "FindCoordinator": (FindCoordinatorRequest(key=self.group, key_type=GROUP), 3),
-            "FindCoordinator of a transaction": (FindCoordinatorRequest(key=self.transactional_id, key_type=TRANSACTION), 3),
-            "Produce": (self._batch(2), 11),
-            "Fetch": (fetch, 11),
-        }
-
-    async def _ask_all(self) -> None:
-        found = {name: await self._ask(self.sleeper, *question) for name, question in self._questions().items()}
-        self.answers = {name: _code(name, response) for name, response in found.items()}
-
-    async def _sleep_too_long(self) -> None:
-        await self._begin()
+    async def play(self) -> None:
+        await self.begin()
         channel = await self.cluster.channel_to(self.sleeper)
         self.nodes[self.sleeper].pause(SLEEP_S)
-        while (await self._leader_now()) == self.sleeper:
+        while (await self.leader_now()) == self.sleeper:
             await asyncio.sleep(0.05)
         # What comes next happens elsewhere: the transaction goes on, the group commits, the producer writes.
         for kind, key in ((GROUP, self.group), (TRANSACTION, self.transactional_id)):
-            while (await self._coordinator(kind, key)) in (self.sleeper, -1):
+            while (await self.coordinator(kind, key)) in (self.sleeper, -1):
                 await asyncio.sleep(0.05)
-        await self._repeat(
-            lambda: self._at_coordinator(TRANSACTION, self.transactional_id, self._add_partitions(), 3), "results_by_topic_v3_and_below"
+        await self.repeat(
+            lambda: self.at_coordinator(TRANSACTION, self.transactional_id, self.add_partitions(), 3), "results_by_topic_v3_and_below"
         )
-        await self._commit_offset(await self._coordinator(GROUP, self.group), 2)
-        await self._produce(await self._leader_now(), 1)
-        asked = {name: channel.request(*question, 30_000) for name, question in self._questions().items()}
+        await self.commit_offset(await self.coordinator(GROUP, self.group), 2)
+        await self.produce(await self.leader_now(), 1)
+        asked = {name: channel.request(*question, 30_000) for name, question in self.questions().items()}
         found = await asyncio.gather(*asked.values())
-        self.answers = {name: _code(name, response) for name, response in zip(asked, found, strict=True)}
+        self.answers = {name: code_of(name, response) for name, response in zip(asked, found, strict=True)}
 
-    async def _leader_now(self) -> int:
-        image = self.invariants.image
-        return -1 if image is None else image.topics_by_name[TOPIC].partitions[0].leader
 
-    async def _coordinator(self, kind: int, key: str) -> int:
-        name = "__consumer_offsets" if kind == GROUP else "__transaction_state"
-        image = self.invariants.image
-        assert image is not None
-        return int(image.topics_by_name[name].partitions[partition_for_key(key, PARTITIONS)].leader)
+class LostQuorum(Story):
+    """The controllers are gone for a while."""
 
-    async def _at_coordinator(self, kind: int, key: str, request: Any, version: int) -> Any:
-        return await self._ask(await self._coordinator(kind, key), request, version)
-
-    async def _lose_the_quorum(self) -> None:
-        await self._begin()
+    async def play(self) -> None:
+        await self.begin()
         for node in self.controllers:
             node.kill()
         await asyncio.sleep(SLEEP_S)
-        await self._ask_all()
+        await self.ask_all()
         for node in self.controllers:
             node.boot()
 
 
-def _code(name: str, response: Any) -> ErrorCode:
-    if name == "AddPartitionsToTxn":
-        return ErrorCode(response.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
-    if name in ("TxnOffsetCommit",):
-        return ErrorCode(response.topics[0].partitions[0].error_code)
-    if name == "Produce":
-        return ErrorCode(response.responses[0].partition_responses[0].error_code)
-    if name == "Fetch":
-        return ErrorCode(response.responses[0].partitions[0].error_code)
-    return ErrorCode(response.error_code)
-
-
 def test_a_broker_that_wakes_up_after_its_session_says_so() -> None:
-    story = Story()
+    story = Sleep()
     outcome = story.run()
     assert outcome.violation is None, outcome.story
     coordinator = dict.fromkeys(
@@ -226,7 +63,7 @@ def test_a_broker_that_wakes_up_after_its_session_says_so() -> None:
 
 def test_a_broker_whose_controllers_are_gone_goes_on() -> None:
     """Its in-sync set follows it: nobody else has been elected, and nothing is in doubt."""
-    story = Story(with_quorum=False)
+    story = LostQuorum()
     outcome = story.run()
     assert outcome.violation is None, outcome.story
     assert story.answers == {

@@ -73,7 +73,8 @@ class ControllerChannel:
         self._elections = 0
         self._closed = False
         self._said = ""
-        self._disturbed: list[Callable[[], None]] = []
+        self._on_change: list[Callable[[], None]] = []
+        self._on_loss: list[Callable[[], None]] = []
         raft.subscribe(self)
 
     async def request(
@@ -148,13 +149,10 @@ class ControllerChannel:
         except TimeoutError:
             raise TimeoutError(f"the active controller did not answer {type(request).__name__} within {left_ms} ms") from None
 
-    def subscribe_disturbances(self, callback: Callable[[], None]) -> None:
-        """Call back when the connection has ended or another controller is active, so that a session there can be renewed at once."""
-        self._disturbed.append(callback)
-
-    def _tell_disturbed(self) -> None:
-        for callback in self._disturbed:
-            callback()
+    def subscribe_disturbances(self, on_change: Callable[[], None], on_loss: Callable[[], None]) -> None:
+        """Call back when another controller is active, and when the connection has ended: a session there is to be renewed at once."""
+        self._on_change.append(on_change)
+        self._on_loss.append(on_loss)
 
     async def close(self) -> None:
         """Close the connection; requests that wait fail with ConnectionError."""
@@ -175,7 +173,8 @@ class ControllerChannel:
             channel.close("another controller is active")
         self._elections += 1
         self._wake()
-        self._tell_disturbed()
+        for callback in self._on_change:
+            callback()
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         """Nothing here depends on records."""
@@ -227,7 +226,8 @@ class ControllerChannel:
 
     def _ended(self) -> None:
         if not self._closed:
-            self._tell_disturbed()
+            for callback in self._on_loss:
+                callback()
 
     def _drop(self, channel: Channel) -> None:
         if self._channel is channel:

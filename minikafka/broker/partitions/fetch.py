@@ -15,6 +15,7 @@ from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Hashable
 
     from minikafka.broker.config.broker_config import BrokerConfig
@@ -30,6 +31,12 @@ FOLLOWER_READ_VERSION_MIN = 11
 LEADER_HINT_VERSION_MIN = 12
 ENDPOINTS_VERSION_MIN = 16
 _PartitionData = FetchResponse.PartitionData
+#: How long a follower's fetch waits while no controller answers this broker. A leader is believed for FOLLOWED_MS after a fetch that
+#: another one followed: both have room.
+UNHEARD_WAIT_MS = 250
+#: When followers whose fetches have been answered early are answered again. Two fetches prove that they follow, and what they prove is
+#: to be known before half of minikafka.heartbeat.reconnect.ms is over.
+SECOND_ASKING_MS = 20
 
 
 class _Fetch:
@@ -231,6 +238,8 @@ class FetchHandlers:
         self.fetch_bytes_max: int = config.fetch_max_bytes
         self.reader = PartitionReader(replicas, config.is_rack_aware)
         self._judge = judge
+        self._supervisor = environment.supervisor
+        self._asking: asyncio.TimerHandle | None = None
         self.entry: Any = None
         #: How many of the requests were followers', by version.
         self.follower_counts: list[int] = []
@@ -244,6 +253,21 @@ class FetchHandlers:
         dispatcher.lanes[FetchRequest.API_KEY] = partial(
             FetchLane, self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware, entry
         )
+
+    def ask_followers(self) -> None:
+        """No controller hears this broker: answer fetches of followers that wait now, and once more in a moment, so that who follows says
+        so."""
+        self._answer_followers()
+        if self._asking is None:
+            self._asking = self._supervisor.call_later(SECOND_ASKING_MS / 1000, "asking followers", self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._asking = None
+        if self.replicas.is_unheard():
+            self._answer_followers()
+
+    def _answer_followers(self) -> None:
+        self.replicas.waiting.fetches.expire_those(lambda fetch: isinstance(fetch, _Fetch) and fetch.params.is_follower)
 
     def holds(self, partition: Partition | None) -> bool:
         """Whether a partition is still one of this broker's."""
@@ -300,8 +324,14 @@ class FetchHandlers:
         # What a follower's offsets let complete may have written, as a coordinator does, to a partition that had been read before.
         if self.replicas.waiting.produces.completions != completions and fetch.try_complete():
             return None
-        self.replicas.waiting.park(self.replicas.waiting.fetches, fetch, fetch.keys, request.max_wait_ms)
+        self._park(fetch)
         return None
+
+    def _park(self, fetch: _Fetch) -> None:
+        wait_ms = fetch.request.max_wait_ms
+        if fetch.params.is_follower and self.replicas.is_unheard():
+            wait_ms = min(wait_ms, UNHEARD_WAIT_MS)
+        self.replicas.waiting.park(self.replicas.waiting.fetches, fetch, fetch.keys, wait_ms)
 
     def hint(self, context: RequestContext, read: PartitionRead, data: _PartitionData, response: FetchResponse) -> None:
         """Tell who leads, so that the client need not ask for metadata (KIP-951)."""

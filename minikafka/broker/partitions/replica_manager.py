@@ -39,6 +39,9 @@ logger = logging.getLogger("minikafka.replicas")
 SHORTAGE_RETRY_S = 1.0
 #: Replicas that are made in one turn of the loop, at half a millisecond each.
 PLACED_AT_ONCE = 32
+#: For how long a follower's fetch, known to have followed another one's answer, proves that nobody else leads: a follower that turns away
+#: says nothing. Fetches wait 500 ms at most by default (replica.fetch.wait.max.ms), and half of that while no controller answers.
+FOLLOWED_MS = 1000
 #: Partition, leader epoch, whether this broker leads in it.
 OnLeadership = Callable[[int, int, bool], None]
 OnCommitted = Callable[[Partition], None]
@@ -83,8 +86,8 @@ class ReplicaManager:
         self._environment = environment
         self._clock = environment.clock
         self._broker_epoch = replication.broker_epoch
-        self._is_session_over = replication.is_session_over
-        self._session_ms: int = config.broker_session_timeout_ms
+        self.is_unheard = replication.is_unheard
+        self._in_doubt_since_ms = replication.in_doubt_since_ms
         self._on_topic_configs = on_topic_configs
         self.broker_id: int = config.node_id
         self.directories = directories
@@ -148,14 +151,15 @@ class ReplicaManager:
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown and (broker_epoch in (-1, broker.epoch))
 
     def is_in_doubt(self, partition: Partition) -> bool:
-        """Whether another broker may lead the partition by now, for all that this one knows: its session with the controller may have
-        ended, and so long ago somebody may have been elected who has not followed this leader since. Where only the controllers are
-        silent the in-sync set goes on following, and nothing is in doubt."""
-        if not self._is_session_over():
+        """Whether another broker may lead the partition by now, for all that this one knows: the controller may have replaced it since a
+        moment, and somebody whom it may have elected has not followed this leader since, or not for FOLLOWED_MS. Where only the
+        controllers are silent the in-sync set goes on following, and nothing is in doubt."""
+        since_ms = self._in_doubt_since_ms()
+        if since_ms is None:
             return False
         leader, registration = partition.leader, partition.registration
         eligible = () if registration is None else registration.elr
-        return leader is None or not leader.is_confirmed(eligible, self._clock.now_ms() - self._session_ms)
+        return leader is None or not leader.is_confirmed(eligible, max(since_ms, self._clock.now_ms() - FOLLOWED_MS))
 
     def subscribe_leadership(self, topic: str, callback: OnLeadership) -> None:
         """Call `callback(partition, leader_epoch, is_leader)` when this broker gains or loses a partition of `topic`."""

@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """`broker_epoch()` is -1 until the controller has registered the broker; `is_session_over()`: whether the controller may have given
-    this broker's leaderships to others; `security`: how connections to leaders are secured, None =
-    not."""
+    """`broker_epoch()` is -1 until the controller has registered the broker; `is_unheard()`: whether the connection of the heartbeats has
+    ended and no later one has been answered, or an answer is late; `in_doubt_since_ms()`: since when the controller may have given this
+    broker's leaderships to others, None = it has not; `security`: how connections to leaders are secured, None = not."""
 
     config: BrokerConfig
     environment: Environment
     metadata: MetadataHost
     broker_epoch: Callable[[], int]
-    is_session_over: Callable[[], bool]
+    is_unheard: Callable[[], bool]
+    in_doubt_since_ms: Callable[[], int | None]
     throttles: ReplicationThrottles
     security: ChannelSecurity | None = None
 

@@ -20,6 +20,7 @@ from minikafka.core.broker_lifecycle import (
     Refused,
     Register,
     Registered,
+    Unheard,
     cordoned_to_report,
 )
 from minikafka.core.controller.config import SUPPORTED_FEATURES
@@ -81,8 +82,10 @@ class BrokerLifecycleHost:
         controller: ControllerChannel,
         facts: OwnFacts,
         on_registered: Callable[[], None] = _nothing,
+        on_unheard: Callable[[], None] = _nothing,
     ) -> None:
-        """`on_registered` is called when the controller has told the broker epoch."""
+        """`on_registered` is called when the controller has told the broker epoch, `on_unheard` when the connection of the heartbeats has
+        ended or an answer is late: the controller may replace this broker soon."""
         self._environment = environment
         self._now_ms = environment.clock.now_ms
         self._metadata = metadata
@@ -90,6 +93,7 @@ class BrokerLifecycleHost:
         self._facts = facts
         self._rack = config.broker_rack
         self._on_registered = on_registered
+        self._on_unheard = on_unheard
         self.node_id: int = config.node_id
         self.incarnation_id: bytes = random_uuid(environment.random)
         self._core = BrokerLifecycle(
@@ -98,6 +102,7 @@ class BrokerLifecycleHost:
                 heartbeat_interval_ms=config.broker_heartbeat_interval_ms,
                 session_timeout_ms=config.broker_session_timeout_ms,
                 registration_timeout_ms=config.initial_broker_registration_timeout_ms,
+                reconnect_ms=config.minikafka_heartbeat_reconnect_ms,
             ),
             self._now_ms(),
         )
@@ -108,7 +113,7 @@ class BrokerLifecycleHost:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
         # The controller takes a lost connection for a sign of death: tell it at once that this is none.
-        controller.subscribe_disturbances(self.heartbeat_at_once)
+        controller.subscribe_disturbances(self.heartbeat_at_once, self._connection_lost)
         metadata.subscribe(self._on_metadata)
 
     # -- how it is -------------------------------------------------------------------------------------------------
@@ -134,9 +139,14 @@ class BrokerLifecycleHost:
         return self._core.silence_ms(self._now_ms())
 
     @property
-    def is_session_over(self) -> bool:
-        """Whether the controller may have given this broker's leaderships to others."""
-        return self._core.is_session_over(self._now_ms())
+    def is_unheard(self) -> bool:
+        """Whether the connection of the heartbeats has ended, and no later one has been answered, or an answer is late."""
+        return self._core.is_unheard
+
+    @property
+    def in_doubt_since_ms(self) -> int | None:
+        """Since when the controller may have given this broker's leaderships to others; None: it has not."""
+        return self._core.in_doubt_since_ms(self._now_ms())
 
     @property
     def trouble(self) -> str | None:
@@ -172,8 +182,11 @@ class BrokerLifecycleHost:
             self._released.set_result(False)
 
     def heartbeat_at_once(self) -> None:
-        """A log directory went offline, others are cordoned, or a connection to the controller has ended: tell the controller at once."""
+        """A log directory went offline, others are cordoned, or there is another controller: tell the controller at once."""
         self._carry_out(self._core.heartbeat_at_once(self._now_ms()))
+
+    def _connection_lost(self) -> None:
+        self._carry_out(self._core.connection_lost(self._now_ms()))
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         now_ms = self._now_ms()
@@ -206,6 +219,8 @@ class BrokerLifecycleHost:
                     self.ready.set()
                 case OutOfService():
                     self.ready.clear()
+                case Unheard():
+                    self._on_unheard()
                 case Refused(reason, was_registered):
                     self._refused(RegistrationFailed(reason), was_registered)
                 case MayGo(is_released):

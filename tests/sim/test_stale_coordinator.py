@@ -1,0 +1,159 @@
+"""A broker that is cut off from controllers and brokers, and not from clients: the controller replaces it 0.1 s after the connection of its
+heartbeats has ended, long before its session ends. What others commit then it does not know, and must not answer from memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+from helpers.coordinator_story import GROUP, Story
+
+from minikafka.broker.partitions.fetch import UNHEARD_WAIT_MS
+from minikafka.broker.partitions.replica_manager import FOLLOWED_MS
+from minikafka.wire.errors import ErrorCode
+
+SESSION_MS = 9000
+
+
+class CutOff(Story):
+    """`told`: (seconds since the connections ended, error, committed offset) of OffsetFetch at the broker that was replaced; `committed_s`:
+    when another offset was committed at its successor."""
+
+    told: list[tuple[float, ErrorCode, int]]
+    committed_s = 0.0
+    watch_s = 2.5
+
+    async def play(self) -> None:
+        await self.begin()
+        await self.ask_offset()
+        self.began_s = self.now
+        self.told = []
+        self.isolate()
+        watching = asyncio.ensure_future(self.watch())
+        while (await self.coordinator(GROUP, self.group)) in (self.sleeper, -1):
+            await asyncio.sleep(0.01)
+        await self.commit_offset(await self.coordinator(GROUP, self.group), 2)
+        self.committed_s = self.now - self.began_s
+        await watching
+        self.fabric.heal()
+
+    def isolate(self) -> None:
+        """Cut the broker off and end its connections to controllers."""
+        own = self.nodes[self.sleeper].host
+        for other in self.nodes.values():
+            if other.host != own:
+                self.fabric.cut(own, other.host)
+                self.fabric.cut(other.host, own)
+        self.end_connections(own)
+
+    def end_connections(self, own: str) -> None:
+        """Both sides are told, by resets that a box between them has sent."""
+        controllers = {node.host for node in self.controllers}
+        for connection in self.fabric.connections(own):
+            if connection.peer_host in controllers:
+                connection.break_off()
+
+    async def ask_offset(self) -> tuple[ErrorCode, int]:
+        question, version = self.questions()["OffsetFetch"]
+        question.require_stable = True
+        response = await self.ask(self.sleeper, question, version)
+        code = ErrorCode(response.error_code)
+        return code, -1 if code else response.topics[0].partitions[0].committed_offset
+
+    async def watch(self) -> None:
+        while (at_s := self.now - self.began_s) < self.watch_s:
+            self.told.append((round(at_s, 4), *await self.ask_offset()))
+            await asyncio.sleep(0.01)
+
+    def stale(self) -> list[tuple[float, ErrorCode, int]]:
+        """Old offsets that were told after a newer one had been committed."""
+        return [entry for entry in self.told if entry[0] >= self.committed_s and entry[2] == 1]
+
+
+class HalfOpen(CutOff):
+    """Only the controller is told that the connection has ended."""
+
+    watch_s = 6.0
+
+    def end_connections(self, own: str) -> None:
+        for node in self.controllers:
+            for connection in self.fabric.connections(node.host):
+                if connection.peer_host == own:
+                    connection._reset()
+
+
+class NoController(Story):
+    """The only controller is away for four seconds. `refused`: (seconds since then, error) of OffsetFetch."""
+
+    def __init__(self, **properties: str) -> None:
+        super().__init__(**properties)
+        self.refused: list[tuple[float, ErrorCode]] = []
+
+    async def play(self) -> None:
+        await self.begin()
+        # Nobody writes: followers wait for as long as they may.
+        await asyncio.sleep(1.2)
+        [controller] = self.controllers
+        controller.kill()
+        question, version = self.questions()["OffsetFetch"]
+        began_s = self.now
+        while (at_s := self.now - began_s) < 4.0:
+            self.passed(at_s)
+            code = ErrorCode((await self.ask(self.sleeper, question, version)).error_code)
+            if code:
+                self.refused.append((round(at_s, 4), code))
+            await asyncio.sleep(0.005)
+        self.fabric.heal()
+        controller.boot()
+
+    def passed(self, at_s: float) -> None:
+        """So many seconds have passed."""
+
+
+class CutOffLater(NoController):
+    """The followers are cut off when the controller has been away for two seconds."""
+
+    def passed(self, at_s: float) -> None:
+        if at_s < 2.0:
+            return
+        own = self.nodes[self.sleeper].host
+        for node in self.brokers:
+            if node.host != own and not self.fabric.link(own, node.host).is_cut:
+                self.fabric.cut(own, node.host)
+                self.fabric.cut(node.host, own)
+
+
+def test_who_was_replaced_within_its_session_does_not_tell_old_offsets() -> None:
+    story = CutOff(broker_session_timeout_ms=str(SESSION_MS))
+    outcome = story.run()
+    assert outcome.violation is None, outcome.story
+    assert story.committed_s < 1.0, "the session would have lasted much longer"
+    assert not story.stale()
+    assert story.told[-1][1] is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_connection_that_ended_at_the_controllers_side_alone_is_noticed_by_the_late_answer() -> None:
+    """What is left: until the next heartbeat, an eighth of the session for its answer, and half of the time to come back."""
+    interval_ms = 2000
+    story = HalfOpen(broker_session_timeout_ms=str(SESSION_MS), broker_heartbeat_interval_ms=str(interval_ms))
+    outcome = story.run()
+    assert outcome.violation is None, outcome.story
+    assert story.stale(), "nobody has told the broker"
+    assert story.stale()[-1][0] <= (interval_ms + SESSION_MS / 8 + 50) / 1000 + 0.02
+    assert story.told[-1][1] is ErrorCode.NOT_COORDINATOR
+
+
+def test_coordinators_go_on_while_controllers_are_away() -> None:
+    """The followers are asked at once, and again and again."""
+    story = NoController(broker_session_timeout_ms=str(SESSION_MS))
+    outcome = story.run()
+    assert outcome.violation is None, outcome.story
+    assert story.refused == []
+
+
+def test_a_follower_that_turned_away_is_believed_for_a_second() -> None:
+    story = CutOffLater(broker_session_timeout_ms=str(SESSION_MS))
+    outcome = story.run()
+    assert outcome.violation is None, outcome.story
+    first_s, code = story.refused[0]
+    assert code is ErrorCode.NOT_COORDINATOR
+    assert 2.0 + (FOLLOWED_MS - 2 * UNHEARD_WAIT_MS) / 1000 - 0.05 <= first_s <= 2.0 + FOLLOWED_MS / 1000 + 0.05
