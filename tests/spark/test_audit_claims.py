@@ -158,9 +158,9 @@ def test_a_broker_that_answers_over_the_wire_need_not_be_given(tmp_path: Path) -
 
 def test_one_replica_is_enough_where_the_controller_knows_of_no_other(tmp_path: Path) -> None:
     log = MetadataLog().broker(1).broker(2).topic("t", TOPIC).partition(TOPIC, (1,), (1,), 1)
-    log.topic("u", bytes(16)).partition(bytes(16), (1, 2), (1, 2), 1)
-    write_broker(tmp_path / "b1", 1, [Partition("t-0", [plain(0)]), Partition("u-0", [plain(0)], topic_id=bytes(16))], log.encode())
-    write_broker(tmp_path / "b2", 2, [Partition("u-0", [plain(0)], topic_id=bytes(16))], log.encode())
+    log.topic("u", bytes([7] * 16)).partition(bytes([7] * 16), (1, 2), (1, 2), 1)
+    write_broker(tmp_path / "b1", 1, [Partition("t-0", [plain(0)]), Partition("u-0", [plain(0)], topic_id=bytes([7] * 16))], log.encode())
+    write_broker(tmp_path / "b2", 2, [Partition("u-0", [plain(0)], topic_id=bytes([7] * 16))], log.encode())
     result = audit(tmp_path)
     assert (result.outcome, verdicts(result)["t-0"], verdicts(result)["u-0"]) == ("PASS", "SINGLE", "MATCH")
     for broker in (1, 2):

@@ -176,7 +176,7 @@ def beside_another(
 ) -> AuditResult:
     """The partition t-0 as `change` leaves it, and u-0, alike on all."""
     for broker in BROKERS:
-        one, other = Partition("t-0", [plain(at) for at in range(20)], (0, 10)), Partition("u-0", [plain(0)], topic_id=bytes(16))
+        one, other = Partition("t-0", [plain(at) for at in range(20)], (0, 10)), Partition("u-0", [plain(0)], topic_id=bytes([7] * 16))
         change(broker, one)
         write_broker(tmp_path / f"b{broker}", broker, [one, other], log.encode() if log is not None else b"", clean)
     return audit(tmp_path)
