@@ -15,7 +15,7 @@ PLANS = {
 }
 
 
-@pytest.mark.parametrize("nodes", PLANS)
+@pytest.mark.parametrize("nodes", [3, pytest.param(5, marks=pytest.mark.long)])
 def test_nothing_acknowledged_is_lost(nodes: int, tmp_path: Path) -> None:
     plan = [name for name in PLANS[nodes] if disk.compiler() is not None or not name.startswith("disk")]
     told: list[str] = []

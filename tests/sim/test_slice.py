@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,13 @@ from minikafka.sim.runner import run_seed
 pytestmark = pytest.mark.timeout(180)
 SEEDS_PER_TEST = 10
 LOAD_S = 4.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frozen() -> None:
+    """A seed ends with a full collection of garbage, which walks through all that other tests have left."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -18,11 +18,11 @@ from helpers.batches import batch  # noqa: E402
 from helpers.partition_files import OTHER_ID, high_watermarks, one_by_one, partition  # noqa: E402
 
 from minikafka.spark import source_ranges, source_reading  # noqa: E402
+from minikafka.spark.directories import SourceError  # noqa: E402
 from minikafka.spark.source_listing import available  # noqa: E402
 from minikafka.spark.source_loss import CorruptBatchError, DataLossError  # noqa: E402
 from minikafka.spark.source_options import OptionError, SourceOptions  # noqa: E402
 from minikafka.spark.source_reading import read_range  # noqa: E402
-from minikafka.spark.sources import SourceError  # noqa: E402
 
 SCHEMA = pa.schema([("offset", pa.int64()), ("value", pa.binary())])
 BATCHES = pa.schema([("baseOffset", pa.int64()), ("crcValid", pa.bool_())])

@@ -17,10 +17,10 @@ from helpers.partition_files import OTHER_ID, TOPIC_ID, high_watermarks, one_by_
 from pyspark.sql.types import StructType  # noqa: E402
 
 from minikafka.spark.datasource import StreamReader  # noqa: E402
+from minikafka.spark.directories import SourceError  # noqa: E402
 from minikafka.spark.source_loss import DataLossError  # noqa: E402
 from minikafka.spark.source_options import SourceOptions  # noqa: E402
 from minikafka.spark.source_reading import read_range  # noqa: E402
-from minikafka.spark.sources import SourceError  # noqa: E402
 
 SCHEMA = pa.schema([("topic", pa.string()), ("offset", pa.int64())])
 
