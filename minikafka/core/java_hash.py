@@ -14,7 +14,7 @@ TABLE_SIZE_MIN = 16
 def string_hash(text: str) -> int:
     """`String.hashCode` as an unsigned 32-bit number: 31-based over UTF-16 units."""
     value = 0
-    encoded = text.encode("utf-16-be", "surrogatepass")
+    encoded = text_order(text)
     for position in range(0, len(encoded), 2):
         value = (31 * value + (encoded[position] << 8 | encoded[position + 1])) & UINT32
     return value
@@ -42,10 +42,30 @@ def names_in_table_order(names: Iterable[str]) -> list[str]:
     return by_place((string_hash(name), name) for name in names)
 
 
+def names_in_computed_order(names: Iterable[str], capacity: int) -> list[str]:
+    """Different strings in the order in which a `java.util.HashMap`, made for `capacity`, lists them when `computeIfAbsent` has put them
+    there: it puts a key before those at an equal place, and lets the table grow one key later."""
+    listed = list(names)[::-1]
+    size = _table_size(len(listed) - 1, 1 << (max(capacity, 1) - 1).bit_length())
+    return _in_table([(string_hash(name), name) for name in listed], size)
+
+
+def text_order(text: str) -> bytes:
+    """Sorts strings as `String.compareTo` does: by UTF-16 units."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
 def by_place(hashed: Iterable[tuple[int, Key]]) -> list[Key]:
     """Keys, given with their hashes, in the order of a `java.util.HashMap`; equal places go by when they were put there."""
     pairs = list(hashed)
-    size = TABLE_SIZE_MIN
-    while len(pairs) > size * 3 // 4:
+    return _in_table(pairs, _table_size(len(pairs), TABLE_SIZE_MIN))
+
+
+def _table_size(keys: int, size: int) -> int:
+    while keys > size * 3 // 4:
         size *= 2
+    return size
+
+
+def _in_table(pairs: list[tuple[int, Key]], size: int) -> list[Key]:
     return [key for _, key in sorted(pairs, key=lambda pair: (pair[0] ^ pair[0] >> 16) & (size - 1))]

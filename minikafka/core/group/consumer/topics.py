@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import Protocol
 
+from minikafka.core.java_hash import text_order
 from minikafka.core.xxh3 import xxh3_64
 
 _MAGIC = b"\0"
@@ -82,7 +83,7 @@ class TopicHashes:
     def of(self, names: Iterable[str]) -> int:
         """One hash of all of these that exist; 0 for none."""
         hashes = []
-        for name in sorted(names, key=_java_order):
+        for name in sorted(names, key=text_order):
             topic = self._topics.by_name(name)
             if topic is None:
                 continue
@@ -97,14 +98,10 @@ def topic_hash(topic: Topic) -> int:
     parts = [_MAGIC, topic.topic_id[7::-1], topic.topic_id[:7:-1], _java_string(topic.name), _INT32.pack(topic.partition_count)]
     for index in range(topic.partition_count):
         parts.append(_INT32.pack(index))
-        for rack in sorted(topic.racks(index), key=_java_order):
+        for rack in sorted(topic.racks(index), key=text_order):
             encoded = _java_string(rack)
             parts += [encoded[-4:], encoded]
     return xxh3_64(b"".join(parts))
-
-
-def _java_order(text: str) -> bytes:
-    return text.encode("utf-16-be", "surrogatepass")
 
 
 def _java_string(text: str) -> bytes:

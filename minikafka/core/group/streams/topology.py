@@ -1,0 +1,233 @@
+"""A topology beside the topics that exist: how many partitions its internal topics are to have, and why no task can be assigned yet.
+
+Rules: org.apache.kafka.coordinator.group.streams.topics of Apache Kafka 4.4, whose words the problems are in: they go to the members.
+Which of several problems is told goes by the order of Java's hash tables there, and so here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+
+from minikafka.core.controller.topics import topic_name_fault
+from minikafka.core.group.consumer.topics import Topics
+from minikafka.core.group.streams.model import ConfiguredSubtopology, ConfiguredTopology, InternalTopic, Status, Topology
+from minikafka.core.java_hash import names_in_table_order, text_order
+from minikafka.wire.errors import ErrorCode
+from minikafka.wire.records.group_records import StreamsGroupTopologyValue
+
+#: Names of topics that a problem lists before it only counts.
+NAMES_SHOWN_MAX = 3
+Subtopology = StreamsGroupTopologyValue.Subtopology
+_LOOP = (
+    "Failed to compute number of partitions for all repartition topics. There may be loops in the topology that cannot be resolved."
+)  # fmt: skip
+_NO_SINK = (
+    "Failed to compute number of partitions for all repartition topics, because a repartition source topic is never used as a sink topic."
+)  # fmt: skip
+
+
+class InvalidTopology(Exception):
+    """No topics can make this topology work: the member that sent it gets `code` and the message."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.STREAMS_INVALID_TOPOLOGY) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class _Problem(Exception):
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def configure(topology: Topology, topics: Topics, metadata_hash: int) -> ConfiguredTopology:
+    """Decides the number of partitions of every internal topic, and finds which of them do not exist.
+
+    Indexes of copartition groups must be those of topics of their subtopology. Raises InvalidTopology.
+    """
+    in_order = names_in_table_order(topology.subtopologies)
+    subtopologies = [topology.subtopologies[subtopology_id] for subtopology_id in in_order]
+    try:
+        _check_sources(subtopologies, topics)
+        counts = _Counts(topics)
+        counts.decided.update(_repartition_counts(subtopologies, counts))
+        _enforce_copartitioning(subtopologies, counts)
+        _count_changelogs(subtopologies, counts)
+        ids = sorted(topology.subtopologies, key=text_order)
+        configured = {subtopology_id: _configured(topology.subtopologies[subtopology_id], counts) for subtopology_id in ids}
+        missing = _missing_topics(configured, topology, topics)
+    except _Problem as problem:
+        return ConfiguredTopology(topology.epoch, metadata_hash, None, {}, (problem.status, str(problem)))
+    told = (Status.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {_summary(missing)}") if missing else None
+    return ConfiguredTopology(topology.epoch, metadata_hash, configured, missing, told)
+
+
+class _Counts:
+    """Numbers of partitions: those of topics that exist, and those that are decided for others."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self.decided: dict[str, int] = {}
+
+    def existing(self, name: str) -> int | None:
+        topic = self._topics.by_name(name)
+        return None if topic is None else topic.partition_count
+
+    def of(self, name: str) -> int:
+        count = self.existing(name)
+        return self.decided[name] if count is None else count
+
+
+def _check_sources(subtopologies: list[Subtopology], topics: Topics) -> None:
+    missing = {name for subtopology in subtopologies for name in subtopology.source_topics if topics.by_name(name) is None}
+    if missing:
+        summary = _summary(sorted(missing, key=text_order))
+        raise _Problem(Status.MISSING_SOURCE_TOPICS, f"Source topics {summary} are missing.")
+
+
+# -- repartition topics --------------------------------------------------------------------------------------------------
+
+
+def _repartition_counts(subtopologies: list[Subtopology], counts: _Counts) -> dict[str, int]:
+    """Partitions of repartition topics: as many as somebody wants, or as the largest topic has that their writer reads.
+
+    Apache Kafka goes over all subtopologies again and again; what a writer reads and is not decided when his turn comes does not count.
+    Here a subtopology comes in the same turn (round and place), but only when something that it reads is decided.
+    """
+    found = {
+        info.name: info.partitions for subtopology in subtopologies for info in subtopology.repartition_source_topics if info.partitions
+    }
+    readers: dict[str, list[int]] = {}
+    for place, subtopology in enumerate(subtopologies):
+        for info in subtopology.repartition_source_topics:
+            readers.setdefault(info.name, []).append(place)
+    turns = [(0, place) for place in range(len(subtopologies))]
+    blocked: set[int] = set()
+    while turns:
+        turn, place = heapq.heappop(turns)
+        sinks = [name for name in subtopologies[place].repartition_sink_topics if name not in found]
+        if not sinks:
+            continue
+        count = _largest_source(subtopologies[place], counts, found)
+        if count is None:
+            blocked.add(place)
+            continue
+        found.update(dict.fromkeys(sinks, count))
+        for reader in {reader for name in sinks for reader in readers.get(name, ())} & blocked:
+            blocked.discard(reader)
+            heapq.heappush(turns, (turn + (reader < place), reader))
+    if blocked:
+        raise InvalidTopology(_LOOP)
+    if any(name not in found for name in readers):
+        raise InvalidTopology(_NO_SINK)
+    return found
+
+
+def _largest_source(subtopology: Subtopology, counts: _Counts, found: Mapping[str, int]) -> int | None:
+    known = [found[info.name] for info in subtopology.repartition_source_topics if info.name in found]
+    known += [count for name in subtopology.source_topics if (count := counts.existing(name)) is not None]
+    return max(known, default=None)
+
+
+# -- copartitioning ------------------------------------------------------------------------------------------------------
+
+
+def _enforce_copartitioning(subtopologies: list[Subtopology], counts: _Counts) -> None:
+    """Topics that are joined have the same number of partitions: internal ones get it, others must have it."""
+    repartition = [info for subtopology in subtopologies for info in subtopology.repartition_source_topics]
+    fixed = {info.name for info in repartition if info.partitions}
+    known = {info.name for info in repartition}
+    # With fixed topics anywhere in the topology all of them have to agree, in whatever groups they are.
+    agreed = {counts.of(name) for name in fixed}
+    for subtopology in subtopologies:
+        for group in subtopology.copartition_groups:
+            names = [subtopology.source_topics[index] for index in group.source_topics]
+            names += [subtopology.repartition_source_topics[index].name for index in group.repartition_source_topics]
+            if names:
+                _enforce(names_in_table_order(dict.fromkeys(names)), fixed, agreed, known, counts)
+
+
+def _enforce(names: list[str], fixed: set[str], agreed: set[int], known: set[str], counts: _Counts) -> None:
+    internal = {name: counts.of(name) for name in names if name in known}
+    others = {name: counts.of(name) for name in names if name not in known}
+    wanted = set(others.values()) if others else agreed
+    if len(wanted) > 1:
+        shown = ", ".join(f"{name}={count}" for name, count in sorted((others or internal).items(), key=lambda item: text_order(item[0])))
+        raise _Problem(
+            Status.INCORRECTLY_PARTITIONED_TOPICS, f"Following topics do not have the same number of partitions: [{{{shown}}}]"
+        )  # fmt: skip
+    count = max(wanted or internal.values())
+    for name, has in internal.items():
+        if name in fixed and has != count:
+            raise _Problem(
+                Status.INCORRECTLY_PARTITIONED_TOPICS,
+                f"Number of partitions [{has}] of repartition topic [{name}] "
+                f"doesn't match number of partitions [{count}] of the source topic.",
+            )
+        counts.decided[name] = count
+
+
+# -- tasks and topics ----------------------------------------------------------------------------------------------------
+
+
+def _task_count(subtopology: Subtopology, counts: _Counts) -> int:
+    names = [*subtopology.source_topics, *(info.name for info in subtopology.repartition_source_topics)]
+    if not names:
+        raise InvalidTopology(f"No source topics found for subtopology {subtopology.subtopology_id}")
+    return max(counts.of(name) for name in names)
+
+
+def _count_changelogs(subtopologies: list[Subtopology], counts: _Counts) -> None:
+    found: dict[str, int] = {}
+    for subtopology in subtopologies:
+        count = _task_count(subtopology, counts)
+        found.update({info.name: count for info in subtopology.state_changelog_topics})
+    counts.decided.update(found)
+
+
+def _configured(subtopology: Subtopology, counts: _Counts) -> ConfiguredSubtopology:
+    return ConfiguredSubtopology(
+        _task_count(subtopology, counts),
+        frozenset(subtopology.source_topics),
+        _internal_topics(subtopology.repartition_source_topics, counts),
+        frozenset(subtopology.repartition_sink_topics),
+        _internal_topics(subtopology.state_changelog_topics, counts),
+    )
+
+
+def _internal_topics(infos: list[StreamsGroupTopologyValue.TopicInfo], counts: _Counts) -> dict[str, InternalTopic]:
+    found = {info.name: _internal_topic(info, counts) for info in infos}
+    return {name: found[name] for name in names_in_table_order(found)}
+
+
+def _internal_topic(info: StreamsGroupTopologyValue.TopicInfo, counts: _Counts) -> InternalTopic:
+    count = info.partitions or counts.decided[info.name]
+    fault = topic_name_fault(info.name)
+    if fault is not None:
+        raise InvalidTopology(fault, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if count < 1:
+        raise InvalidTopology("Number of partitions must be at least 1.", ErrorCode.UNKNOWN_SERVER_ERROR)
+    return InternalTopic(info.name, count, info.replication_factor, {config.key: config.value for config in info.topic_configs})
+
+
+def _missing_topics(configured: Mapping[str, ConfiguredSubtopology], topology: Topology, topics: Topics) -> dict[str, InternalTopic]:
+    internal: dict[str, InternalTopic] = {}
+    for subtopology in configured.values():
+        internal |= subtopology.repartition_source_topics
+        internal |= subtopology.state_changelog_topics
+    for name in names_in_table_order(sorted(topology.required_topics(), key=text_order)):
+        topic, wanted = topics.by_name(name), internal.get(name)
+        if topic is not None and wanted is not None and topic.partition_count != wanted.partition_count:
+            raise _Problem(
+                Status.INCORRECTLY_PARTITIONED_TOPICS,
+                f"Existing topic {name} has different number of partitions: "
+                f"expected {wanted.partition_count}, found {topic.partition_count}",
+            )
+    return {name: internal[name] for name in names_in_table_order(internal) if topics.by_name(name) is None}
+
+
+def _summary(names: Iterable[str]) -> str:
+    listed = list(names)
+    more = len(listed) - NAMES_SHOWN_MAX
+    return ", ".join(listed[:NAMES_SHOWN_MAX]) + (f" and {more} additional topics" if more > 0 else "")
