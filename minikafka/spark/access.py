@@ -6,7 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from minikafka.spark.fetch_client import FetchReader
+from minikafka.spark import fetch_reader
+from minikafka.spark.fetch_reader import FetchReader
 from minikafka.spark.logformat import SegmentReader
 from minikafka.spark.sources import SegmentTask, log_name
 
@@ -24,7 +25,10 @@ def open_log(
     """
     if task.place is not None:
         begin = max(task.base_offset, low)
-        yield FetchReader(task.place, task.topic, task.partition, begin, task.high_watermark, window_bytes, committed)
+        end = task.high_watermark if task.next_base < 0 else min(task.high_watermark, task.next_base)
+        yield FetchReader(
+            task.place, task.topic, task.partition, begin, end, window_bytes, committed, task.follows, fetch_reader.PATIENCE_S
+        )
         return
     descriptor = os.open(log_path(task), os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -171,7 +171,7 @@ def _round(
     only = list(only)
     plan = _plan(paths, engine, options, only)
     if options.bootstrap:
-        add_live_replicas(plan, options.bootstrap, options.security, options.topics, only, options.findings_each_max)
+        add_live_replicas(plan, options.bootstrap, options.security, options.topics, only, options.findings_each_max, options.split_bytes)
         _given_live(plan)
     cluster = cluster_of(plan)
     groups: dict[Key, tuple[Job, int]] = {}

@@ -1,8 +1,8 @@
 """The audit's own few words of Kafka's protocol: metadata, log bounds, configuration, and raw batches from any replica.
 
-Request versions without tagged fields are used (Metadata 7, ListOffsets 1 and 2, DescribeConfigs 1, Fetch 11), which Apache Kafka up to
-4.3 serves, but for topic ids (Metadata 12). From version 11 on a consumer may fetch from followers (KIP-392); every replica answers up to
-its own high watermark.
+Request versions without tagged fields are used (Metadata 7, ListOffsets 1 and 2, DescribeConfigs 1, DescribeLogDirs 1, Fetch 11), which
+Apache Kafka up to 4.3 serves, but for topic ids (Metadata 12). From version 11 on a consumer may fetch from followers (KIP-392); every
+replica answers up to its own high watermark.
 Nothing here is shared with the broker's or the client's code.
 """
 
@@ -11,15 +11,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from minikafka.security.mechanisms import SaslRefused
-from minikafka.spark.logformat import Batches, walk
 from minikafka.spark.security import PLAIN_TEXT, Security
 
-FETCH, LIST_OFFSETS, METADATA, DESCRIBE_CONFIGS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 2, 3, 32, 17, 36
+FETCH, LIST_OFFSETS, METADATA, DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 1, 2, 3, 32, 35, 17, 36
 EARLIEST, LATEST = -2, -1
 ANSWER_BYTES_MAX = 256 << 20
 CONSUMER, DEBUGGING_CONSUMER = -1, -2
@@ -33,14 +32,15 @@ ERRORS = {
 
 
 class BrokerError(OSError):
-    """A broker that does not answer as asked; `strerror` is one line for a person."""
+    """A broker that does not answer as asked; `strerror` is one line for a person. `is_away`: it could not be reached, or went away; it may
+    come back."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, is_away: bool = False) -> None:
         super().__init__(None, text)
-        self.text = text
+        self.text, self.is_away = text, is_away
 
     def __reduce__(self) -> Any:
-        return BrokerError, (self.text,)
+        return BrokerError, (self.text, self.is_away)
 
     def __str__(self) -> str:
         return self.text
@@ -165,7 +165,8 @@ class Connection:
         try:
             self.socket = security.connect(host, port, timeout_s)
         except (OSError, ValueError) as error:
-            raise BrokerError(f"broker {self.place} cannot be reached: {getattr(error, 'strerror', None) or error}") from error
+            text = f"broker {self.place} cannot be reached: {getattr(error, 'strerror', None) or error}"
+            raise BrokerError(text, is_away=True) from error
         self.correlation = 0
         if security.mechanism:
             self._authenticate(security)
@@ -192,7 +193,7 @@ class Connection:
         except BrokerError:
             raise
         except OSError as error:
-            raise BrokerError(f"broker {self.place} does not answer: {error.strerror or error}") from error
+            raise BrokerError(f"broker {self.place} does not answer: {error.strerror or error}", is_away=True) from error
         if answer.integer(4) != self.correlation:
             raise BrokerError(f"broker {self.place} answers another request")
         return answer
@@ -203,7 +204,8 @@ class Connection:
         while view:
             got = self.socket.recv_into(view)
             if got == 0:
-                raise BrokerError(f"broker {self.place} closed the connection (wrong security settings or an unsupported request)")
+                text = f"broker {self.place} closed the connection (wrong security settings or an unsupported request)"
+                raise BrokerError(text, is_away=True)
             view = view[got:]
         return data
 
@@ -331,6 +333,22 @@ class Connection:
                     found.add(name)
         return found
 
+    def sizes(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """{(topic, partition): bytes of its log on this broker}, of those that it tells; it takes DESCRIBE on the cluster."""
+        body = _by_topic(partitions, lambda _: b"")
+        answer = self.ask(DESCRIBE_LOG_DIRS, 1, body)
+        answer.integer(4)
+        found: dict[tuple[str, int], int] = {}
+        for _ in range(answer.count()):
+            answer.integer(2), answer.string()
+            for _ in range(answer.count()):
+                name = answer.string()
+                for _ in range(answer.count()):
+                    number, size, _, is_future = answer.integer(4), answer.integer(8), answer.integer(8), answer.integer(1)
+                    if not is_future:
+                        found[name, number] = size
+        return found
+
     def fetch(
         self, wanted: dict[tuple[str, int], int], bytes_max: int, wait_ms: int = 0, partition_bytes_max: int = 0, committed: bool = False
     ) -> dict[tuple[str, int], Fetched]:
@@ -389,65 +407,3 @@ class Place:
     host: str
     port: int
     security: Security = PLAIN_TEXT
-
-
-class FetchReader:
-    """Like logformat.SegmentReader, over a replica on the wire: offsets [begin, end). `position` counts bytes since `begin`.
-
-    `aborted`: (producer id, first offset) of the aborted transactions that touch the batches of this step, when `committed`.
-    `stopped`: "" or "shrunk", when records that were there are gone (retention) or the replica answers nothing more.
-    `log_start`: the replica's, by its last answer with records; -1 before.
-    """
-
-    def __init__(
-        self, place: Place, topic: str, partition: int, begin: int, end: int, window_bytes: int, committed: bool = False
-    ) -> None:  # fmt: skip
-        self.place, self.key, self.offset, self.end = place, (topic, partition), begin, end
-        self.window_bytes, self.committed = window_bytes, committed
-        self.aborted: tuple[tuple[int, int], ...] = ()
-        self.position = 0
-        self.stopped = ""
-        self.size = 0
-        self.log_start = -1
-
-    def __iter__(self) -> Iterator[Batches]:
-        if self.offset >= self.end:
-            return
-        with Connection(self.place.host, self.place.port, self.place.security) as connection:
-            empty = 0
-            while self.offset < self.end:
-                found = connection.fetch({self.key: self.offset}, self.window_bytes, wait_ms=500, committed=self.committed)[self.key]
-                if found.error == OUT_OF_RANGE and found.log_start != self.offset:
-                    self.stopped = "shrunk"
-                    return
-                if found.error and found.error != OFFSET_NOT_AVAILABLE:
-                    where = f"{self.place.host}:{self.place.port}"
-                    raise BrokerError(f"broker {where} refuses {self.key[0]}-{self.key[1]}: {name_of(found.error)}")
-                batches = self._below_end(found.records)
-                if batches is None:
-                    empty += 1
-                    if empty > 20:
-                        self.stopped = "shrunk"
-                        return
-                    continue
-                empty = 0
-                self.aborted, self.log_start = found.aborted, found.log_start
-                if len(batches) == 0:
-                    return
-                self.offset = int(batches.last_offset[-1]) + 1
-                self.position = self.size = int(batches.position[-1] + batches.size[-1])
-                yield batches
-
-    def _below_end(self, records: memoryview) -> Batches | None:
-        """The whole batches of an answer that begin below the end; None for an answer without any."""
-        batches, _, why = walk(records, self.position)
-        if len(batches) == 0:
-            if why == "length":
-                raise BrokerError(f"broker {self.place.host}:{self.place.port} sends bytes at offset {self.offset} that are no batch")
-            return None
-        keep = int((batches.base_offset < self.end).sum())
-        if keep == len(batches):
-            return batches
-        return Batches(
-            batches.position[:keep], batches.size[:keep], batches.crc[:keep], batches.header[:keep], batches.window, batches.window_start
-        )

@@ -13,7 +13,7 @@ from minikafka.spark.coordination import Cluster, Seen, seen_of
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.producers import ProducerFacts
 from minikafka.spark.rereading import Disk, Files, NotAnsweredError, Rereading
-from minikafka.spark.scan import SegmentSummary
+from minikafka.spark.scan import SegmentSummary, scan_segment
 from minikafka.spark.sources import UNBOUNDED, Replica
 from minikafka.spark.views import ReplicaView, is_limited, replay_apart, view
 
@@ -48,6 +48,7 @@ def judge(item: tuple[Job, list[SegmentSummary]]) -> Judged:
     """Put the summaries of all segments of all replicas of a partition together. Never raises, as judge_partition."""
     job, summaries = item
     copies = job.copies
+    summaries = [_read_again(one) for one in summaries]
     try:
         views = [_view(replica, [one for one in summaries if one.task.path == replica.path]) for replica in copies]
     except Exception as error:
@@ -65,6 +66,12 @@ def judge(item: tuple[Job, list[SegmentSummary]]) -> Judged:
             for summary in one.summaries:
                 summary.cells, summary.producers, summary.aborts, summary.snapshots = {}, ProducerFacts(), summary.aborts[:0], []
     return judged
+
+
+def _read_again(summary: SegmentSummary) -> SegmentSummary:
+    """A stretch whose broker went away while it was read, once more now that all the others are read."""
+    is_broken = summary.task.place is not None and summary.stopped == "unreadable"
+    return scan_segment(summary.task) if is_broken else summary
 
 
 def _view(replica: Replica, found: list[SegmentSummary]) -> ReplicaView:

@@ -24,16 +24,21 @@ from minikafka.spark.security import Security
 from minikafka.spark.sources import COMPACT, UNKNOWN, Plan, Replica, Segment
 
 PARTITIONS_A_REQUEST = 500
+SPLIT_BYTES = 512 << 20
+#: What is taken for the size of a log whose broker does not tell it.
+BYTES_AN_OFFSET = 100
 FOLLOWERS_WAIT_S = 10.0
 
 
 def add_live_replicas(
-    plan: Plan, bootstrap: str, security: Security, topics: Iterable[str], partitions: Iterable[tuple[str, int]], each_max: int
-) -> None:
+    plan: Plan, bootstrap: str, security: Security, topics: Iterable[str], partitions: Iterable[tuple[str, int]], each_max: int,
+    split_bytes: int = SPLIT_BYTES,
+) -> None:  # fmt: skip
     """Add every replica of the running cluster to the plan. Raises BrokerError when no broker answers, ValueError.
 
     Each replica's claim is [its log start, its high watermark] at the plan's instant, as it says itself. A broker whose log
-    directory is in the plan already gets a second, live copy named `node/live`.
+    directory is in the plan already gets a second, live copy named `node/live`. A log of more than `split_bytes` is cut into stretches of
+    offsets, each of which a task reads.
     """
     wanted_topics, wanted = list(topics), set(partitions)
     state = first_answer(bootstrap, security, wanted_topics)
@@ -62,7 +67,7 @@ def add_live_replicas(
     for of_coordinators in (True, False):  # first what groups have committed, then the logs that hold it
         for node, name, place, keys in asked:
             chosen = [key for key in keys if (key[0] in COORDINATOR_TOPICS) == of_coordinators]
-            _probe(plan, state, node, name, place, chosen, compacted, each_max)
+            _probe(plan, state, node, name, place, chosen, compacted, each_max, split_bytes)
     behind = _wait_for_followers(plan)
     if behind:
         _tell_behind(behind, first_answer(bootstrap, security, wanted_topics))
@@ -115,7 +120,7 @@ def _compacted(state: ClusterState, security: Security, topics: set[str]) -> set
 
 def _probe(
     plan: Plan, state: ClusterState, node: int, name: str, place: Place | None, keys: list[tuple[str, int]], compacted: set[str],
-    each_max: int,
+    each_max: int, split_bytes: int,
 ) -> None:  # fmt: skip
     """Ask one broker for the bounds of its replicas; what does not answer becomes a finding."""
     if not keys:
@@ -126,11 +131,13 @@ def _probe(
         with Connection(place.host, place.port, place.security) as connection:
             for start in range(0, len(keys), PARTITIONS_A_REQUEST):
                 chosen = keys[start : start + PARTITIONS_A_REQUEST]
-                for key, found in _bounds(connection, chosen).items():
+                bounds, sizes = _bounds(connection, chosen), _sizes(connection, chosen)
+                for key, found in bounds.items():
                     if isinstance(found, int):
                         _absent(plan, state, key, name, node, f"broker {node} does not serve it: {name_of(found)}")
                     else:
-                        _add(plan, state, key, name, place, found, compacted, each_max)
+                        stretches = stretches_of(found, sizes.get(key, -1), split_bytes)
+                        _add(plan, state, key, name, place, found, compacted, each_max, stretches)
     except BrokerError as error:
         for key in keys:
             _absent(plan, state, key, name, node, error.text)
@@ -150,6 +157,25 @@ def _bounds(connection: Connection, keys: list[tuple[str, int]]) -> dict[tuple[s
     return result
 
 
+def _sizes(connection: Connection, keys: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    """Bytes of the logs; nothing where this user may not ask for them."""
+    try:
+        return connection.sizes(keys)
+    except BrokerError as error:
+        if error.is_away:
+            raise
+        return {}
+
+
+def stretches_of(found: Fetched, size: int, split_bytes: int) -> list[Segment]:
+    """The offsets that a replica answers for, in stretches of about `split_bytes`, as if its batches were all alike. `size`: bytes of its
+    log, -1 where the broker does not tell. Where a stretch begins in the midst of a batch, the one before has it."""
+    begin, mark = found.log_start, max(found.high_watermark, found.log_start)
+    size = size if size >= 0 else max(len(found.records) if mark > begin else 0, (mark - begin) * BYTES_AN_OFFSET)
+    count = max(1, min(-(-size // split_bytes), mark - begin))
+    return [Segment(begin + (mark - begin) * number // count, size // count, ()) for number in range(count)]
+
+
 def _claim(state: ClusterState, key: tuple[str, int]) -> PartitionClaim:
     partition = state.partitions[key]
     replicas, isr = tuple(map(str, partition.replicas)), tuple(map(str, partition.isr))
@@ -163,14 +189,14 @@ def _absent(plan: Plan, state: ClusterState, key: tuple[str, int], name: str, no
 
 
 def _add(
-    plan: Plan, state: ClusterState, key: tuple[str, int], name: str, place: Place, found: Fetched, compacted: set[str], each_max: int
-) -> None:
+    plan: Plan, state: ClusterState, key: tuple[str, int], name: str, place: Place, found: Fetched, compacted: set[str], each_max: int,
+    stretches: list[Segment],
+) -> None:  # fmt: skip
     begin, mark = found.log_start, max(found.high_watermark, found.log_start)
-    size = len(found.records) if mark > begin else 0
     on_disk = [one.cleaned_to for one in plan.replicas.get(key, []) if one.place is None]
     cleaned = max(on_disk, default=mark) if key[0] in compacted else 0
     replica = Replica(
-        *key, name, f"kafka://{place.host}:{place.port}", [Segment(begin, max(size, (mark - begin) * 100), ())], [], False, mark, True,
+        *key, name, f"kafka://{place.host}:{place.port}", stretches, [], False, mark, True,
         begin, None, cleaned, cleaned_to=cleaned, findings=FindingList(each_max), place=place,
         node=name.partition("/")[0], policy=COMPACT if key[0] in compacted else UNKNOWN,
     )  # fmt: skip

@@ -12,6 +12,7 @@ import numpy as np
 
 from minikafka.spark import checks, logformat
 from minikafka.spark.access import open_log
+from minikafka.spark.fetch_reader import FetchReader
 from minikafka.spark.findings import ERROR, NOTE, Finding, FindingList
 from minikafka.spark.logformat import Batches, FormatError, SegmentReader
 from minikafka.spark.producers import ProducerFacts, ProducerScan, is_of_group_coordinator
@@ -52,6 +53,8 @@ class SegmentSummary:
     """`cells`: {(zone, offset >> cell_shift): Cell}. `runs`: (epoch, first offset, last offset). `stopped`: see SegmentReader, and
     "failed" where the scan itself broke.
 
+    `taken_up`: where a stretch of a replica on the wire begins, behind the last batch of the one before (FetchReader).
+
     `compacted`: batches lack records, as only a cleaner leaves them, and nobody knows whether one was there. `gaps` are missing offsets
     that this explains: the caller, who sees all segments, decides. `limits`: what there was more of than is kept, so that checks of it
     would be wrong.
@@ -75,6 +78,7 @@ class SegmentSummary:
     producers: ProducerFacts = field(default_factory=ProducerFacts)
     aborts: Column = field(default_factory=lambda: np.empty(0, logformat.TXN_ENTRY))
     snapshots: list[tuple[int, Column]] = field(default_factory=list)
+    taken_up: int = -1
 
 
 def scan_segments(tasks: list[SegmentTask]) -> list[SegmentSummary]:
@@ -101,7 +105,7 @@ class _Scan:
         self.task, self.is_bounded = task, is_bounded
         self.summary = SegmentSummary(task)
         self.name = os.path.join(task.path, f"{task.base_offset:020d}")
-        self.expected = task.base_offset
+        self.begin = self.expected = task.base_offset
         self.cleaned_to = task.cleaned_to
         self.epoch = -1
         self.offset_index: checks.OffsetIndexCheck | None = None
@@ -118,14 +122,14 @@ class _Scan:
             self._open_indexes()
             with open_log(task, window_bytes=RECORDS_WINDOW_BYTES if task.level == "records" else WINDOW_BYTES) as reader:
                 for batches in reader:
+                    self._begin_at(batches, reader)
                     self._batches(batches)
                 summary.stopped = reader.stopped
                 summary.end_position = reader.position
                 if isinstance(reader, SegmentReader):
                     self._tail(reader.descriptor, reader)
-                elif reader.stopped:
-                    text = f"records from offset {reader.offset} on were deleted while the replica was read"
-                    self.add([Finding("replica-reread", text, offset=reader.offset)], ".log")
+                else:
+                    self._wire_tail(reader)
         except FileNotFoundError:
             summary.vanished = True
             return summary
@@ -203,6 +207,23 @@ class _Scan:
             self.add([Finding("index-format", text)], "." + extension)
         return entries
 
+    def _begin_at(self, batches: Batches, reader: SegmentReader | FetchReader) -> None:
+        """Over the wire a log begins with the batch that holds its first offset, where records were deleted up to the midst of one; a
+        stretch begins behind the last batch of the one before."""
+        if self.summary.first_offset >= 0 or isinstance(reader, SegmentReader):
+            return
+        base, begin = int(batches.base_offset[0]), self.task.base_offset
+        if self.task.follows:
+            self.expected = reader.taken_up
+        elif base < begin <= int(batches.last_offset[0]):
+            self.begin = self.expected = base
+
+    def _wire_tail(self, reader: FetchReader) -> None:
+        self.summary.taken_up = reader.taken_up
+        if reader.stopped:
+            text = f"records from offset {reader.offset} on were deleted while the replica was read"
+            self.add([Finding("replica-reread", text, offset=reader.offset)], ".log")
+
     def _batches(self, batches: Batches) -> None:
         task, summary = self.task, self.summary
         header = batches.header
@@ -216,13 +237,9 @@ class _Scan:
         self.add(checks.batch_crc(batches), ".log")
         self.add(checks.batch_magic(batches), ".log")
         self.add(checks.batch_header(batches), ".log")
-        begin = task.base_offset
-        if task.place is not None and summary.first_offset < 0 and base[0] < begin <= last[0]:
-            # Over the wire a log begins with the batch that holds its first offset, where records were deleted up to the midst of one.
-            begin = self.expected = int(base[0])
         self._held_findings(checks.offsets(batches, self.expected, task.cleaned_to, task.policy != COMPACT), HELD_CHECKS)
         self.add(checks.epochs(batches, self.epoch), ".log")
-        self.add(checks.segment_bounds(batches, begin, task.next_base), ".log")
+        self.add(checks.segment_bounds(batches, self.begin, task.next_base if task.place is None else -1), ".log")
         if self.offset_index is not None:
             self.offset_index.cleaned_to = self.cleaned_to
             self.add(self.offset_index.feed(batches), ".index")
@@ -328,7 +345,7 @@ class _Scan:
     def _finish(self) -> None:
         task, summary = self.task, self.summary
         if summary.end_offset < 0:
-            summary.end_offset = task.base_offset
+            summary.end_offset = max(task.base_offset, summary.taken_up)
         growing = task.clean is not True and task.next_base < 0
         active = task.next_base < 0 and task.base_offset >= task.cleaned_to
         for finding in self.held_back if not summary.compacted else ():

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from minikafka.spark.fetch_client import BrokerError, Connection, FetchReader, Place, first_answer
+from minikafka.spark.fetch_client import BrokerError, Connection, Place, first_answer
+from minikafka.spark.fetch_reader import FetchReader
 from minikafka.spark.logformat import MAGIC, Batches, SegmentReader
 from minikafka.spark.source_files import (
     aborted_transactions,

@@ -99,8 +99,9 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class SegmentTask:
-    """Everything that is needed to judge one segment. `cuts` are offsets where comparison zones begin, `starts` those of them where a
-    replica's log begins; see compare.py. `is_rebuilt`: a closed segment whose indexes the next start makes anew."""
+    """Everything that is needed to judge one segment, or a stretch of a replica on the wire. `cuts` are offsets where comparison zones
+    begin, `starts` those of them where a replica's log begins; see compare.py. `is_rebuilt`: a closed segment whose indexes the next start
+    makes anew. `follows`: a stretch behind another one, which has the batch that `base_offset` may lie in the midst of."""
 
     topic: str
     partition: int
@@ -122,6 +123,7 @@ class SegmentTask:
     starts: tuple[int, ...] = ()
     policy: str = UNKNOWN
     is_rebuilt: bool = False
+    follows: bool = False
 
 
 @dataclass(slots=True)
@@ -501,7 +503,7 @@ def partition_tasks(copies: list[Replica], level: str, digest: str) -> Iterator[
                 replica.topic, replica.partition, replica.broker, replica.path, segment.base_offset,
                 -1 if last else replica.segments[number + 1].base_offset, segment.size, segment.extensions,
                 snapshots, replica.clean, replica.high_watermark, cleaned, tuple(cuts), shift, level, digest,
-                replica.place, starts, replica.policy, not last and _is_rebuilt(replica, end),
+                replica.place, starts, replica.policy, not last and _is_rebuilt(replica, end), number > 0 and replica.place is not None,
             )  # fmt: skip
 
 

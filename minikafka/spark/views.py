@@ -99,7 +99,7 @@ def view(replica: Replica, summaries: list[SegmentSummary], replayed: Replay | N
                 result.runs.append(run)
     _across_segments(result, present)
     _replay(result, present, replayed)
-    result.end_offset = present[-1].end_offset if present else result.log_start
+    result.end_offset = _end_of(present) if present else result.log_start
     _own_checks(result, any(summary.stopped not in {"", "torn"} for summary in present))
     return result
 
@@ -124,16 +124,26 @@ def _merged(known: Cell | None, cell: Cell) -> Cell:
     return known
 
 
+def _end_of(present: list[SegmentSummary]) -> int:
+    """Where a log ends. Of a stretch of offsets over the wire in which nothing is, it is not known that the log reaches that far."""
+    held = [one for one in present if not one.task.follows or one.batches or one.taken_up > one.task.base_offset]
+    return max(one.end_offset for one in held) if held and present[-1].task.place is not None else present[-1].end_offset
+
+
 def _across_segments(result: ReplicaView, present: list[SegmentSummary]) -> None:
-    replica = result.replica
+    replica, reach = result.replica, 0
     for before, after in pairwise(present):
-        start, readable = after.task.base_offset, before.stopped == ""
-        if readable and before.end_offset < start and start > result.cleaned_to:
-            text = f"segment {before.task.base_offset} ends before {before.end_offset}, the next begins at {start}: "
-            text += f"offsets {before.end_offset}..{start - 1} are missing"
+        start, readable = max(after.task.base_offset, after.taken_up), before.stopped == ""
+        reach = max(reach, before.end_offset) if after.task.follows else before.end_offset
+        if readable and reach < start and start > result.cleaned_to:
+            text = f"segment {before.task.base_offset} ends before {reach}, the next begins at {start}: "
+            text += f"offsets {reach}..{start - 1} are missing"
             if replica.policy == COMPACT:
                 text += ", above what the cleaners' checkpoints explain"
-            _add(replica, Finding("not-compared" if replica.policy == COMPACT else "offset-gap", text, offset=before.end_offset))
+            _add(replica, Finding("not-compared" if replica.policy == COMPACT else "offset-gap", text, offset=reach))
+        if after.task.follows and after.batches and after.first_offset < reach:
+            text = f"broker {replica.broker} sent other batches at offset {after.first_offset} than a moment before"
+            _add(replica, Finding("not-compared", text, offset=after.first_offset, details={"moved": True}))
         if before.runs and after.runs and after.runs[0][0] < before.runs[-1][0]:
             text = f"segment {start} begins with leader epoch {after.runs[0][0]} after epoch {before.runs[-1][0]}"
             _add(replica, Finding("epoch-order", text, offset=start))

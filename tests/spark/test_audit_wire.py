@@ -89,6 +89,9 @@ class Answers:
     def earliest(self, keys: list[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         return dict.fromkeys(keys, (0, 0))
 
+    def sizes(self, keys: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return {}
+
     def fetch(self, wanted: dict[tuple[str, int], int], *_: object, **__: object) -> dict[tuple[str, int], Fetched]:
         mark = self.marks[self.port]
         self.marks[self.port] = mark + self.step.get(self.port, 0)

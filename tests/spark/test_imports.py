@@ -7,7 +7,7 @@ import pytest
 
 AUDIT = [
     "access", "audit", "checks", "claims", "compare", "coverage", "difference", "directories", "engine_local", "engine_spark", "explain",
-    "fetch_client", "findings", "unclean", "views",
+    "fetch_client", "fetch_reader", "findings", "unclean", "views",
     "ledger", "live", "logformat", "logical", "metadata_log", "metadata_state", "producers", "records", "replay", "report", "report_html",
     "scan", "sources", "spark_master",
 ]  # fmt: skip

@@ -1,0 +1,93 @@
+"""Brokers as an audit over the wire sees them, in this process: replicas of one partition, and what each broker's connection does when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from helpers.log_clusters import Batch
+
+from minikafka.spark import fetch_reader, live
+from minikafka.spark.audit import AuditOptions, AuditResult, run_audit
+from minikafka.spark.engine_local import LocalEngine
+from minikafka.spark.fetch_client import OUT_OF_RANGE, BrokerError, ClusterState, Fetched, PartitionState
+
+KEY = ("t", 0)
+
+
+@dataclass
+class WireReplicas:
+    """`logs`: {broker: its batches}. `answer_bytes`: how much a broker sends at once; at least a batch. `on_fetch(broker, offset)` is
+    called at each Fetch that reads records, and may raise. `fetched` keeps them. `tells_sizes`: whether brokers answer DescribeLogDirs."""
+
+    logs: dict[int, list[Batch]]
+    answer_bytes: int = 1
+    log_start: int = 0
+    compacted: bool = False
+    tells_sizes: bool = True
+    on_fetch: Callable[[int, int], None] = lambda broker, offset: None
+    fetched: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bytes = {broker: [one.encode() for one in batches] for broker, batches in self.logs.items()}
+        self.mark = max(batches[-1].last for batches in self.logs.values()) + 1
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Connections lead here from now on."""
+        world, nodes = self, sorted(self.logs)
+
+        class Connection(_Connection):
+            replicas = world
+
+        state = ClusterState("c", {node: ("h", node) for node in nodes}, {KEY: PartitionState(nodes[0], 1, nodes, nodes)}, [])
+        monkeypatch.setattr(live, "first_answer", lambda *_: state)
+        monkeypatch.setattr(live, "Connection", Connection)
+        monkeypatch.setattr(fetch_reader, "Connection", Connection)
+        monkeypatch.setattr(fetch_reader, "PAUSE_S", 0.0)
+        monkeypatch.setattr(fetch_reader, "_away_since", {})
+
+    def audit(self, split_bytes: int = 512 << 20, **options: Any) -> AuditResult:
+        """An audit of it."""
+        return run_audit([], LocalEngine(1), AuditOptions(bootstrap="h:1", split_bytes=split_bytes, confirm=False, **options))
+
+
+class _Connection:
+    replicas: WireReplicas
+    place = "h:1"
+
+    def __init__(self, host: str, port: int, security: object = None) -> None:
+        self.broker = port
+
+    def __enter__(self) -> _Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def compacted(self, topics: Sequence[str]) -> set[str]:
+        return set(topics) if self.replicas.compacted else set()
+
+    def earliest(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
+        return dict.fromkeys(keys, (0, self.replicas.log_start))
+
+    def sizes(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        if not self.replicas.tells_sizes:
+            raise BrokerError("not allowed")
+        return dict.fromkeys(keys, sum(map(len, self.replicas.bytes[self.broker])))
+
+    def fetch(self, wanted: dict[tuple[str, int], int], bytes_max: int, **_: Any) -> dict[tuple[str, int], Fetched]:
+        world, offset = self.replicas, wanted[KEY]
+        if bytes_max > 1:
+            world.on_fetch(self.broker, offset)
+            world.fetched.append((self.broker, offset))
+        if not world.log_start <= offset <= world.mark:
+            return {KEY: Fetched(OUT_OF_RANGE, world.mark, -1, memoryview(b""))}
+        data = b""
+        for one, piece in zip(world.logs[self.broker], world.bytes[self.broker], strict=True):
+            if one.last >= offset and (not data or len(data) + len(piece) <= min(bytes_max, world.answer_bytes)):
+                data += piece
+            elif data:
+                break
+        return {KEY: Fetched(0, world.mark, world.log_start, memoryview(data))}
