@@ -19,17 +19,18 @@ BATCH_BYTES_MIN, BATCH_BYTES_MAX = 128, 1_000_000
 FETCH_BYTES_MAX = 50 << 20
 
 
-def sizes(text: str, least: int, most: int) -> list[int]:
+def sizes(text: str, least: int, most: int, option: str) -> list[int]:
     """`1KiB,16KiB,1000000` in bytes. Raises click.BadParameter."""
     found = []
     for entry in text.split(","):
         digits = entry.strip().rstrip("KMIBkmib ")
         unit = UNITS.get(entry.strip()[len(digits) :].strip().upper())
         if not digits.isdigit() or unit is None:
-            raise click.BadParameter(f"{entry.strip() or 'nothing'} is not a size: give bytes, or a number with KiB, MiB, KB or MB")
+            text = f"{entry.strip() or 'nothing'} is not a size: give bytes, or a number with KiB, MiB, KB or MB"
+            raise click.BadParameter(text, param_hint=option)
         size = int(digits) * unit
         if not least <= size <= most:
-            raise click.BadParameter(f"{entry.strip()} is not between {least} and {most} bytes")
+            raise click.BadParameter(f"{entry.strip()} is not between {least} and {most} bytes", param_hint=option)
         found.append(size)
     return found
 
@@ -53,8 +54,8 @@ def bench(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
     A topic is made, filled with ready-made batches (acks=1, then acks=all), read, asked for the latency of single records, and deleted.
     CLIENT-BUSY is this client's share of a core: near 1, the figure is the client's and not the cluster's.
     """
-    batch_sizes = sizes(options["batch_sizes"], BATCH_BYTES_MIN, BATCH_BYTES_MAX)
-    fetch_sizes = sizes(options["fetch_sizes"], BATCH_BYTES_MIN, FETCH_BYTES_MAX)
+    batch_sizes = sizes(options["batch_sizes"], BATCH_BYTES_MIN, BATCH_BYTES_MAX, "--batch-sizes")
+    fetch_sizes = sizes(options["fetch_sizes"], BATCH_BYTES_MIN, FETCH_BYTES_MAX, "--fetch-sizes")
     topic = options["topic"] or f"minikafka-bench-{secrets.token_hex(4)}"
 
     def progress(measured: Measured) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from minikafka.cli.common import parse_pairs
+from minikafka.cli.reasons import reason
 
 if TYPE_CHECKING:
     from minikafka.testing.embedded import EmbeddedCluster
@@ -19,22 +22,46 @@ if TYPE_CHECKING:
 #: As minikafka.testing.security has them; here so that `--help` imports nothing.
 SECURITIES = ("SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 PORT, HTTP_PORT = 9092, 9404
+EXIT_NOT_STARTED, EXIT_CONFIGURATION = 1, 2
 
 
 @click.command("up")
 @click.option("-n", "--brokers", type=click.IntRange(1), default=3, show_default=True, help="How many brokers.")
-@click.option("--directory", type=click.Path(file_okay=False), help="Keep the data here, and use them again; else they go at the end.")
+@click.option(
+    "--directory",
+    type=click.Path(file_okay=False),
+    help="Keep the data here for the next time. Without it they are deleted at the end.",
+)
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic; may be repeated.")
 @click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Broker property; may be repeated.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Of the first broker, counting up; 0 = free ones.  [default: 9092 if free]")
-@click.option("--http-port", type=click.IntRange(0, 65535), help="Of /ui and /metrics, likewise.  [default: 9404 if free]")
 @click.option(
-    "--security", type=click.Choice(SECURITIES, case_sensitive=False), help="What all listeners speak; MTLS: clients show certificates."
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port of the first broker; the others follow. 0: any free ports.  [default: 9092 if free]",
 )
-@click.option("--mechanism", type=click.Choice(MECHANISMS), default="PLAIN", show_default=True, help="Of SASL.")
-@click.option("--user", "users", multiple=True, metavar="NAME=PASSWORD", help="Of SASL, beside admin=admin; may be repeated.")
-@click.option("--log-level", default="INFO", show_default=True, help="Of the brokers' logs.")
+@click.option(
+    "--http-port",
+    type=click.IntRange(0, 65535),
+    help="Port of the first broker's /ui and /metrics, likewise.  [default: 9404 if free]",
+)
+@click.option(
+    "--security",
+    type=click.Choice(SECURITIES, case_sensitive=False),
+    metavar=f"[{'|'.join(SECURITIES)}]",
+    help="Protocol of all listeners; MTLS: clients need a certificate.",
+)
+@click.option("--mechanism", type=click.Choice(MECHANISMS), default="PLAIN", show_default=True, help="SASL mechanism.")
+@click.option("--user", "users", multiple=True, metavar="NAME=PASSWORD", help="SASL user, in addition to admin=admin; may be repeated.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS, case_sensitive=False),
+    metavar=f"[{'|'.join(LOG_LEVELS)}]",
+    default="INFO",
+    show_default=True,
+    help="Log level of the brokers.",
+)
 def up(
     brokers: int,
     directory: str | None,
@@ -54,18 +81,22 @@ def up(
     # Said before anything slow is imported.
     click.echo(f"starting {brokers} {'broker' if brokers == 1 else 'brokers'} on {where} ...", err=True)
     begin_imports()
-    made = _made(
-        brokers,
-        topics=dict(_topic(text) for text in topics),
-        config=parse_pairs(configs, "--config"),
-        directory=_absolute(directory),
-        cluster_id=_stored_cluster_id(directory),
-        log_level=log_level,
-        security=_security(security, mechanism, parse_pairs(users, "--user")),
-        first_port=first_port,
-        first_http_port=_usual_if_free(HTTP_PORT, brokers) if http_port is None else http_port,
+    _run(
+        partial(
+            _made,
+            brokers,
+            topics=dict(_topic(text) for text in topics),
+            config=parse_pairs(configs, "--config"),
+            directory=_absolute(directory),
+            log_level=log_level,
+            security=_security(security, mechanism, parse_pairs(users, "--user")),
+            first_port=first_port,
+            first_http_port=_usual_if_free(HTTP_PORT, brokers) if http_port is None else http_port,
+        ),
+        first_port,
+        directory,
+        is_elsewhere=port is None and first_port != PORT,
     )
-    _run(made, first_port, directory, is_elsewhere=port is None and first_port != PORT)
 
 
 def begin_imports() -> None:
@@ -78,26 +109,26 @@ def begin_imports() -> None:
 def _made(brokers: int, **settings: Any) -> EmbeddedCluster:
     from minikafka.testing.embedded import EmbeddedCluster
 
-    return EmbeddedCluster(brokers, mode="process", **settings)
+    return EmbeddedCluster(brokers, mode="process", cluster_id=_stored_cluster_id(settings["directory"]), **settings)
 
 
-def _run(made: EmbeddedCluster, first_port: int, directory: str | None, *, is_elsewhere: bool) -> None:
+def _run(make: Callable[[], EmbeddedCluster], first_port: int, directory: str | None, *, is_elsewhere: bool) -> None:
     """Until a signal, or until no broker is left."""
     from minikafka.cli.cluster_control import ControlServer
-    from minikafka.testing.errors import ClusterError
+    from minikafka.testing.errors import ClusterError, WrongConfiguration
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     try:
-        with made, ControlServer(made) as control:
+        with make() as made, ControlServer(made) as control:
             _announce(made, is_elsewhere=is_elsewhere)
             while not ended.wait(0.5):
                 _tell_of_deaths(made, control.ended)
             click.echo("stopping", err=True)
     except (ClusterError, OSError) as error:
         click.echo(f"error: {_reason(error, first_port, directory)}", err=True)
-        sys.exit(1)
+        sys.exit(EXIT_CONFIGURATION if isinstance(error, WrongConfiguration) else EXIT_NOT_STARTED)
 
 
 def _reason(error: Exception, first_port: int, directory: str | None) -> str:
@@ -106,9 +137,7 @@ def _reason(error: Exception, first_port: int, directory: str | None) -> str:
 
     from minikafka.cli.cluster_control import socket_path
 
-    text = str(error.strerror) if isinstance(error, OSError) and error.strerror else str(error)
-    if isinstance(error, OSError) and error.filename:
-        text += f": {error.filename}"
+    text = reason(error)
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         if first_port and socket_path(first_port).exists():
             text += f". A cluster of `minikafka cluster up` runs there: `minikafka cluster status -b localhost:{first_port}` shows it"
@@ -177,11 +206,11 @@ def _absolute(directory: str | None) -> Path | None:
     return None if directory is None else Path(directory).absolute()
 
 
-def _stored_cluster_id(directory: str | None) -> str | None:
+def _stored_cluster_id(directory: Path | None) -> str | None:
     """The cluster id of a directory that has been used before."""
     if directory is None:
         return None
-    for path in Path(directory).glob("broker-*/data/meta.properties"):
+    for path in directory.glob("broker-*/data/meta.properties"):
         for line in path.read_text().splitlines():
             if line.startswith("cluster.id="):
                 return line.partition("=")[2]

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minikafka.client.errors import ClientError, NoBrokers
+from minikafka.client.errors import ClientError, NoBrokers, WrongAddress
 
 if TYPE_CHECKING:
     import asyncio
 
 EXIT_REFUSED = 1
+EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
 #: A cluster that is not there is said to be so after this long; `health -e` waits for one that is to come.
 FIRST_ANSWER_MS = 3000
@@ -143,6 +144,8 @@ def run(work: Callable[[], Coroutine[Any, Any, Any]], *, traceback: bool = False
     first_answer_ms.set(FIRST_ANSWER_MS)
     try:
         return _runner()(work())
+    except WrongAddress as error:
+        _fail(str(error), EXIT_USAGE, traceback)
     except NoBrokers as error:
         _fail(str(error), EXIT_UNREACHABLE, traceback)
     except ClientError as error:

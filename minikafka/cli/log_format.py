@@ -8,9 +8,22 @@ import re
 import sys
 from datetime import UTC, datetime
 
+from minikafka.broker.config.properties import ConfigurationError
+
 CONSOLE = "%(asctime)s %(levelname)-5s %(name)s: %(message)s"
 _PARTITION = re.compile(r"^([\w.-]+-\d+): ")
 _EPOCH = re.compile(r"\bepoch (\d+)\b")
+
+#: What log4j has besides Python's names.
+LOG4J_LEVELS = {"ALL": "DEBUG", "TRACE": "DEBUG", "WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL"}
+
+
+def log_level(name: str) -> str:
+    """The level of Python's logging that is called so there or in log4j, in any case. Raises ConfigurationError."""
+    level = LOG4J_LEVELS.get(name.upper(), name.upper())
+    if level not in logging.getLevelNamesMapping():
+        raise ConfigurationError([f"log level {name}: must be debug, info, warning or error"])
+    return level
 
 
 class JsonFormatter(logging.Formatter):

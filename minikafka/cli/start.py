@@ -31,7 +31,8 @@ from minikafka.broker.config.image_environment import (
 )
 from minikafka.broker.config.login_file import properties_of_login_file
 from minikafka.cli.first_topics import FirstTopic, create_topics, wanted_topics
-from minikafka.cli.log_format import CONSOLE, use_json
+from minikafka.cli.log_format import CONSOLE, log_level, use_json
+from minikafka.cli.reasons import reason
 
 if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
@@ -52,7 +53,7 @@ logger = logging.getLogger("minikafka.node")
 @click.option("--cluster-id", envvar="CLUSTER_ID", help="Id of the cluster for --format: 22 characters, the same for every node.")
 @click.option("--container", is_flag=True, help="As a container does: a mounted file, else one node; data on a volume.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic (KAFKA_CREATE_TOPICS).")
-@click.option("--log-level", default=None, help="debug, info, warning or error (KAFKA_LOG4J_ROOT_LOGLEVEL).")
+@click.option("--log-level", "level", default=None, help="debug, info, warning or error (KAFKA_LOG4J_ROOT_LOGLEVEL).")
 @click.option("--traceback", is_flag=True, help="Show tracebacks of errors.")
 def start(
     config_argument: str | None,
@@ -62,7 +63,7 @@ def start(
     cluster_id: str | None,
     container: bool,
     topics: tuple[str, ...],
-    log_level: str | None,
+    level: str | None,
     traceback: bool,
 ) -> None:
     """Run a broker, a controller, or both, as process.roles says. Storage must be formatted (minikafka storage format, or --format)."""
@@ -70,8 +71,8 @@ def start(
     signal.signal(signal.SIGTERM, _leave)
     try:
         image = read_environment(os.environ)
-        level = (log_level or os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or ("debug" if image.debug else "info")).upper()
-        logging.basicConfig(level={"WARN": "WARNING", "TRACE": "DEBUG"}.get(level, level), format=CONSOLE, stream=sys.stdout)
+        wanted = level or os.environ.get("KAFKA_LOG4J_ROOT_LOGLEVEL") or ("debug" if image.debug else "info")
+        logging.basicConfig(level=log_level(wanted), format=CONSOLE, stream=sys.stdout)
         given = read_configuration(config_path or config_argument, image, override, container=container)
         config = BrokerConfig.from_properties(given)
         first_topics = wanted_topics(topics)
@@ -94,9 +95,17 @@ def start(
     except Exception as error:
         if traceback:
             raise
-        click.echo(f"error: node {config.node_id} cannot run: {error or type(error).__name__}", err=True)
+        click.echo(f"error: node {config.node_id} cannot run: {_reason(error)}", err=True)
         logger.debug("the traceback", exc_info=True)
         _leave_process(EXIT_FAILED)
+
+
+def _reason(error: Exception) -> str:
+    """With what to do about a directory that nobody has prepared."""
+    from minikafka.storage.errors import NotFormatted
+
+    hint = "; minikafka storage format prepares it, or --format with --cluster-id" if isinstance(error, NotFormatted) else ""
+    return f"{reason(error)}{hint}"
 
 
 def read_configuration(

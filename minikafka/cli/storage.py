@@ -7,6 +7,14 @@ import time
 
 import click
 
+from minikafka.cli.reasons import reason
+
+
+class WrongConfiguration(click.ClickException):
+    """The properties of the node are not ones that it could start with."""
+
+    exit_code = 2
+
 
 @click.group()
 def storage() -> None:
@@ -40,7 +48,7 @@ def _load(config: str | None, overrides: tuple[str, ...]):  # type: ignore[no-un
     try:
         return BrokerConfig.from_properties(read_configuration(config, read_environment(os.environ), overrides))
     except ConfigurationError as error:
-        raise click.ClickException(str(error)) from error
+        raise WrongConfiguration(str(error)) from error
 
 
 @storage.command("format")
@@ -95,7 +103,7 @@ def format_command(
     except FormatError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        raise click.ClickException(f"cannot write the storage: {error}") from error
+        raise click.ClickException(f"cannot write the storage: {reason(error)}") from error
     for line in lines:
         click.echo(line)
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers, refusal
+from minikafka.client.errors import AuthenticationError, ClientError, NoBrokers, WrongAddress, refusal
 from minikafka.net.channel import Channel, UnsupportedVersion
 from minikafka.net.network import AuthenticationFailed, Network
 from minikafka.net.server import SocketNetwork
@@ -69,7 +69,7 @@ class TopicInfo:
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """`host:port,host:port`; the port defaults to 9092. Raises ClientError."""
+    """`host:port,host:port`; the port defaults to 9092. Raises WrongAddress."""
     servers = []
     for entry in text.split(","):
         entry = entry.strip()
@@ -79,10 +79,10 @@ def parse_bootstrap(text: str) -> list[tuple[str, int]]:
         if not separator or (entry.startswith("[") and entry.endswith("]")):
             host, port = entry, "9092"
         if not port.isdigit() or not 0 < int(port) < 65536:
-            raise ClientError(f"{entry} is not host:port")
+            raise WrongAddress(f"{entry} is not host:port")
         servers.append((host.strip("[]"), int(port)))
     if not servers:
-        raise ClientError("no bootstrap servers: give host:port, separated by commas")
+        raise WrongAddress("no bootstrap servers: give host:port, separated by commas")
     return servers
 
 
@@ -187,7 +187,8 @@ class Cluster:
             try:
                 return await self.channel_at(host, port)
             except TRANSPORT_ERRORS as error:
-                failures[f"{host}:{port}: {_reason(error)}"] = None
+                where = f"{host}:{port}: "
+                failures[where + _reason(error).removeprefix(where)] = None
         hint = ", and does it speak TLS (--command-config)" if self._security is None and any("closed" in text for text in failures) else ""
         raise NoBrokers(f"no broker answers ({'; '.join(failures)}). Is the cluster running, and is this the right address{hint}?")
 
@@ -343,6 +344,9 @@ class Cluster:
 
 
 def _reason(error: BaseException | None) -> str:
+    # asyncio has words of its own for it, with a tuple of Python's in them.
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
     text = getattr(error, "strerror", None) or str(error)
     return text or type(error).__name__
 

@@ -9,6 +9,10 @@ class ClientError(Exception):
     """Something that the caller has to know; the text says what, why and what to do."""
 
 
+class WrongAddress(ClientError):
+    """Text that is no address, or a list without one."""
+
+
 class NoBrokers(ClientError):
     """No broker of the bootstrap list answers."""
 

@@ -50,7 +50,10 @@ class ClientSecurity:
         tls = ClientTls(client_context(properties)) if protocol.endswith("SSL") else None
         if not protocol.startswith("SASL"):
             return cls(protocol, tls)
-        mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
+        if "sasl.mechanism" not in properties:
+            # Kafka's default is GSSAPI.
+            raise SecurityError(f"sasl.mechanism is missing: must be one of {', '.join(MECHANISMS)}")
+        mechanism = properties["sasl.mechanism"].strip().upper()
         if mechanism not in MECHANISMS:
             raise SecurityError(f"sasl.mechanism={mechanism}: must be one of {', '.join(MECHANISMS)}")
         return cls(protocol, tls, mechanism, _login(mechanism, *_credentials(properties)))
@@ -77,9 +80,7 @@ class ClientSecurity:
         exchange = self.login()
         token: bytes | None = exchange.first()
         for _ in range(ROUNDS_MAX):
-            answer = cast(
-                SaslAuthenticateResponse, await channel.request(SaslAuthenticateRequest(auth_bytes=token), None, timeout_ms)
-            )
+            answer = cast(SaslAuthenticateResponse, await channel.request(SaslAuthenticateRequest(auth_bytes=token), None, timeout_ms))
             if answer.error_code:
                 text = answer.error_message or ErrorCode(answer.error_code).name
                 raise AuthenticationFailed(f"{where}: {text}")

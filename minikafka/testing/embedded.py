@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import shutil
 import tempfile
 import time
@@ -54,11 +55,13 @@ def _thread_host() -> ThreadHost:
     return ThreadHost()
 
 
-def _check(mode: str, brokers: int) -> None:
+def _check(mode: str, brokers: int, log_level: str) -> None:
     if mode not in ("thread", "process"):
         raise ValueError(f"mode={mode}: must be thread or process")
     if brokers < 1:
         raise ValueError(f"brokers={brokers}: must be at least 1")
+    if log_level.upper() not in logging.getLevelNamesMapping():
+        raise ValueError(f"log_level={log_level}: must be DEBUG, INFO, WARNING or ERROR")
 
 
 class EmbeddedCluster:
@@ -89,7 +92,7 @@ class EmbeddedCluster:
         3 brokers) are controllers too. A `directory` that is given is kept, and used again if it was formatted by a cluster of the
         same `cluster_id`; otherwise a temporary one is removed at the end. `first_port`, `first_http_port`: see ClusterLayout.
         `security`: "ssl", "mtls", "sasl_plaintext", "sasl_ssl" or a Security, for all listeners."""
-        _check(mode, brokers)
+        _check(mode, brokers, log_level)
         if controllers is None:
             controllers = CONTROLLERS_DEFAULT_MAX if brokers >= CONTROLLERS_DEFAULT_MAX else 1
         self.mode: Mode = mode

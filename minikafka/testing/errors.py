@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class ClusterError(Exception):
     """A node did not do what was asked of it; the message says which and shows the end of its log."""
+
+
+class WrongConfiguration(ClusterError):
+    """The properties of a node are not ones that a broker starts with; the message has a line for each that is wrong."""

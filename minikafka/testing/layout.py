@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minikafka.testing.errors import ClusterError, WrongConfiguration
 from minikafka.testing.ports import HOST, ReservedPorts
 
 if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.testing.security import SecuredCluster
 
 #: Properties that let a test cluster start, rebalance and notice a dead broker quickly; `config` overrides them.
@@ -142,16 +144,27 @@ class ClusterLayout:
             self.nodes[node_id] = node
 
     def format(self, node: NodeLayout) -> None:
-        """Format the node's storage unless it is formatted; writes its server.properties for whoever looks. Raises ConfigurationError,
-        FormatError, OSError."""
-        from minikafka.broker.config.broker_config import BrokerConfig
-        from minikafka.broker.quorum.format import format_storage
-        from minikafka.storage.filesystem import OsFileSystem
+        """Format the node's storage unless it is formatted; writes its server.properties for whoever looks. Raises WrongConfiguration,
+        ClusterError, OSError."""
+        from minikafka.broker.config.broker_config import BrokerConfig, ConfigurationError
+        from minikafka.broker.quorum.format import FormatError
 
-        config = BrokerConfig.from_properties(node.properties)
+        try:
+            config = BrokerConfig.from_properties(node.properties)
+        except ConfigurationError as error:
+            raise WrongConfiguration(str(error)) from error
         node.directory.mkdir(parents=True, exist_ok=True)
         text = "".join(f"{name}={value}\n" for name, value in node.properties.items())
         (node.directory / "server.properties").write_text(text)
+        try:
+            self._format_storage(config)
+        except FormatError as error:
+            raise ClusterError(f"broker {node.node_id} cannot start: {error}") from error
+
+    def _format_storage(self, config: BrokerConfig) -> None:
+        from minikafka.broker.quorum.format import format_storage
+        from minikafka.storage.filesystem import OsFileSystem
+
         format_storage(
             OsFileSystem(),
             config,

@@ -1,0 +1,90 @@
+"""What a new user does wrong ends with one line that says what and why, and with the status of the page about the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from minikafka.cli import common
+from minikafka.cli.main import cli
+from minikafka.testing import EmbeddedCluster
+
+CONFIG = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@localhost:9093
+listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+log.dirs={}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "FIRST_ANSWER_MS", 300)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("topics --list -b localhost:abc", 2, "error: localhost:abc is not host:port"),
+        ("topics --list -b ,", 2, "error: no bootstrap servers: give host:port, separated by commas"),
+        ("topics --list -b 127.0.0.1:1", 3, "no broker answers (127.0.0.1:1: connection refused)"),
+        ("topics --list -X security.protocol=SASL_PLAINTEXT", 1, "sasl.mechanism is missing: must be one of PLAIN, SCRAM-SHA-256"),
+        ("bench --batch-sizes foo", 2, "Invalid value for --batch-sizes: foo is not a size"),
+        ("bench --fetch-sizes 1TB", 2, "Invalid value for --fetch-sizes: 1TB is not a size"),
+        ("storage info -c /nowhere", 2, "Error: cannot read /nowhere: No such file or directory"),
+        ("cluster up --log-level loud", 2, "'loud' is not one of"),
+    ],
+)
+def test_a_slip(words: str, status: int, said: str) -> None:
+    """No cluster is needed to say so."""
+    done = CliRunner().invoke(cli, words.split())
+    assert said in done.output and done.exit_code == status, done.output
+    assert isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("--config foo=bar", 2, "error: foo is not a property"),
+        ("--config log.segment.bytes=x", 2, "error: log.segment.bytes=x: must be a whole number"),
+        ("--directory FILE/cluster", 1, "error: Not a directory: FILE/cluster"),
+    ],
+)
+def test_a_cluster_that_cannot_start(words: str, status: int, said: str, tmp_path: Path) -> None:
+    """Wrong properties, and a directory that cannot be made."""
+    file = tmp_path / "file"
+    file.touch()
+    done = CliRunner().invoke(cli, ["cluster", "up", "--port", "0", "--http-port", "0", *words.replace("FILE", str(file)).split()])
+    assert said.replace("FILE", str(file)) in done.output and done.exit_code == status, done.output
+    assert isinstance(done.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        ("", 1, "error: node 1 cannot run: log directory DATA does not exist; minikafka storage format prepares it"),
+        ("--log-level loud", 2, "error: log level loud: must be debug, info, warning or error"),
+        ("--format --cluster-id abc --override log.dirs=CONFIG/data", 1, "error: node 1 cannot run: Not a directory: CONFIG/data"),
+    ],
+)
+def test_a_node_that_cannot_start(words: str, status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage that nobody has formatted, or that cannot be; a level that is none."""
+    config, data = tmp_path / "server.properties", tmp_path / "data"
+    config.write_text(CONFIG.format(data))
+
+    def leave(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr("minikafka.cli.start._leave_process", leave)
+    done = CliRunner().invoke(cli, ["start", str(config), *words.replace("CONFIG", str(config)).split()])
+    assert said.replace("DATA", str(data)).replace("CONFIG", str(config)) in done.output, done.output
+    assert done.exit_code == status
+
+
+def test_a_level_of_the_log_is_checked_at_once() -> None:
+    """Not when the brokers have ended."""
+    with pytest.raises(ValueError, match="log_level=loud: must be DEBUG, INFO, WARNING or ERROR"):
+        EmbeddedCluster(log_level="loud")
