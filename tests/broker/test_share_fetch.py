@@ -10,6 +10,10 @@ import pytest
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import Node
+from minikafka.broker.share.fetch import _finder
+from minikafka.broker.share.state_host import SHARE_STATE_TOPIC
+from minikafka.core.share.state import SharePartitionKey, ShareState, update_record
+from minikafka.core.share.state_batches import StateBatch
 from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
 from minikafka.wire.batch import build_batch
@@ -20,10 +24,11 @@ from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
 from minikafka.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from minikafka.wire.messages.produce import ProduceRequest
 from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
-from minikafka.wire.messages.share_fetch import ShareFetchRequest
+from minikafka.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from minikafka.wire.record import Record
+from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
 
 PROPERTIES = {
     "share.coordinator.state.topic.replication.factor": "1", "share.coordinator.state.topic.min.isr": "1",
@@ -189,9 +194,51 @@ async def second_life(node: Node) -> None:
     c.channel.close()
 
 
+class Counted(list[Any]):
+    walks = 0
+
+    def __iter__(self) -> Any:
+        Counted.walks += 1
+        return super().__iter__()
+
+
+def test_an_answer_is_not_searched_through_for_each_of_its_partitions() -> None:
+    kind = ShareFetchResponse
+    topics = [kind.ShareFetchableTopicResponse(topic_id=bytes([number] * 16), partitions=Counted()) for number in range(50)]
+    response = kind(responses=Counted(topics))
+    find = _finder(response)
+    walks = Counted.walks
+    found = [find((bytes([number] * 16), index)) for number in range(100) for index in range(3)]
+    assert Counted.walks == walks
+    assert [find((bytes([number] * 16), index)) for number in range(100) for index in range(3)] == found
+    assert [len(topic.partitions) for topic in response.responses] == [3] * 100
+
+
+async def with_a_state_that_cannot_be(node: Node) -> None:
+    """Who may write to the topic of states keeps a share partition from being read, and hurts nobody else."""
+    member = await member_of(node, "x")
+    key = SharePartitionKey("g", member.topic_id, 0)
+    state = ShareState(0, 0, 0, 0, 0, [StateBatch(11, 20, 3, 1)])
+    found = update_record(key, state)
+    record = Record(
+        offset=0, timestamp=1, key=encode_coordinator_key(found.key), value=encode_coordinator_value(found.value, found.version), headers=()
+    )
+    assert node.broker is not None
+    assert found.value is not None
+    index = node.broker.shares.states.topic.partition_of(key.text)
+    led = node.broker.replicas.partition(SHARE_STATE_TOPIC, index)
+    led.append(memoryview(build_batch([record])), -1, 0, 0, origin="coordinator")
+    answer = await member.fetch()
+    codes = [p.error_code for topic in answer.responses for p in topic.partitions]
+    assert codes == [ErrorCode.UNKNOWN_SERVER_ERROR]
+    assert not node.supervisor.unexpected
+    member.channel.close()
+
+
 @pytest.mark.timeout(60)
 async def test_what_is_acknowledged_is_not_delivered_again_after_the_node_has_died(tmp_path: Path) -> None:
     async with live_node(tmp_path, PROPERTIES) as node:
         await first_life(node)
     async with live_node(tmp_path, PROPERTIES) as node:
         await second_life(node)
+        await with_a_state_that_cannot_be(node)

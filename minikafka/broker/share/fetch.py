@@ -299,8 +299,9 @@ class ShareFetchHandlers:
 
     def respond(self, fetch: _ShareFetch, response: ShareFetchResponse, acknowledged: Results) -> None:
         """Answer, with what came of the acknowledgements; a final fetch ends the session."""
-        for (topic_id, index), (code, message) in acknowledged.items():
-            data = _partition_of(response, topic_id, index)
+        find = _finder(response)
+        for partition, (code, message) in acknowledged.items():
+            data = find(partition)
             data.acknowledge_error_code, data.acknowledge_error_message = code, message
         response.acquisition_lock_timeout_ms = self.settings.rules(fetch.session.group_id).record_lock_duration_ms
         for topic in response.responses:
@@ -408,14 +409,21 @@ def _refused(index: int, code: ErrorCode) -> _PartitionData:
     return _PartitionData(partition_index=index, error_code=code, error_message=code.text, records=b"")
 
 
-def _partition_of(response: ShareFetchResponse, topic_id: bytes, index: int) -> _PartitionData:
-    """The partition of an answer; made when it is not there."""
-    topic = next((topic for topic in response.responses if topic.topic_id == topic_id), None)
-    if topic is None:
-        topic = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=[])
-        response.responses.append(topic)
-    data = next((data for data in topic.partitions if data.partition_index == index), None)
-    if data is None:
-        data = _PartitionData(partition_index=index, records=b"")
-        topic.partitions.append(data)
-    return data
+def _finder(response: ShareFetchResponse) -> Callable[[Partition], _PartitionData]:
+    """Gives the partitions of an answer; one that is not there is made."""
+    topics = {topic.topic_id: topic for topic in response.responses}
+    known = {(topic.topic_id, data.partition_index): data for topic in response.responses for data in topic.partitions}
+
+    def find(partition: Partition) -> _PartitionData:
+        data = known.get(partition)
+        if data is None:
+            topic_id, index = partition
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=[])
+                response.responses.append(topic)
+            data = known[partition] = _PartitionData(partition_index=index, records=b"")
+            topic.partitions.append(data)
+        return data
+
+    return find

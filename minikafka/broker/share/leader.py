@@ -6,6 +6,7 @@ Rules: kafka.server.share.SharePartitionManager of Apache Kafka 4.3.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from minikafka.core.share.acknowledgements import Acknowledgement
 from minikafka.core.share.partition import Done, SharePartition, ShareRules, Write
 from minikafka.core.share.sessions import ShareSession, ShareSessions
 from minikafka.core.share.state import SharePartitionKey, ShareState
-from minikafka.core.share.state_batches import StateBatch
+from minikafka.core.share.state_batches import StateBatch, is_sound
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from minikafka.broker.share.persister import SharePersister
     from minikafka.broker.share.settings import ShareGroupSettings
 
+logger = logging.getLogger("minikafka.coordinator")
 #: What share coordinators say, in words for a member (SharePartition.fetchPersisterError).
 _TOLD = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -105,7 +107,7 @@ class ShareLeader:
             held = None
         if held is None:
             held = self._held[key] = Held(key, partition)
-            self._environment.supervisor.start(self._load(held), "the state of a share partition")
+            self._environment.supervisor.start(self._load(held), "the state of a share partition", ends=self._ends(held))
         return held
 
     def _led(self, key: SharePartitionKey) -> Partition:
@@ -120,6 +122,10 @@ class ShareLeader:
         """Whether it is still the one of its key, and this broker leads."""
         partition = held.partition
         return self._held.get(held.key) is held and partition.leader is not None and partition.leader_epoch == held.leader_epoch
+
+    def _ends(self, held: Held) -> Ends:
+        """What fails unexpectedly in the work for one share partition ends that one, and no broker: the next fetch reads its state anew."""
+        return Ends("share partition", lambda reason: self._drop(held, ErrorCode.UNKNOWN_SERVER_ERROR))
 
     async def _load(self, held: Held) -> None:
         result = await self._persister.ask(ReadShareGroupStateRequest, held.key, leader_epoch=held.leader_epoch)
@@ -137,6 +143,12 @@ class ShareLeader:
         if self._held.get(held.key) is not held:
             return
         batches = [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in result.state_batches]
+        unsound = next((batch for batch in batches if not is_sound(batch)), None)
+        if unsound is not None:
+            # Kafka's leader fails as well. Whoever deletes or alters the group's offsets mends it.
+            logger.error("%s cannot be read: its state has %s", held.key.text, unsound)
+            self._drop(held, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
         state = ShareState(0, result.state_epoch, held.leader_epoch, result.start_offset, -1, batches)
         held.core = SharePartition(state, start, self._rules_of(held.key.group_id))
         self._wake(held)
@@ -226,15 +238,14 @@ class ShareLeader:
             return
         write = core.take_write()
         if write is not None:
-            self._environment.supervisor.start(self._write(held, core, write), "a write of a share partition")
+            self._environment.supervisor.start(self._write(held, core, write), "a write of a share partition", ends=self._ends(held))
         deadline_ms = core.next_deadline()
         if deadline_ms is None or (held.timer is not None and held.timer[1] <= deadline_ms):
             return
         if held.timer is not None:
             held.timer[0].cancel()
         delay_s = max(deadline_ms - self._clock.now_ms(), 0) / 1000
-        ends = Ends("share partition", lambda reason: self._drop(held, ErrorCode.UNKNOWN_SERVER_ERROR))
-        timer = self._environment.supervisor.call_later(delay_s, "locks of a share partition", self._due, held, ends=ends)
+        timer = self._environment.supervisor.call_later(delay_s, "locks of a share partition", self._due, held, ends=self._ends(held))
         held.timer = (timer, deadline_ms)
 
     def _due(self, held: Held) -> None:

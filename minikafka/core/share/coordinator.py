@@ -14,7 +14,7 @@ from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_e
 from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.consumer.turns import Turns
 from minikafka.core.share.state import SharePartitionKey, ShareState, snapshot_record, state_of, tombstone, update_record
-from minikafka.core.share.state_batches import StateBatch, combine
+from minikafka.core.share.state_batches import StateBatch, combine, is_sound
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.records.share_records import ShareSnapshotKey, ShareUpdateKey
 
@@ -22,6 +22,7 @@ from minikafka.wire.records.share_records import ShareSnapshotKey, ShareUpdateKe
 STEP_PARTITIONS = 2000
 BATCH_RECORDS_MAX = 100
 NEGATIVE_PARTITION = "The partition id cannot be a negative number."
+UNSOUND = "A state batch is none that a leader can go on from."
 UNINITIALIZED = "{} operation on uninitialized share partition not allowed."
 
 
@@ -166,6 +167,8 @@ class ShareStateShard:
             held = self._held.get(key)
             if held is None:
                 return Outcome(ErrorCode.INVALID_REQUEST, UNINITIALIZED.format("Write"))
+            if not all(map(is_sound, write.batches)):
+                return Outcome(ErrorCode.INVALID_REQUEST, UNSOUND)
             if -1 < write.leader_epoch < held.leader_epoch_max:
                 return _refused(ErrorCode.FENCED_LEADER_EPOCH)
             if -1 < write.state_epoch < held.state_epoch_max:

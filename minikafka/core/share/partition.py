@@ -20,6 +20,12 @@ from minikafka.wire.errors import ApiError, ErrorCode
 #: From this many deliveries on records are given out in smaller portions, at least; half of the limit, if that is more.
 THROTTLED_FROM_MIN = 2
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
+#: Pause before it is written again that records are given up: a share coordinator may say no for ever.
+RETRY_MS = 1000
+#: Entries of the heap of locks that are superseded and kept, for each stretch in flight and beside: renewals leave one each.
+STALE_LOCKS_PER_RUN, STALE_LOCKS = 2, 100
+#: What a write can tell at most (INT32).
+COMPLETE_MAX = (1 << 31) - 1
 #: (error, why): what came of an acknowledgement.
 Done = Callable[[ErrorCode, "str | None"], None]
 
@@ -123,6 +129,11 @@ class SharePartition:
         """Number of stretches that are kept."""
         return len(self._flight.runs)
 
+    @property
+    def lock_count(self) -> int:
+        """Number of times at which a lock is looked at."""
+        return len(self._locks)
+
     # -- acquiring -----------------------------------------------------------------------------------------------------
 
     def acquire(self, member_id: str, mode: int, batch_size: int, records_max: int, fetched: Fetched, now_ms: int) -> list[Acquired]:
@@ -193,16 +204,26 @@ class SharePartition:
 
     def _lock(self, run: Run, acquisition: _Acquisition) -> None:
         run.state = run.target = DeliveryState.ACQUIRED
-        run.member_id, run.deadline_ms = acquisition.member_id, acquisition.deadline_ms
-        heapq.heappush(self._locks, (run.deadline_ms, run.first, run.last))
+        run.member_id = acquisition.member_id
+        self._watch(run, acquisition.deadline_ms)
         acquisition.add(run)
+
+    def _watch(self, run: Run, deadline_ms: int) -> None:
+        """Its lock is over then. What renewals have superseded goes when there is more of it than of locks."""
+        run.deadline_ms = deadline_ms
+        heapq.heappush(self._locks, (deadline_ms, run.first, run.last))
+        if len(self._locks) > STALE_LOCKS_PER_RUN * len(self._flight.runs) + STALE_LOCKS:
+            held = (run for run in self._flight.runs if run.state is DeliveryState.ACQUIRED)
+            self._locks = [(run.deadline_ms, run.first, run.last) for run in held]
+            heapq.heapify(self._locks)
 
     # -- acknowledging -------------------------------------------------------------------------------------------------
 
     def acknowledge(self, member_id: str, acknowledgements: Sequence[Acknowledgement], done: Done, now_ms: int) -> None:
         """`done` when the share coordinator has them all, or with why none of them counts."""
+        rules = self._rules()
         try:
-            self._check(member_id, acknowledgements)
+            self._check(member_id, acknowledgements, rules)
         except ApiError as error:
             done(error.code, error.message)
             return
@@ -211,28 +232,20 @@ class SharePartition:
             for first, last, kind in acknowledgement.stretches():
                 for run in self._flight.cut(max(first, self.start_offset), last):
                     if kind == RENEW:
-                        run.deadline_ms = now_ms + self._rules().lock_ms
-                        heapq.heappush(self._locks, (run.deadline_ms, run.first, run.last))
+                        self._watch(run, now_ms + rules.lock_ms)
                     else:
-                        self._begin(run, self._target(run, kind))
+                        self._begin(run, _target(run, kind, rules))
                         is_written = True
         if is_written:
             self._waiting.setdefault(self._ticket, []).append(done)
         else:
             done(ErrorCode.NONE, None)
 
-    def _target(self, run: Run, kind: int) -> DeliveryState:
-        if kind == ACCEPT:
-            return DeliveryState.ACKNOWLEDGED
-        if kind == RELEASE and run.count < self._rules().delivery_count_limit:
-            return DeliveryState.AVAILABLE
-        return DeliveryState.ARCHIVED
-
     def _begin(self, run: Run, target: DeliveryState) -> None:
         run.ticket, run.target = self._ticket, target
         self._unwritten.append(StateBatch(run.first, run.last, int(target), run.count))
 
-    def _check(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
+    def _check(self, member_id: str, acknowledgements: Sequence[Acknowledgement], rules: ShareRules) -> None:
         """Raises INVALID_REQUEST or INVALID_RECORD_STATE."""
         checked = -1
         for one in acknowledgements:
@@ -246,8 +259,7 @@ class SharePartition:
             if first <= checked:
                 raise _not_acquired("The offset cannot be acknowledged. The offset is not acquired.")
             checked = one.last_offset
-            is_renewed = RENEW in one.types
-            if is_renewed and not self._rules().is_renew_enabled:
+            if RENEW in one.types and not rules.is_renew_enabled:
                 raise _not_acquired("Renewing acquisition locks is not enabled for the group.")
             for run in self._flight.between(first, one.last_offset):
                 if run.state is not DeliveryState.ACQUIRED:
@@ -260,8 +272,9 @@ class SharePartition:
     def release(self, member_id: str, done: Done) -> None:
         """A member's session is over: what it holds goes back."""
         held = [run for run in self._flight.runs if run.state is DeliveryState.ACQUIRED and run.member_id == member_id and not run.ticket]
+        rules = self._rules()
         for run in held:
-            self._begin(run, self._target(run, RELEASE))
+            self._begin(run, _target(run, RELEASE, rules))
         if held:
             self._waiting.setdefault(self._ticket, []).append(done)
         else:
@@ -275,7 +288,7 @@ class SharePartition:
             return None
         self._under_way, self._ticket = self._ticket, self._ticket + 1
         batches, self._unwritten = self._unwritten, []
-        complete = sum(run.size for run in self._flight.runs if run.will_be_done)
+        complete = min(sum(run.size for run in self._flight.runs if run.will_be_done), COMPLETE_MAX)
         return Write(self._under_way, self.start_offset, complete, _joined(batches))
 
     def written(self, ticket: int) -> bool:
@@ -293,11 +306,14 @@ class SharePartition:
         return is_returned
 
     def failed(self, ticket: int, code: ErrorCode, message: str | None, now_ms: int) -> None:
-        """It was not written: records are what they were, and those whose lock is over meanwhile go back."""
+        """It was not written: records are what they were. Those whose lock is over meanwhile go back, or are given up, which is tried again
+        after a pause."""
+        rules = self._rules()
         for run in self._flight.runs:
             if run.ticket == ticket:
                 run.ticket, run.target = 0, run.state
-                heapq.heappush(self._locks, (max(run.deadline_ms, now_ms), run.first, run.last))
+                is_given_up = _target(run, RELEASE, rules) is DeliveryState.ARCHIVED
+                self._watch(run, max(run.deadline_ms, now_ms + RETRY_MS if is_given_up else now_ms))
         self._settle(ticket, code, message)
 
     def _settle(self, ticket: int, code: ErrorCode, message: str | None) -> None:
@@ -322,13 +338,13 @@ class SharePartition:
 
     def on_deadline(self, now_ms: int) -> bool:
         """Take back what was held for too long; whether there is something to give out again."""
-        is_returned = False
+        is_returned, rules = False, self._rules()
         while self._locks and self._locks[0][0] <= now_ms:
             _, first, last = heapq.heappop(self._locks)
             for run in self._flight.between(max(first, self.start_offset), last):
                 if run.state is not DeliveryState.ACQUIRED or run.ticket or run.deadline_ms > now_ms:
                     continue
-                target = self._target(run, RELEASE)
+                target = _target(run, RELEASE, rules)
                 self._begin(run, target)
                 if target is DeliveryState.AVAILABLE:
                     # It may be given out before that is written; what is given up may not be forgotten before.
@@ -359,6 +375,15 @@ class SharePartition:
         if done:
             del runs[:done]
             self._first_available = max(self._first_available, self.start_offset)
+
+
+def _target(run: Run, kind: int, rules: ShareRules) -> DeliveryState:
+    """What an acknowledgement makes of a run."""
+    if kind == ACCEPT:
+        return DeliveryState.ACKNOWLEDGED
+    if kind == RELEASE and run.count < rules.delivery_count_limit:
+        return DeliveryState.AVAILABLE
+    return DeliveryState.ARCHIVED
 
 
 class _Acquisition:
@@ -433,5 +458,3 @@ def _joined(batches: list[StateBatch]) -> list[StateBatch]:
 
 def _not_acquired(message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_RECORD_STATE, message)
-
-

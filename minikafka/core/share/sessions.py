@@ -13,6 +13,10 @@ from minikafka.wire.errors import ApiError, ErrorCode
 #: Epochs of a request: the session begins; it ends.
 INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2_147_483_647
+#: Partitions of one session, all of which are looked at in one turn for each of its fetches, and of all sessions: a name costs its peer
+#: some bytes once, and stays. Kafka has no such bounds.
+PARTITIONS_MAX = 10_000
+PARTITIONS_OF_ALL_MAX = 500_000
 #: Topic id and number.
 Partition = tuple[bytes, int]
 SessionKey = tuple[str, str]
@@ -43,10 +47,17 @@ class ShareSession:
 
 
 class ShareSessions:
-    """By group and member; `sessions_max` at most (`group.share.max.share.sessions`)."""
+    """By group and member; `sessions_max` at most (`group.share.max.share.sessions`), with `partitions_max` partitions each and
+    `partitions_of_all_max` together."""
 
-    def __init__(self, sessions_max: int) -> None:
+    def __init__(
+        self, sessions_max: int, partitions_max: int = PARTITIONS_MAX, partitions_of_all_max: int = PARTITIONS_OF_ALL_MAX
+    ) -> None:
         self._max = sessions_max
+        self._partitions_max = partitions_max
+        self._partitions_of_all_max = partitions_of_all_max
+        #: Of all sessions.
+        self.partition_count = 0
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[Hashable, dict[SessionKey, None]] = {}
         self._counts: dict[str, int] = {}
@@ -74,7 +85,8 @@ class ShareSessions:
             self.remove(key)
             if len(self._sessions) >= self._max:
                 raise ApiError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
-            session = ShareSession(key, connection, partitions=dict.fromkeys(wanted))
+            session = ShareSession(key, connection)
+            self._put(session, dict.fromkeys(wanted))
             self._sessions[key] = session
             self._by_connection.setdefault(connection, {})[key] = None
             self._counts[group_id] = self._counts.get(group_id, 0) + 1
@@ -83,11 +95,22 @@ class ShareSessions:
         if epoch == FINAL_EPOCH:
             return session
         self._check(session, epoch)
-        session.partitions.update(dict.fromkeys(wanted))
+        partitions = dict.fromkeys((*session.partitions, *wanted))
         for partition in forgotten:
-            session.partitions.pop(partition, None)
+            partitions.pop(partition, None)
+        self._put(session, partitions)
         session.advance()
         return session
+
+    def _put(self, session: ShareSession, partitions: dict[Partition, None]) -> None:
+        """A session has these now. Raises INVALID_REQUEST for too many of one, SHARE_SESSION_LIMIT_REACHED for too many of all."""
+        more = len(partitions) - len(session.partitions)
+        if len(partitions) > self._partitions_max:
+            raise ApiError(ErrorCode.INVALID_REQUEST)
+        if more > 0 and self.partition_count + more > self._partitions_of_all_max:
+            raise ApiError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+        session.partitions = partitions
+        self.partition_count += more
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession:
         """The session of a ShareAcknowledge. Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH."""
@@ -119,6 +142,7 @@ class ShareSessions:
         session = self._sessions.pop(key, None)
         if session is None:
             return None
+        self.partition_count -= len(session.partitions)
         keys = self._by_connection.get(session.connection, {})
         keys.pop(key, None)
         if not keys:

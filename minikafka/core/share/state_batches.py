@@ -29,6 +29,21 @@ class StateBatch(NamedTuple):
     delivery_count: int
 
 
+#: Ends of what a batch can hold: the offset after it is an offset, and one more delivery can be counted (INT64 and INT16 of the wire).
+LAST_OFFSET_MAX = (1 << 63) - 2
+DELIVERY_COUNT_MAX = (1 << 15) - 2
+_WRITTEN = frozenset({DeliveryState.AVAILABLE, DeliveryState.ACKNOWLEDGED, DeliveryState.ARCHIVED})
+
+
+def is_sound(batch: StateBatch) -> bool:
+    """Whether a leader can go on from it. What the log holds may come from anybody who may write there."""
+    return (
+        0 <= batch.first_offset <= batch.last_offset <= LAST_OFFSET_MAX
+        and batch.delivery_state in _WRITTEN
+        and 0 <= batch.delivery_count <= DELIVERY_COUNT_MAX
+    )
+
+
 def combine(so_far: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
     """One list without overlaps, in the order of offsets. Where two speak of a record, the one with more deliveries holds, and of those the
     one with the higher state. What is before `start_offset` goes, unless that is -1."""

@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from minikafka.core.share.acknowledgements import ACCEPT, GAP, REJECT, RELEASE, RENEW, Acknowledgement, is_valid
-from minikafka.core.share.partition import BATCH_OPTIMIZED, RECORD_LIMIT, Fetched, SharePartition, ShareRules
+from minikafka.core.share.partition import (
+    BATCH_OPTIMIZED,
+    COMPLETE_MAX,
+    RECORD_LIMIT,
+    RETRY_MS,
+    STALE_LOCKS,
+    STALE_LOCKS_PER_RUN,
+    Fetched,
+    SharePartition,
+    ShareRules,
+)
 from minikafka.core.share.state import ShareState
-from minikafka.core.share.state_batches import combine
+from minikafka.core.share.state_batches import StateBatch, combine
 from minikafka.wire.errors import ErrorCode
 
 LOCK_MS = 30_000
@@ -89,6 +99,45 @@ def test_a_lock_that_is_over_gives_records_back_and_a_renewed_one_holds() -> Non
     assert world.partition.next_deadline() == 2 * LOCK_MS - 1
     assert world.acknowledge(0, 9, ACCEPT) == [ErrorCode.NONE]
     assert world.partition.start_offset == 10
+
+
+def test_renewals_leave_no_more_behind_than_there_is_in_flight() -> None:
+    world = World(end=400)
+    world.fetch()
+    told = [Acknowledgement(offset, offset, (RENEW,)) for offset in range(400)]
+    for _ in range(50):
+        world.now_ms += 1
+        world.partition.acknowledge("m", told, lambda code, message: None, world.now_ms)
+    assert world.partition.lock_count <= STALE_LOCKS_PER_RUN * 400 + STALE_LOCKS
+    assert not world.pass_ms(LOCK_MS - 1)
+    assert world.pass_ms(1)
+    assert world.fetch("other") == [(0, 399, 2)]
+
+
+def test_what_is_given_up_and_cannot_be_written_is_tried_again_after_a_pause() -> None:
+    world = World(end=1, batch=1, delivery_count_limit=1)
+    world.fetch()
+    world.is_held = True
+    for attempt in range(1, 4):
+        world.pass_ms(LOCK_MS if attempt == 1 else RETRY_MS)
+        write = world.partition.take_write()
+        assert write is not None
+        world.partition.failed(write.ticket, ErrorCode.UNKNOWN_SERVER_ERROR, None, world.now_ms)
+        assert world.partition.next_deadline() == world.now_ms + RETRY_MS
+        assert not world.pass_ms(0)
+        assert world.partition.take_write() is None
+
+
+def test_more_that_is_done_than_a_write_can_tell_is_told_as_the_most() -> None:
+    world = World(end=10)
+    world.state = ShareState(0, 1, 0, 0, 0, [StateBatch(5, 1 << 40, 2, 1)])
+    world.lead()
+    world.fetch()
+    world.is_held = True
+    world.partition.release("m", lambda code, message: None)
+    write = world.partition.take_write()
+    assert write is not None
+    assert write.delivery_complete_count == COMPLETE_MAX
 
 
 def test_a_record_is_delivered_as_often_as_the_limit_says_and_no_more() -> None:
