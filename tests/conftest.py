@@ -3,7 +3,9 @@ the summary says why."""
 
 from __future__ import annotations
 
+import compileall
 import gc
+from pathlib import Path
 
 import pytest
 from helpers import apache_kafka, prometheus
@@ -26,11 +28,19 @@ def _begins(item: pytest.Item) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        compile_the_package(config.rootpath)
     config.addinivalue_line("markers", "java: runs a real Apache Kafka (needs Java 17 or newer and Maven)")
     config.addinivalue_line("markers", "browser: runs a headless Chromium (needs chromium and chromedriver)")
     config.addinivalue_line("markers", "prometheus: runs a real Prometheus (Debian's package), only by `pytest -m prometheus`")
     config.addinivalue_line("markers", "interop: longer tests of mixed clusters, only run by `pytest -m interop`")
     config.addinivalue_line("markers", "security: longer tests of TLS and SASL, only run by `pytest -m security tests/security`")
+
+
+def compile_the_package(root: Path) -> None:
+    """Hundreds of processes import it from here; where Python is told to write no bytecode, each would compile all of it for a second."""
+    for folder in ("minikafka", "wire", "storage"):
+        compileall.compile_dir(root / folder, quiet=2)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -41,6 +51,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             config.stash.setdefault(_REASONS, []).append(f"{len(marked)} tests with {what} deselected: {reason}")
             config.hook.pytest_deselected(items=marked)
             items[:] = [item for item in items if item not in marked]
+        elif marked and mark == "java":
+            apache_kafka.prepare()
     items.sort(key=_begins)
 
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from minikafka.testing.proxy import FaultyNetwork
 from minikafka.testing.wait import wait_until
 from minikafka.wire.errors import WireError
 from minikafka.wire.messages.metadata import MetadataResponse
+from minikafka.wire.uuid import uuid_to_text
 
 __all__ = ["EMBEDDED_PROPERTIES", "ClusterError", "ClusterNode", "ProcessCluster", "free_ports"]
 
@@ -184,20 +186,23 @@ class ProcessCluster:
 
     def format(self) -> None:
         """Write the properties files and format the storage of every node."""
-        self.cluster_id = subprocess.run(
-            [sys.executable, "-m", "minikafka", "storage", "random-uuid"], check=True, capture_output=True, text=True
-        ).stdout.strip()
+        self.cluster_id = uuid_to_text(uuid.uuid4().bytes)
         for node in self.nodes.values():
             node.directory.mkdir(parents=True, exist_ok=True)
             lines = [f"{name}={value}" for name, value in self._node_properties(node).items()]
             node.config_path.write_text("\n".join(lines) + "\n")
-        running = [self._formatting(node) for node in self.nodes.values()]
-        for process in running:
-            _formatted(process)
+            self._format(node)
 
-    def _formatting(self, node: ClusterNode) -> subprocess.Popen[bytes]:
-        command = ["storage", "format", "--cluster-id", self.cluster_id, "--config", str(node.config_path)]
-        return subprocess.Popen([sys.executable, "-m", "minikafka", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def _format(self, node: ClusterNode) -> None:
+        from minikafka.broker.config.broker_config import BrokerConfig
+        from minikafka.broker.quorum.format import FormatError, format_storage
+        from minikafka.storage.filesystem import OsFileSystem
+
+        config, now_ms = BrokerConfig.from_properties(self._node_properties(node)), time.time_ns() // 1_000_000
+        try:
+            format_storage(OsFileSystem(), config, cluster_id=self.cluster_id, wall_ms=now_ms, random_bytes=os.urandom)
+        except FormatError as error:
+            raise ClusterError(f"storage format failed: {error}") from error
 
     def _node_properties(self, node: ClusterNode) -> dict[str, str]:
         voters = [n for n in self.nodes.values() if n.controller_port is not None]
@@ -304,7 +309,7 @@ class ProcessCluster:
         if node.running:
             raise ClusterError(f"node {node_id} is still running")
         shutil.rmtree(node.log_dir)
-        _formatted(self._formatting(node))
+        self._format(node)
 
     def _process(self, node_id: int) -> subprocess.Popen[bytes]:
         process = self.nodes[node_id].process
@@ -371,12 +376,6 @@ class ProcessCluster:
             tail = node.output_path.read_text(errors="replace").splitlines()[-lines_max:] if node.output_path.exists() else []
             parts.append("\n".join([f"--- node {node.node_id} ({'running' if node.running else 'ended'})", *tail]))
         return "\n".join(parts)
-
-
-def _formatted(process: subprocess.Popen[bytes]) -> None:
-    output, _ = process.communicate()
-    if process.returncode:
-        raise ClusterError(f"storage format failed: {output.decode(errors='replace')}")
 
 
 def free_ports(count: int) -> list[int]:

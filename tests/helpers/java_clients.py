@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from helpers.apache_kafka import class_path
+from helpers.apache_kafka import java
 
 from minikafka.testing import EmbeddedCluster
 from minikafka.testing.security import SecuredCluster
@@ -24,7 +24,6 @@ def secured(made: EmbeddedCluster) -> SecuredCluster:
 
 
 def fails(main_class: str, *arguments: str) -> str:
-    command = ["java", "-Xmx256m", "-cp", class_path(), main_class, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*java(), main_class, *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     return done.stdout + done.stderr

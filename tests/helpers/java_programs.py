@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from helpers.apache_kafka import VERSION, class_path, wait_until
+from helpers.apache_kafka import VERSION, java, wait_until
 from helpers.spark_connector import from_maven
 
 STREAMS = (
@@ -24,9 +24,7 @@ class JavaProgram:
     """A main class in a process, what it prints in a file; a context manager that ends it."""
 
     def __init__(self, folder: str, artifacts: tuple[str, ...], main_class: str, output: Path) -> None:
-        jars = [str(jar) for jar in from_maven(folder, artifacts)]
-        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", ":".join([class_path(), *jars])]
-        self._command = ["java", *options, main_class]
+        self._command = [*java(jars=from_maven(folder, artifacts)), main_class]
         self._path = output
         self.process: subprocess.Popen[bytes] | None = None
 

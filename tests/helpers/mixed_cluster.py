@@ -37,7 +37,6 @@ def other_kind(kind: str) -> str:
 
 
 REPOSITORY = Path(__file__).parents[2]
-JAVA = ["java", "-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 #: So that no node outlives a test run that is killed, where util-linux can do that.
 DIE_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 #: Apache Kafka's errors that say nothing about its peers: a request that came while it started or took office, a heartbeat that it had no
@@ -212,7 +211,7 @@ class MixedCluster:
             self.write_properties(node)
             arguments = ["format", "-t", self.cluster_id, "-c", str(node.properties_path), *options]
             if node.kind == KAFKA:
-                command = ["java", "-Xmx256m", *JAVA[2:], "-cp", apache_kafka.class_path(), "kafka.tools.StorageTool", *arguments]
+                command = [*apache_kafka.java(), "kafka.tools.StorageTool", *arguments]
             else:
                 command = [sys.executable, "-B", "-m", "minikafka", "storage", *arguments]
             running.append(subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
@@ -242,7 +241,7 @@ class MixedCluster:
     def _command(self, node: MixedNode) -> list[str]:
         if node.kind == KAFKA:
             option = f"-Dlog4j2.configurationFile={self._log4j}"
-            return [*JAVA, option, "-cp", apache_kafka.class_path(), "kafka.Kafka", str(node.properties_path)]
+            return [*apache_kafka.java(option, heap_mb=320), "kafka.Kafka", str(node.properties_path)]
         return [sys.executable, "-B", "-m", "minikafka", "start", "--config", str(node.properties_path)]
 
     def kill(self, node_id: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from helpers.apache_kafka import class_path
+from helpers.apache_kafka import java
 
 from minikafka.testing.cluster import ProcessCluster
 
@@ -30,9 +30,10 @@ class JavaMember:
         arguments += ["--group-protocol", protocol]
         if protocol == "classic":
             arguments += ["--assignment-strategy", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"]
-        command = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
         with output.open("wb") as file:
-            self.process = subprocess.Popen([*command, "org.apache.kafka.tools.VerifiableConsumer", *arguments], stdout=file, stderr=file)
+            self.process = subprocess.Popen(
+                [*java(heap_mb=128), "org.apache.kafka.tools.VerifiableConsumer", *arguments], stdout=file, stderr=file
+            )
 
     def events(self) -> list[dict[str, Any]]:
         found = []

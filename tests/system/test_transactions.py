@@ -276,8 +276,7 @@ def test_coordinators_and_leaders_die_while_transactions_go_on() -> None:
 
 
 def java(main_class: str, *arguments: str) -> str:
-    command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", apache_kafka.class_path(), main_class, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run([*apache_kafka.java(), main_class, *arguments], capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
