@@ -48,23 +48,24 @@ _OPERATION_NAMES = ", ".join(operation.label for operation in Operation if opera
 @operator_command("acls")
 @bootstrap_controller_option
 @click.option("--add", "action", flag_value="add", help="Add ACLs.")
-@click.option("--remove", "action", flag_value="remove", help="Remove ACLs; all of the resource's when none is described.")
+@click.option("--remove", "action", flag_value="remove", help="Remove ACLs: those described, or all of the resource.")
 @click.option("--list", "action", flag_value="list", help="List ACLs; all when no resource is named.")
-@click.option("--topic", multiple=True, help="A topic; '*' stands for all. May be given again, as the others.")
+@click.option("--topic", multiple=True, help="A topic; '*' stands for all. May be repeated, like the others.")
 @click.option("--group", multiple=True, help="A consumer group; '*' stands for all.")
 @click.option("--cluster", is_flag=True, help="The cluster.")
 @click.option("--transactional-id", multiple=True, help="A transactional id; '*' stands for all.")
 @click.option("--delegation-token", multiple=True, help="A delegation token's id.")
-@click.option("--user-principal", multiple=True, help="A user about whose tokens it is.")
+@click.option("--user-principal", multiple=True, help="The owner of delegation tokens.")
 @click.option(
     "--resource-pattern-type", type=click.Choice(["literal", "prefixed", "any", "match"], case_sensitive=False), default="literal",
-    show_default=True, help="What the names are. To list and to remove: any = of either type, match = whatever has a say about the name.",
+    show_default=True, help="Whether the names are whole names or prefixes. With --list and --remove also: any (both types) and match "
+    "(every ACL that applies to the name).",
 )  # fmt: skip
 @click.option("--operation", multiple=True, help=f"What is allowed or denied (default: All): {_OPERATION_NAMES}.")
 @click.option("--allow-principal", multiple=True, metavar="TYPE:NAME", help="Who may, such as User:alice; User:* is everybody.")
 @click.option("--deny-principal", multiple=True, metavar="TYPE:NAME", help="Who must not.")
-@click.option("--allow-host", multiple=True, help="From which addresses they may (default: *).")
-@click.option("--deny-host", multiple=True, help="From which addresses they must not (default: *).")
+@click.option("--allow-host", multiple=True, help="The addresses from which they may (default: *).")
+@click.option("--deny-host", multiple=True, help="The addresses from which they must not (default: *).")
 @click.option("--principal", multiple=True, metavar="TYPE:NAME", help="With --list: only ACLs of this principal.")
 @click.option("--producer", is_flag=True, help="What a producer needs: Write, Describe, Create of topics, Write of transactional ids.")
 @click.option("--consumer", is_flag=True, help="What a consumer needs: Read and Describe of topics, and Read of groups.")

@@ -30,32 +30,40 @@ VERBS = {"explain": explain_finding, "trend": show_trend}
 @click.option("--scan", default=None, type=click.Path(), help="Read LOG_DIRS into this summary file, for --compare-summaries elsewhere.")
 @click.option("--compare-summaries", is_flag=True, help="LOG_DIRS are summary files, of --scan on each broker's machine.")
 @click.option(
-    "--questions", default="", type=click.Path(),
-    help="With --compare-summaries: write here what the summaries do not tell. With --scan: answer these.",
+    "--questions",
+    default="",
+    type=click.Path(),
+    help="With --compare-summaries: write to this file what the summaries leave open. With --scan: answer this file.",
 )
 @click.option("--topic", "topics", multiple=True, help="Audit only this topic (repeatable).")
 @spark_options
 @click.option(
     "--level", type=click.Choice(["batches", "records"]), default="batches", show_default=True, help="records: decode every record as well."
 )
-@click.option("--deep", is_flag=True, help="Decode every record, and hold offsets and times in it against its batch: --level records.")
+@click.option(
+    "--deep", is_flag=True, help="The same as --level records: decode every record, and compare its offset and time with its batch."
+)
 @click.option(
     "--digest",
     type=click.Choice(["crc", "blake2b"]),
     default="crc",
     show_default=True,
-    help="What replicas are compared by; blake2b is slower and leaves nothing to a 32-bit checksum.",
+    help="How replicas are compared. blake2b is slower, but does not rely on a 32-bit checksum.",
 )
-@click.option("--split-bytes", type=click.IntRange(1 << 20), default=512 << 20, show_default=True, help="Log bytes a task.")
+@click.option("--split-bytes", type=click.IntRange(1 << 20), default=512 << 20, show_default=True, help="Bytes of log for one task.")
 @click.option("--self-check", is_flag=True, help="One replica of each partition is enough: its own checks decide.")
 @click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice(["lagging", "truncation_pending", "single", "empty", "warnings"]),
-    help="Let these verdicts fail the audit too.",
+    help="Fail the audit on these verdicts, too.",
 )
-@click.option("--compacted", multiple=True, metavar="TOPIC", help="It was compacted: where no metadata log says so (repeatable).")
-@click.option("--acked", multiple=True, type=click.Path(), help="JSON lines of acknowledged records: each must be there (repeatable).")
+@click.option(
+    "--compacted", multiple=True, metavar="TOPIC", help="This topic is compacted. Needed where no metadata log says so (repeatable)."
+)
+@click.option(
+    "--acked", multiple=True, type=click.Path(), help="File of acknowledged records, as JSON lines: each must be there (repeatable)."
+)
 @click.option(
     "--transaction-timeout-ms",
     type=click.IntRange(1),

@@ -39,14 +39,19 @@ def sizes(text: str, least: int, most: int, option: str) -> list[int]:
 @bootstrap_option
 @command_config_option
 @output_option
-@click.option("--batch-sizes", default="1KiB,16KiB,1MB", show_default=True, help="Bytes of a produced batch.")
-@click.option("--fetch-sizes", default="16KiB,1MiB", show_default=True, help="Bytes of a fetch.")
+@click.option("--batch-sizes", default="1KiB,16KiB,1MB", show_default=True, help="Sizes of a produced batch, in bytes.")
+@click.option("--fetch-sizes", default="16KiB,1MiB", show_default=True, help="Sizes of a fetch, in bytes.")
 @click.option("--partitions", type=click.IntRange(1, 1000), default=6, show_default=True, help="Partitions of the topic.")
-@click.option("--replication-factor", type=click.IntRange(1, 32), default=None, help="Replicas; three, or one a broker, when left out.")
-@click.option("--in-flight", type=click.IntRange(1, 100), default=3, show_default=True, help="Requests in flight a partition.")
-@click.option("--seconds", type=click.FloatRange(0.05, 600), default=2.0, show_default=True, help="Time of each measure.")
-@click.option("--megabytes-max", type=click.FloatRange(1), default=500.0, show_default=True, help="Most that one measure writes.")
-@click.option("--topic", default=None, help="Name of the topic that is made and deleted; a new one when left out.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1, 32),
+    default=None,
+    help="Replicas of each partition. Without it three, or as many as there are brokers.",
+)
+@click.option("--in-flight", type=click.IntRange(1, 100), default=3, show_default=True, help="Requests in flight for each partition.")
+@click.option("--seconds", type=click.FloatRange(0.05, 600), default=2.0, show_default=True, help="Duration of each measurement.")
+@click.option("--megabytes-max", type=click.FloatRange(1), default=500.0, show_default=True, help="The most that one measurement writes.")
+@click.option("--topic", default=None, help="The topic to create and delete. Without it a new name.")
 @traceback_option
 def bench(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
     """Measure a running cluster, this project's or any other of the protocol.

@@ -25,13 +25,13 @@ _ALLOWED = {
 @click.command("client-metrics")
 @bootstrap_option
 @command_config_option
-@click.option("--alter", "actions", flag_value="alter", multiple=True, help="Make or change a subscription.")
+@click.option("--alter", "actions", flag_value="alter", multiple=True, help="Create or change a subscription.")
 @click.option("--delete", "actions", flag_value="delete", multiple=True, help="Delete a subscription.")
 @click.option("--describe", "actions", flag_value="describe", multiple=True, help="Show subscriptions.")
 @click.option("--list", "actions", flag_value="list", multiple=True, help="Names of the subscriptions.")
 @click.option("--name", help="The subscription's name.")
 @click.option("--generate-name", is_flag=True, help="Give it a random name.")
-@click.option("--metrics", metavar="M1,M2", multiple=True, help="What names of metrics begin with; * for all, empty for none.")
+@click.option("--metrics", metavar="M1,M2", multiple=True, help="Prefixes of metric names; * for all, empty for none.")
 @click.option("--interval", metavar="MS", help="How often clients push, in milliseconds; empty for the default.")
 @click.option(
     "--match",
@@ -43,7 +43,7 @@ _ALLOWED = {
 @output_option
 @traceback_option
 def client_metrics(bootstrap: str, actions: tuple[str, ...], output: str, traceback: bool, **options: Any) -> None:
-    """What clients are asked to tell of their own metrics (KIP-714)."""
+    """Which of their own metrics clients are asked to send (KIP-714)."""
     action = _checked(actions, options)
 
     async def go() -> None:

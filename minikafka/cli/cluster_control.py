@@ -261,9 +261,9 @@ COMMANDS = [
     _command("kill", "Kill brokers of `cluster up` with SIGKILL."),
     _command("stop", "Stop brokers of `cluster up` in order: leaderships move away first."),
     _command("start", "Start brokers of `cluster up` that have ended."),
-    _command("pause", "Let brokers of `cluster up` hang with their connections open (SIGSTOP)."),
-    _command("resume", "Let paused brokers go on."),
+    _command("pause", "Make brokers of `cluster up` hang, with their connections open (SIGSTOP)."),
+    _command("resume", "Let paused brokers continue."),
     _command("cut", "Cut brokers of `cluster up` off from the other brokers; clients reach all."),
-    _command("heal", "Make all links work again.", takes_nodes=False),
+    _command("heal", "Repair all links that were cut.", takes_nodes=False),
     status,
 ]

@@ -52,7 +52,7 @@ def bootstrap_controller_option(command: Command) -> Command:
         expose_value=False,
         is_eager=True,
         callback=_ask_controllers,
-        help="host:port of one or more controllers, to be asked instead of brokers.",
+        help="host:port of one or more controllers, which are asked instead of brokers.",
     )(command)
 
 
@@ -99,7 +99,7 @@ def command_config_option(command: Command) -> Command:
         metavar="NAME=VALUE",
         expose_value=False,
         callback=_use_properties,
-        help="A client property: security.protocol, sasl.jaas.config, acks, group.id .. May be given again.",
+        help="A client property, such as security.protocol, sasl.jaas.config, acks or group.id. May be repeated.",
     )(command)
     command = click.option(
         "--consumer.config",

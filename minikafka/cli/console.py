@@ -77,16 +77,21 @@ def only(*known: str) -> Callable[[click.Context, click.Parameter, str], str]:
 @click.option("--sync", is_flag=True, help="Wait for each record.")
 @click.option("--compression-codec", is_flag=False, flag_value="gzip", default="none", help="none, gzip, snappy, lz4 or zstd.")
 @click.option("--batch-size", "--max-partition-memory-bytes", type=int, default=16384, help="Bytes of a batch.")
-@click.option("--max-memory-bytes", type=int, default=32 << 20, help="Bytes that may wait to be sent.")
-@click.option("--timeout", "linger_ms", type=float, default=1000, help="Milliseconds that a batch gathers records.")
+@click.option("--max-memory-bytes", type=int, default=32 << 20, help="Most bytes that may wait to be sent.")
+@click.option("--timeout", "linger_ms", type=float, default=1000, help="Milliseconds that a batch waits for more records.")
 @click.option("--request-required-acks", "acks", default="-1", help="all, -1, 0 or 1.")
 @click.option("--request-timeout-ms", type=int, default=30000, help="Milliseconds for a request.")
 @click.option("--message-send-max-retries", type=int, default=3, hidden=True)
 @click.option("--line-reader", default=LINE_READER, hidden=True, callback=only(LINE_READER), help="Accepted; there is one reader.")
-@click.option("--reader-config", help="Properties file for the reader; --reader-property counts more.")
+@click.option("--reader-config", help="Properties file for the reader; --reader-property overrides it.")
 @click.option("--reader-property", "--property", "reader", multiple=True, metavar="NAME=VALUE", help=", ".join(READER_PROPERTIES))
 @click.option(
-    "--command-property", "--producer-property", "command", multiple=True, metavar="NAME=VALUE", help="acks, linger.ms, batch.size .."
+    "--command-property",
+    "--producer-property",
+    "command",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A client property, such as acks, linger.ms or batch.size.",
 )
 @traceback_option
 def console_producer(
@@ -187,19 +192,26 @@ def _null_or_bytes(text: str, properties: dict[str, str | None]) -> bytes | None
 @click.option("--from-beginning", is_flag=True, help="Begin with the earliest record when the group has no offsets.")
 @click.option("--max-messages", type=click.IntRange(0), help="Stop after this many records.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="Stop when no record has come for this long.")
-@click.option("--skip-message-on-error", is_flag=True, help="Accepted; a record cannot fail to be shown.")
+@click.option("--skip-message-on-error", is_flag=True, help="Accepted, no effect: no record fails to be shown.")
 @click.option(
     "--isolation-level", type=click.Choice(["read_committed", "read_uncommitted"]), default="read_uncommitted", help="Transactions."
 )
-@click.option("--formatter", default=FORMATTERS[0], callback=only(*FORMATTERS), help="Class of a formatter: Default.. or NoOp..")
-@click.option("--formatter-config", help="Properties file for the formatter; --formatter-property counts more.")
+@click.option(
+    "--formatter", default=FORMATTERS[0], callback=only(*FORMATTERS), help="Formatter: DefaultMessageFormatter or NoOpMessageFormatter."
+)
+@click.option("--formatter-config", help="Properties file for the formatter; --formatter-property overrides it.")
 @click.option(
     "--formatter-property", "--property", "formatter_properties", multiple=True, metavar="NAME=VALUE", help=", ".join(FORMATTER_PROPERTIES)
 )
-@click.option("--key-deserializer", help="Class that reads keys: String.., ByteArray.., Integer.., Long.., Double.., UUIDDeserializer ..")
-@click.option("--value-deserializer", help="Class that reads values.")
+@click.option("--key-deserializer", help="Deserializer of keys: StringDeserializer, ByteArrayDeserializer, LongDeserializer and others.")
+@click.option("--value-deserializer", help="Deserializer of values.")
 @click.option(
-    "--command-property", "--consumer-property", "command", multiple=True, metavar="NAME=VALUE", help="group.id, auto.offset.reset .."
+    "--command-property",
+    "--consumer-property",
+    "command",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A client property, such as group.id or auto.offset.reset.",
 )
 @click.option("--enable-systest-events", is_flag=True, hidden=True)
 @traceback_option

@@ -19,20 +19,24 @@ DEFAULT_GROUP = "console-share-consumer"
 @bootstrap_option
 @command_config_option
 @click.option("--topic", required=True, help="Topic to read.")
-@click.option("--group", help=f"Share group; {DEFAULT_GROUP} unless told.")
+@click.option("--group", help=f"Share group (default: {DEFAULT_GROUP}).")
 @click.option("--max-messages", type=click.IntRange(0), help="Stop after this many records.")
 @click.option("--timeout-ms", type=click.IntRange(0), help="Stop when no record has come for this long.")
-@click.option("--reject", is_flag=True, help="Reject every record, which nobody gets again, in place of accepting it.")
-@click.option("--release", is_flag=True, help="Release every record for others.")
-@click.option("--reject-message-on-error", is_flag=True, help="Accepted; a record cannot fail to be shown.")
-@click.option("--formatter", default=FORMATTERS[0], callback=only(*FORMATTERS), help="Class of a formatter: Default.. or NoOp..")
-@click.option("--formatter-config", help="Properties file for the formatter; --formatter-property counts more.")
+@click.option("--reject", is_flag=True, help="Reject every record instead of accepting it: nobody gets it again.")
+@click.option("--release", is_flag=True, help="Release every record instead of accepting it: others get it.")
+@click.option("--reject-message-on-error", is_flag=True, help="Accepted, no effect: no record fails to be shown.")
+@click.option(
+    "--formatter", default=FORMATTERS[0], callback=only(*FORMATTERS), help="Formatter: DefaultMessageFormatter or NoOpMessageFormatter."
+)
+@click.option("--formatter-config", help="Properties file for the formatter; --formatter-property overrides it.")
 @click.option(
     "--formatter-property", "--property", "formatter_properties", multiple=True, metavar="NAME=VALUE", help=", ".join(FORMATTER_PROPERTIES)
 )
-@click.option("--key-deserializer", help="Class that reads keys: String.., ByteArray.., Integer.., Long.., Double.., UUIDDeserializer ..")
-@click.option("--value-deserializer", help="Class that reads values.")
-@click.option("--command-property", "--consumer-property", "command", multiple=True, metavar="NAME=VALUE", help="group.id ..")
+@click.option("--key-deserializer", help="Deserializer of keys: StringDeserializer, ByteArrayDeserializer, LongDeserializer and others.")
+@click.option("--value-deserializer", help="Deserializer of values.")
+@click.option(
+    "--command-property", "--consumer-property", "command", multiple=True, metavar="NAME=VALUE", help="A client property, such as group.id."
+)
 @click.option("--enable-systest-events", is_flag=True, hidden=True)
 @traceback_option
 def console_share_consumer(

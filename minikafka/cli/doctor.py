@@ -21,7 +21,7 @@ DIAL_TIMEOUT_S = 3.0
 
 @operator_command("doctor")
 def doctor(bootstrap: str, output: str, traceback: bool) -> None:
-    """Look for the usual mistakes: listeners, TLS and SASL, replication, groups, disks, clocks. Says what is wrong and what to do.
+    """Look for common mistakes: listeners, TLS and SASL, replication, groups, disks, clocks. Say what is wrong and what to do.
 
     Exit status 1 when something is wrong, 3 when nothing answers."""
     findings: list[Finding] = run(lambda: _examine(bootstrap), traceback=traceback)

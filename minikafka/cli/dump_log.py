@@ -27,16 +27,32 @@ def _only_strings(context: click.Context, parameter: click.Parameter, value: str
 @click.option("--files", required=True, help="Comma-separated .log, .index, .timeindex, .txnindex, .snapshot and checkpoint files.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and values too (implies --deep-iteration).")
 @click.option("--deep-iteration", is_flag=True, help="Print each record, not only each batch.")
-@click.option("--index-sanity-check", is_flag=True, help="Only check that indexes are sorted and whole.")
+@click.option("--index-sanity-check", is_flag=True, help="Only check that indexes are sorted and complete.")
 @click.option("--verify-index-only", is_flag=True, help="Check indexes against their segment without printing them.")
 @click.option("--cluster-metadata-decoder", "decoder", flag_value="metadata", help="Decode records of __cluster_metadata.")
 @click.option("--offsets-decoder", "decoder", flag_value="offsets", help="Decode records of __consumer_offsets.")
 @click.option("--transaction-log-decoder", "decoder", flag_value="transaction", help="Decode records of __transaction_state.")
 @click.option("--share-group-state-decoder", "decoder", flag_value="share", help="Decode records of __share_group_state.")
-@click.option("--key-decoder-class", is_flag=False, flag_value=DECODERS[0], default=DECODERS[0], hidden=True, callback=_only_strings,
-              expose_value=False, help="Accepted; keys are shown as strings.")
-@click.option("--value-decoder-class", is_flag=False, flag_value=DECODERS[0], default=DECODERS[0], hidden=True, callback=_only_strings,
-              expose_value=False, help="Accepted; values are shown as strings.")
+@click.option(
+    "--key-decoder-class",
+    is_flag=False,
+    flag_value=DECODERS[0],
+    default=DECODERS[0],
+    hidden=True,
+    callback=_only_strings,
+    expose_value=False,
+    help="Accepted; keys are shown as strings.",
+)
+@click.option(
+    "--value-decoder-class",
+    is_flag=False,
+    flag_value=DECODERS[0],
+    default=DECODERS[0],
+    hidden=True,
+    callback=_only_strings,
+    expose_value=False,
+    help="Accepted; values are shown as strings.",
+)
 @click.option("--skip-record-metadata", is_flag=True, help="Print only keys and values of records.")
 @click.option("--max-bytes", type=click.IntRange(1), default=None, help="Read at most this many bytes of each .log file.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "jsonl", "yaml"]), default="text", show_default=True)

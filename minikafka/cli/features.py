@@ -108,7 +108,7 @@ def _update(bootstrap: str, levels: dict[str, int], verb: str, kind: int, *, dry
 
 
 _feature_option = click.option("--feature", "-f", "pairs", multiple=True, metavar="NAME=LEVEL", help="Feature and level; may be repeated.")
-_metadata_option = click.option("--metadata", metavar="RELEASE", help="Older way to say --feature metadata.version=LEVEL.")
+_metadata_option = click.option("--metadata", metavar="RELEASE", help="Older form of --feature metadata.version=LEVEL.")
 _dry_run_option = click.option("--dry-run", is_flag=True, help="Only say whether it would be done.")
 
 
@@ -201,15 +201,12 @@ def version_mapping(release_version: str | None, output: str) -> None:
 @_feature_option
 @output_option
 def feature_dependencies(pairs: tuple[str, ...], output: str) -> None:
-    """What levels of other features a level needs."""
+    """Which levels of other features a level needs."""
     levels: dict[str, Any] = _levels(pairs, None)
     if not levels:
         raise click.UsageError("say which: --feature NAME=LEVEL")
     if output != "table":
-        rows = [
-            {"feature": name, "level": level, "needs": dict(DEPENDENCIES.get((name, level), ()))}
-            for name, level in levels.items()
-        ]
+        rows = [{"feature": name, "level": level, "needs": dict(DEPENDENCIES.get((name, level), ()))} for name, level in levels.items()]
         emit(rows, output, ["feature", "level"])
         return
     for name, level in levels.items():

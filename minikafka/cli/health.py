@@ -23,13 +23,13 @@ ANSWER_S = 1.0
 
 @operator_command("health")
 @click.option("--exit-when-healthy", "-e", is_flag=True, help="Wait until it is healthy; combine with --timeout.")
-@click.option("--watch", "-w", is_flag=True, help="Say it again whenever it changes, until interrupted.")
+@click.option("--watch", "-w", is_flag=True, help="Print it again whenever it changes, until interrupted.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=None, help="Seconds to wait [health: 5, with -e: no end].")
-@click.option("--brokers", type=click.IntRange(1), help="How many brokers there must be.")
+@click.option("--brokers", type=click.IntRange(1), help="How many brokers must be there.")
 def health(
     bootstrap: str, exit_when_healthy: bool, watch: bool, timeout_s: float | None, brokers: int | None, output: str, traceback: bool
 ) -> None:
-    """Controller, brokers, leaderless and under-replicated partitions. Exit status 0 healthy, 1 not, 3 cannot be reached."""
+    """Show controller, brokers, leaderless and under-replicated partitions. Exit status: 0 healthy, 1 not healthy, 3 cannot be reached."""
     limit = timeout_s if timeout_s is not None else (None if exit_when_healthy or watch else 5.0)
     sys.exit(run(lambda: _watch(bootstrap, exit_when_healthy, watch, limit, brokers, output), traceback=traceback))
 

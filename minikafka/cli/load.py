@@ -32,30 +32,30 @@ def _one_character(context: click.Context, parameter: click.Parameter, value: st
 _OPTIONS = (
     bootstrap_option,
     click.option("--topic", required=True),
-    click.option("--key", default="", help="Column of the key; rows without a key go round the partitions."),
+    click.option("--key", default="", help="Column of the key; rows without a key are spread over the partitions."),
     click.option("--value", default="", help="Column of the value [default: the row as JSON]."),
     click.option("--timestamp", default="", help="Column of the record's time [default: now]."),
     click.option("--header", "headers", multiple=True, metavar="NAME=COLUMN", help="A record header from a column (repeatable)."),
     click.option("--partition", default="", help="Column of the partition [default: by the key]."),
     click.option("--partitioner", type=click.Choice(["murmur2", "crc32"]), default="murmur2", show_default=True,
-                 help="Kafka's, librdkafka's."),
+                 help="As Kafka's clients (murmur2) or as librdkafka (crc32c)."),
     click.option("--partitions", type=_COUNT, default=0, help="Create the topic with this many partitions when it is missing."),
     click.option("--replication-factor", type=int, default=-1, help="For --partitions [default: the broker's; with --to-files up to 3]."),
     click.option("--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), default="none", show_default=True),
     click.option("--batch-size", "batch_bytes", type=click.IntRange(1024), default=512 << 10, show_default=True,
-                 help="Bytes of a record batch before compression."),
+                 help="Size of a record batch before compression, in bytes."),
     click.option("--format", default="", help="parquet, csv, jsonl; with --master what Spark reads, too (orc, delta, avro, table)."),
     click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE",
                  help="An option of Spark's reader of that format, such as versionAsOf of delta (repeatable)."),
     click.option("--delimiter", default="", callback=_one_character,
-                 help="What separates CSV columns; \\t is a tab [default: a comma, in .tsv files a tab]."),
+                 help="Separator of CSV columns; \\t is a tab [default: a comma, in .tsv files a tab]."),
     click.option("--unpacked-bytes-max", type=_COUNT, default=0, metavar="BYTES",
-                 help="What a compressed file may unpack to [default: 250 times its size, 256 MiB at least]."),
-    click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes a unit of work."),
+                 help="The most that a compressed file may unpack to [default: 250 times its size, 256 MiB at least]."),
+    click.option("--split-bytes", type=click.IntRange(1 << 16), default=64 << 20, show_default=True, help="Table bytes for one task."),
     click.option("--job-id", "job", default="",
-                 help="Name the load; the same command with the same name goes on where it stopped [default: random]."),
+                 help="Name of the load. The same command with the same name continues where it stopped [default: random]."),
     click.option("--throttle", "bytes_per_second", type=_COUNT, default=0, metavar="BYTES",
-                 help="At most so many bytes a second, all tasks together."),
+                 help="Most bytes a second, of all tasks together."),
     click.option("--dry-run", is_flag=True, help="Read, partition and encode, but send or write nothing."),
 )  # fmt: skip
 
@@ -73,11 +73,11 @@ def load_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @load_options
 @spark_options
 @files_options
-@click.option("--audit", "audited", is_flag=True, help="Afterwards prove over the wire that all replicas of the topic are equal.")
+@click.option("--audit", "audited", is_flag=True, help="Then prove over the wire that all replicas of the topic are equal.")
 @click.option(
     "--metrics-file",
     type=click.Path(dir_okay=False),
-    help="Keep progress and result there, in Prometheus' text format (minikafka_bulkload_*).",
+    help="Write progress and result to this file, in Prometheus' text format (minikafka_bulkload_*).",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "jsonl", "yaml"]), default="table", show_default=True)
 def load(

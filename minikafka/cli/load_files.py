@@ -150,7 +150,7 @@ def _fail(text: str, status: int) -> NoReturn:
 @click.option("--processes", type=click.IntRange(0), default=0, help="Processes that read [default: one a core].")
 @output_option
 def verify_files(directory: str, processes: int, output: str) -> None:
-    """Hold DIRECTORY, written by `load --to-files`, against its manifest: every file's size and CRC-32C, none missing, none too many.
+    """Compare DIRECTORY, written by `load --to-files`, with its manifest: every file's size and CRC-32C, none missing, none too many.
 
     It is for files that no broker has opened yet (after a copy, before a start); afterwards `minikafka audit` says whether the
     replicas agree.

@@ -26,7 +26,7 @@ DELETE_TO_END = -1
 @click.option("--time", "when", default="latest", show_default=True, help="earliest, latest, max-timestamp, .. or milliseconds since 1970.")
 @click.option("--exclude-internal-topics", is_flag=True, help="Leave out internal topics.")
 def get_offsets(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:
-    """Offsets of partitions at a time."""
+    """Offsets of partitions at a given time."""
     if options["topic_partitions"] and (options["topic"] or options["partitions"]):
         raise click.UsageError("--topic-partitions does not go with --topic and --partitions")
     text = options["when"]

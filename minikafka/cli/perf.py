@@ -75,23 +75,27 @@ class Latencies:
 @click.option("--topic", required=True, help="Topic to write to.")
 @click.option("--num-records", type=click.IntRange(1), help="Records to send.")
 @click.option("--record-size", type=click.IntRange(1), help="Bytes of a record.")
-@click.option("--payload-file", type=click.Path(exists=True, dir_okay=False), help="Records to choose from, one a line.")
+@click.option("--payload-file", type=click.Path(exists=True, dir_okay=False), help="File of records to choose from, one a line.")
 @click.option("--payload-delimiter", default="\\n", show_default=True, help="What separates them.")
-@click.option("--payload-monotonic", is_flag=True, help="Records are numbers that grow.")
-@click.option("--throughput", type=float, default=-1, show_default=True, help="Records a second; -1 = as many as go.")
+@click.option("--payload-monotonic", is_flag=True, help="Records are increasing numbers.")
+@click.option("--throughput", type=float, default=-1, show_default=True, help="Records a second; -1 = as many as possible.")
 @click.option(
     "--command-property",
     "--producer-props",
     "command",
     multiple=True,
     metavar="NAME=VALUE",
-    help="acks, linger.ms, batch.size, compression.type ..",
+    help="A client property, such as acks, linger.ms, batch.size or compression.type.",
 )
 @click.option("--transactional-id", help="Write in transactions of this id.  [default with a duration: a random one]")
-@click.option("--transaction-duration-ms", type=click.IntRange(1), help="Commit after so long.  [default with an id: 3000]")
-@click.option("--warmup-records", type=click.IntRange(0), default=0, help="First records that do not count.")
+@click.option(
+    "--transaction-duration-ms",
+    type=click.IntRange(1),
+    help="How long a transaction takes before it is committed.  [default with an id: 3000]",
+)
+@click.option("--warmup-records", type=click.IntRange(0), default=0, help="Number of first records that are not measured.")
 @click.option("--reporting-interval", type=click.IntRange(1), default=5000, show_default=True, help="Milliseconds between two lines.")
-@click.option("--print-metrics", is_flag=True, help="Accepted; the bundled client has none.")
+@click.option("--print-metrics", is_flag=True, help="Accepted, no effect: the bundled client has no metrics.")
 @click.argument("more_properties", nargs=-1)
 @traceback_option
 def producer_perf_test(
@@ -103,7 +107,7 @@ def producer_perf_test(
     traceback: bool,
     **options: Any,
 ) -> None:
-    """Send records as fast as it goes, or at a rate, and tell rate and latencies."""
+    """Send records as fast as possible, or at a given rate, and print rate and latencies."""
     given = [options["record_size"] is not None, options["payload_file"] is not None, options["payload_monotonic"]]
     if sum(given) != 1:
         raise click.UsageError("say what to send: --record-size, --payload-file or --payload-monotonic")
@@ -227,19 +231,19 @@ def _noter(latencies: Latencies, failed: list[BaseException], sent: float, size:
 @click.option("--topic", help="Topic to read.")
 @click.option("--include", help="Pattern of topics to read.")
 @click.option("--num-records", "--messages", "count", type=click.IntRange(1), required=True, help="Records to read.")
-@click.option("--group", default=None, help="Group; one of its own when left out.")
-@click.option("--timeout", "timeout_ms", type=int, default=10000, show_default=True, help="Milliseconds between two records.")
-@click.option("--fetch-size", type=int, default=1 << 20, show_default=True, help="Bytes of a partition in a fetch.")
+@click.option("--group", default=None, help="Group (default: a new one).")
+@click.option("--timeout", "timeout_ms", type=int, default=10000, show_default=True, help="Most milliseconds to wait for a record.")
+@click.option("--fetch-size", type=int, default=1 << 20, show_default=True, help="Most bytes of one partition in a fetch.")
 @click.option("--from-latest", is_flag=True, help="Begin with the latest record.")
-@click.option("--hide-header", is_flag=True, help="Leave out the names of the columns.")
+@click.option("--hide-header", is_flag=True, help="Do not print the names of the columns.")
 @click.option("--show-detailed-stats", is_flag=True, help="A line for each --reporting-interval.")
 @click.option("--reporting-interval", type=click.IntRange(1), default=5000, show_default=True, help="Milliseconds.")
-@click.option("--print-metrics", is_flag=True, help="Accepted; the bundled client has none.")
-@click.option("--command-property", "command", multiple=True, metavar="NAME=VALUE", help="isolation.level ..")
+@click.option("--print-metrics", is_flag=True, help="Accepted, no effect: the bundled client has no metrics.")
+@click.option("--command-property", "command", multiple=True, metavar="NAME=VALUE", help="A client property, such as isolation.level.")
 @click.option("--date-format", default="yyyy-MM-dd HH:mm:ss:SSS", hidden=True)
 @traceback_option
 def consumer_perf_test(bootstrap: str, topic: str | None, count: int, command: tuple[str, ...], traceback: bool, **options: Any) -> None:
-    """Read records as fast as it goes and tell the rate."""
+    """Read records as fast as possible and print the rate."""
     if (topic is None) == (options["include"] is None):
         raise click.UsageError("Exactly one of --include/--topic is required.")
     settings = command_settings(command)

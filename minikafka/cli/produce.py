@@ -32,9 +32,13 @@ from minikafka.client.errors import ClientError
     show_default=True,
     help="jsonl: objects with key, value, partition, timestamp, headers.",
 )
-@click.option("--null-marker", help="A key or value of this text is null.")
+@click.option("--null-marker", help="A key or value with this text is null.")
 @click.option(
-    "--acks", type=click.Choice(["all", "-1", "0", "1"]), default="all", show_default=True, help="Who must have a record before it counts."
+    "--acks",
+    type=click.Choice(["all", "-1", "0", "1"]),
+    default="all",
+    show_default=True,
+    help="Which replicas must have a record before it is acknowledged.",
 )
 @click.option(
     "--compression",
@@ -46,8 +50,8 @@ from minikafka.client.errors import ClientError
     show_default=True,
     help="Codec.",
 )
-@click.option("--linger-ms", type=click.FloatRange(0), default=5.0, show_default=True, help="How long a batch gathers records.")
-@click.option("--timeout-ms", type=click.IntRange(1), default=120_000, show_default=True, help="How long a record is tried.")
+@click.option("--linger-ms", type=click.FloatRange(0), default=5.0, show_default=True, help="How long a batch waits for more records.")
+@click.option("--timeout-ms", type=click.IntRange(1), default=120_000, show_default=True, help="How long to try to deliver a record.")
 @click.option(
     "-o",
     "--output",

@@ -30,8 +30,8 @@ def metadata_quorum(context: click.Context, bootstrap: str) -> None:
 
 @metadata_quorum.command("describe")
 @click.option("--status", "view", flag_value="status", help="Leader, epoch, high watermark, voters and observers.")
-@click.option("--replication", "view", flag_value="replication", help="Each replica's end and lag.")
-@click.option("--human-readable", "-hr", is_flag=True, help="Times as ages.")
+@click.option("--replication", "view", flag_value="replication", help="Log end and lag of each replica.")
+@click.option("--human-readable", "-hr", is_flag=True, help="Show times as ages.")
 @click.option("--bootstrap-server", "-b", "own_bootstrap", help="host:port of one or more brokers.")
 @output_option
 @traceback_option
@@ -195,14 +195,14 @@ def add_controller(
 @metadata_quorum.command("remove-controller")
 @click.option("--controller-id", "-i", type=int, required=True, help="Node id of the voter.")
 @click.option("--controller-directory-id", "-d", required=True, help="Its directory.id.")
-@click.option("--unregister", is_flag=True, help="Forget it as a controller, too (metadata.version 4.4-IV2).")
+@click.option("--unregister", is_flag=True, help="Unregister the controller, too (metadata.version 4.4-IV2).")
 @_dry_run_option
 @traceback_option
 @click.pass_obj
 def remove_controller(
     bootstrap: str, controller_id: int, controller_directory_id: str, unregister: bool, dry_run: bool, traceback: bool
 ) -> None:
-    """Take a voter out of the quorum (KIP-853)."""
+    """Remove a voter from the quorum (KIP-853)."""
     directory = _directory(controller_directory_id)
 
     async def work(admin: Maintenance) -> None:

@@ -31,17 +31,22 @@ TOPIC_THROTTLES = ("leader.replication.throttled.replicas", "follower.replicatio
 @bootstrap_controller_option
 @click.option("--generate", "action", flag_value="generate", help="Propose a plan for --topics-to-move-json-file over --broker-list.")
 @click.option("--execute", "action", flag_value="execute", help="Start the plan of --reassignment-json-file.")
-@click.option("--verify", "action", flag_value="verify", help="Say whether the plan is done; take the throttles away when it is.")
-@click.option("--cancel", "action", flag_value="cancel", help="Go back to the replicas from before.")
-@click.option("--list", "action", flag_value="list", help="Show what is on the move.")
+@click.option("--verify", "action", flag_value="verify", help="Tell whether the plan is done, and remove the throttles when it is.")
+@click.option("--cancel", "action", flag_value="cancel", help="Go back to the earlier replicas.")
+@click.option("--list", "action", flag_value="list", help="Show the moves that are under way.")
 @click.option("--reassignment-json-file", help='{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2,3]}]}')
 @click.option("--topics-to-move-json-file", help='{"version":1,"topics":[{"topic":"t"}]}')
 @click.option("--broker-list", help="Brokers for the replicas: 1,2,3.")
 @click.option("--throttle", type=int, default=-1, help="Bytes a second between brokers; -1 = unlimited.")
-@click.option("--replica-alter-log-dirs-throttle", type=int, default=-1, help="Accepted; directories of a broker are not moved between.")
+@click.option(
+    "--replica-alter-log-dirs-throttle",
+    type=int,
+    default=-1,
+    help="Accepted, no effect: replicas do not move between directories of a broker.",
+)
 @click.option("--additional", is_flag=True, help="Add to the moves that are under way.")
 @click.option("--preserve-throttles", is_flag=True, help="Leave the throttles as they are.")
-@click.option("--disable-rack-aware", is_flag=True, help="Propose replicas without looking at racks.")
+@click.option("--disable-rack-aware", is_flag=True, help="Propose replicas without regard to racks.")
 @click.option("--disallow-replication-factor-change", is_flag=True, help="Refuse plans that change the number of replicas.")
 @click.option("--timeout", type=int, default=10000, show_default=True, help="Milliseconds for a request.")
 def reassign_partitions(bootstrap: str, output: str, traceback: bool, **options: Any) -> None:

@@ -21,21 +21,21 @@ SAVE_EVERY_SEEDS = 100
 
 
 @click.command("sim")
-@click.option("--seed", type=int, help="Play one seed and tell its story.")
+@click.option("--seed", type=int, help="Play one seed and print its story.")
 @click.option("--seeds", metavar="A..B", help="Play the seeds from A up to but not including B.")
-@click.option("--hours", type=float, help="Play seeds for so many hours of real time (from --seeds' first on, else from 0).")
-@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Processes to play in.")
-@click.option("--profile", type=click.Choice(PROFILES), help="Faults to draw; without it each seed draws its profile.")
-@click.option("--duration", type=float, help="Simulated seconds of load; without it each seed draws them.")
+@click.option("--hours", type=float, help="Play seeds for this many hours of real time, from the first of --seeds on, or else from 0.")
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Number of processes.")
+@click.option("--profile", type=click.Choice(PROFILES), help="Kinds of faults; without it each seed draws a profile.")
+@click.option("--duration", type=float, help="Simulated seconds of load; without it each seed draws a number.")
 @click.option(
     "--save",
     "save_path",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Add the totals to this JSON file, every 100 seeds and at the end.",
 )
-@click.option("--commit", help="What the totals are listed under; without it the commit of the source tree.")
+@click.option("--commit", help="Commit to list the totals under (default: that of the source tree).")
 @click.option("--no-shrink", is_flag=True, help="Do not look for the faults that a violation needs.")
-@click.option("--mutants", is_flag=True, help="Break one rule after the other and print which check notices (in a source tree).")
+@click.option("--mutants", is_flag=True, help="Break one rule after another, and print which check notices it (in a source tree).")
 @click.option("-v", "--verbose", is_flag=True, help="A line for every seed; for one seed its whole story.")
 def sim(
     seed: int | None,

@@ -15,7 +15,7 @@ _OPTIONS = (
     click.option("--master", default=None, help="Spark master: local[*], spark://host:7077, yarn, k8s://..."),
     click.option("--conf", "confs", multiple=True, metavar="NAME=VALUE", help="A property of Spark (repeatable)."),
     click.option("--packages", default="", metavar="COORDINATES",
-                 help="Maven coordinates of JARs that Spark brings, separated by commas (spark.jars.packages)."),
+                 help="Maven coordinates of JARs that Spark fetches, separated by commas (spark.jars.packages)."),
     click.option("--processes", type=click.IntRange(0), default=0, help="Processes of the local engine [default: one a core]."),
 )  # fmt: skip
 

@@ -47,11 +47,13 @@ logger = logging.getLogger("minikafka.node")
 
 @click.command("start")
 @click.argument("config_argument", required=False, metavar="[CONFIG]")
-@click.option("--config", "-c", "config_path", help="server.properties; KAFKA_* variables override it, and do without it.")
+@click.option("--config", "-c", "config_path", help="server.properties; KAFKA_* variables override it, or take its place.")
 @click.option("--override", multiple=True, metavar="NAME=VALUE", help="Set one property; may be repeated.")
-@click.option("--format", "do_format", is_flag=True, help="Format log directories that are not, for the cluster that --cluster-id names.")
+@click.option(
+    "--format", "do_format", is_flag=True, help="Format log directories that are not formatted yet, for the cluster of --cluster-id."
+)
 @click.option("--cluster-id", envvar="CLUSTER_ID", help="Id of the cluster for --format: 22 characters, the same for every node.")
-@click.option("--container", is_flag=True, help="As a container does: a mounted file, else one node; data on a volume.")
+@click.option("--container", is_flag=True, help="As the image does: a mounted file, or else a single node; data on a volume.")
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS[:REPLICAS]]", help="Create this topic (KAFKA_CREATE_TOPICS).")
 @click.option("--log-level", "level", default=None, help="debug, info, warning or error (KAFKA_LOG4J_ROOT_LOGLEVEL).")
 @click.option("--traceback", is_flag=True, help="Show tracebacks of errors.")

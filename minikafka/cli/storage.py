@@ -54,19 +54,19 @@ def _load(config: str | None, overrides: tuple[str, ...]):  # type: ignore[no-un
 @storage.command("format")
 @click.option("-t", "--cluster-id", required=True, help="Id of the cluster: 22 characters, the same for every node.")
 @click.option("-c", "--config", type=click.Path(), help="The server.properties of the node; KAFKA_* variables override it.")
-@click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be given again.")
+@click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be repeated.")
 @click.option("-s", "--standalone", is_flag=True, help="The first and only controller of a new dynamic quorum.")
 @click.option("-I", "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY_ID,...", help="All first controllers of a new dynamic quorum.")
 @click.option("-N", "--no-initial-controllers", is_flag=True, help="A controller that joins a dynamic quorum later.")
-@click.option("-g", "--ignore-formatted", is_flag=True, help="Leave directories that are formatted as they are.")
-@click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="Level of a feature. May be given again.")
+@click.option("-g", "--ignore-formatted", is_flag=True, help="Skip directories that are formatted already.")
+@click.option("-f", "--feature", "features", multiple=True, metavar="NAME=LEVEL", help="Level of a feature. May be repeated.")
 @click.option(
     "-S",
     "--add-scram",
     "add_scram",
     multiple=True,
     metavar="MECHANISM=[name=..,password=..]",
-    help="A first SCRAM user, as in SCRAM-SHA-256=[name=alice,password=secret,iterations=8192]. May be given again.",
+    help="A first SCRAM user, as in SCRAM-SHA-256=[name=alice,password=secret,iterations=8192]. May be repeated.",
 )
 @click.option("-r", "--release-version", help="Take the metadata.version of this release, for example 4.3-IV0.")
 def format_command(
@@ -110,10 +110,10 @@ def format_command(
 
 @storage.command("info")
 @click.option("-c", "--config", type=click.Path(), help="The server.properties of the node; KAFKA_* variables override it.")
-@click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be given again.")
+@click.option("--override", "overrides", multiple=True, metavar="PROPERTY=VALUE", help="Set a property. May be repeated.")
 @click.pass_context
 def info(context: click.Context, config: str | None, overrides: tuple[str, ...]) -> None:
-    """Tell what is in the log directories; exit status 1 if something is wrong."""
+    """Show what is in the log directories. Exit status 1 if something is wrong."""
     from minikafka.broker.quorum.format import storage_info
     from minikafka.storage.filesystem import OsFileSystem
 

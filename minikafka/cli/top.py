@@ -40,9 +40,9 @@ class Snapshot:
 
 @operator_command("top")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
-@click.option("--interval", "interval_s", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between two looks.")
-@click.option("--iterations", "-n", type=click.IntRange(1), help="Stop after so many looks [on a terminal: never, else 1].")
-@click.option("--with-internal", is_flag=True, help="Internal topics too.")
+@click.option("--interval", "interval_s", type=click.FloatRange(0.1), default=1.0, show_default=True, help="Seconds between two updates.")
+@click.option("--iterations", "-n", type=click.IntRange(1), help="Stop after this many updates [on a terminal: never, else 1].")
+@click.option("--with-internal", is_flag=True, help="Show internal topics, too.")
 def top(
     bootstrap: str, topics: tuple[str, ...], interval_s: float, iterations: int | None, with_internal: bool, output: str, traceback: bool
 ) -> None:

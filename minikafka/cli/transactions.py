@@ -131,7 +131,7 @@ def describe_producers_(ctx: click.Context, broker_id: int | None, topic: str, p
 @transactions.command("abort")
 @click.option("--topic", required=True, help="The topic.")
 @click.option("--partition", type=int, required=True, help="The partition.")
-@click.option("--start-offset", type=int, help="Where the transaction begins; or say producer and epochs.")
+@click.option("--start-offset", type=int, help="Where the transaction begins; or give producer and epochs.")
 @click.option("--producer-id", type=int, help="The producer id.")
 @click.option("--producer-epoch", type=int, help="Its epoch.")
 @click.option("--coordinator-epoch", type=int, help="The coordinator's epoch.")
@@ -178,7 +178,13 @@ def force_terminate_transaction(ctx: click.Context, transactional_id: str) -> No
 
 @transactions.command("find-hanging")
 @click.option("--broker-id", type=int, help="Only partitions with a replica on this broker.")
-@click.option("--max-transaction-timeout", type=int, default=15, show_default=True, help="The longest timeout there is, in minutes.")
+@click.option(
+    "--max-transaction-timeout",
+    type=int,
+    default=15,
+    show_default=True,
+    help="The longest timeout that a transaction may have, in minutes.",
+)
 @click.option("--topic", help="Only this topic.")
 @click.option("--partition", type=int, help="Only this partition of --topic.")
 @output_option

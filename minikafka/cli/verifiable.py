@@ -47,14 +47,22 @@ async def _until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, A
 @command_config_option
 @click.option("--topic", required=True, help="Topic to write to.")
 @click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to send; -1 = until stopped.")
-@click.option("--throughput", type=float, default=-1, show_default=True, help="Records a second; -1 = as many as go.")
-@click.option("--acks", type=click.Choice(["0", "1", "-1", "all"]), default="-1", show_default=True, help="Who must have a record.")
+@click.option("--throughput", type=float, default=-1, show_default=True, help="Records a second; -1 = as many as possible.")
+@click.option(
+    "--acks",
+    type=click.Choice(["0", "1", "-1", "all"]),
+    default="-1",
+    show_default=True,
+    help="Which replicas must have a record before it is acknowledged.",
+)
 @click.option("--message-create-time", "-T", "create_time", type=int, default=-1, help="Timestamp of the first record, milliseconds.")
 @click.option("--value-prefix", type=int, help="Values are PREFIX.NUMBER.")
-@click.option("--repeating-keys", type=click.IntRange(1), help="Keys are 0 to this, again and again; else there are none.")
+@click.option(
+    "--repeating-keys", type=click.IntRange(1), help="Keys are 0 to this number less one, over and over. Without it records have no key."
+)
 @traceback_option
 def verifiable_producer(bootstrap: str, traceback: bool, **options: Any) -> None:
-    """Send numbered records and say of each whether it was acknowledged."""
+    """Send numbered records, and report for each whether it was acknowledged."""
     sys.exit(run(lambda: _until_signalled(lambda stopping: _produce(bootstrap, options, stopping)), traceback=traceback))
 
 
@@ -134,15 +142,15 @@ class _Sending:
 @click.option("--group-instance-id", help="Of a static member.")
 @click.option("--max-messages", type=int, default=-1, show_default=True, help="Records to read; -1 = until stopped.")
 @click.option("--session-timeout", "session_timeout_ms", type=int, default=30000, show_default=True, help="Milliseconds.")
-@click.option("--enable-autocommit", is_flag=True, help="Commit now and then instead of after each batch.")
+@click.option("--enable-autocommit", is_flag=True, help="Commit at intervals instead of after each batch.")
 @click.option(
     "--reset-policy", type=click.Choice(["earliest", "latest", "none"]), default="earliest", show_default=True, help="Without offsets."
 )
-@click.option("--assignment-strategy", help="Accepted; the bundled assignors are used.")
-@click.option("--verbose", is_flag=True, help="Say of each record what it is.")
+@click.option("--assignment-strategy", help="Accepted, no effect: the bundled assignors are used.")
+@click.option("--verbose", is_flag=True, help="Report every record.")
 @traceback_option
 def verifiable_consumer(bootstrap: str, traceback: bool, **options: Any) -> None:
-    """Read as a member of a group and say what was assigned, read and committed."""
+    """Read as a member of a group, and report what was assigned, read and committed."""
     run(lambda: _until_signalled(lambda stopping: _consume(bootstrap, options, stopping)), traceback=traceback)
 
 
