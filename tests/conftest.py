@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import compileall
 import gc
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from helpers import apache_kafka, prometheus
 from helpers import browser as chromium
+from helpers.coverage_pause import coverage_at_first
 
 _REASONS = pytest.StashKey[list[str]]()
 _NEEDS = {
@@ -60,6 +62,12 @@ def pytest_collection_finish() -> None:
     """What there is now stays until the end. Every full collection of garbage would walk through it, and the simulator makes one a seed."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    with coverage_at_first():
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

