@@ -217,12 +217,12 @@ async def test_a_request_that_times_out_ends_the_connection(server: Server) -> N
 
 async def test_a_request_that_is_answered_leaves_the_others_their_time(server: Server) -> None:
     channel = await server.channel()
-    first = asyncio.ensure_future(channel.request(MetadataRequest(topics=None), timeout_ms=50))
+    first = asyncio.ensure_future(channel.request(MetadataRequest(topics=None), timeout_ms=400))
     second = asyncio.ensure_future(channel.request(MetadataRequest(topics=None), timeout_ms=60_000))
     await until(lambda: len(server.parked) == 2)
     server.parked[0].respond(MetadataResponse(cluster_id="first"))
     await first
-    await asyncio.sleep(0.1)  # the deadline of the first passes
+    await asyncio.sleep(0.5)  # the deadline of the first passes
     assert not channel.closed and not second.done()
     server.parked[1].respond(MetadataResponse(cluster_id="second"))
     await second
