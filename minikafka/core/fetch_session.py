@@ -6,7 +6,8 @@ Rules: kafka.server.FetchSession and org.apache.kafka.common.requests.FetchMetad
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from typing import TypeVar
 
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.fetch import FetchRequest
@@ -20,6 +21,9 @@ EVICTION_MS = 120_000
 PARTITIONS_MAX = 100_000
 ALL_PARTITIONS_MAX = 1_000_000
 TOPIC_NAME_MAX = 249
+#: Partitions of a request that are looked at in one step, at some 2 µs each.
+STEP_PARTITIONS = 2048
+Result = TypeVar("Result")
 PartitionKey = tuple[object, int]  # (topic name or topic id, partition)
 
 
@@ -141,12 +145,18 @@ class FetchSessionCache:
         self, request: FetchRequest, version: int, *, is_follower: bool, name_of: Callable[[bytes], str | None], now_ms: int
     ) -> FetchContext:
         """What a request fetches. Raises ApiError (70, 71, 106), which is answered at the top with session id 0."""
+        return to_the_end(self.context_in_steps(request, version, is_follower=is_follower, name_of=name_of, now_ms=now_ms))
+
+    def context_in_steps(
+        self, request: FetchRequest, version: int, *, is_follower: bool, name_of: Callable[[bytes], str | None], now_ms: int
+    ) -> Generator[None, None, FetchContext]:
+        """As `context`, a bounded piece of work between two yields. Raises ApiError."""
         by_id = version >= 13
         session_id, epoch = request.session_id, request.session_epoch
         if version < 7 or epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if session_id != NO_SESSION:
                 self._sessions.pop(session_id, None)
-            partitions = self._wanted(request, by_id, name_of)
+            partitions = yield from self._wanted(request, by_id, name_of)
             if version < 7 or epoch == FINAL_EPOCH:
                 return FetchContext(None, partitions.values(), False)
             may_stay = self._has_room(len(partitions)) and not _has_long_name(request)
@@ -162,13 +172,14 @@ class FetchSessionCache:
         if len(found.partitions) + _partitions_of(request) > PARTITIONS_MAX or _has_long_name(request):
             del self._sessions[session_id]
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-        self._update(found, request, by_id, name_of)
+        # First: a second request with this epoch is refused, also while this one is not through.
+        found.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         found.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
+        yield from self._update(found, request, by_id, name_of)
         if not found.partitions:
-            del self._sessions[session_id]
+            self._sessions.pop(session_id, None)
             return FetchContext(None, (), False)
-        found.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
         return FetchContext(found, found.partitions.values(), True)
 
     def _has_room(self, partitions: int) -> bool:
@@ -179,18 +190,29 @@ class FetchSessionCache:
         self._sessions.pop(session.id, None)
 
     @staticmethod
-    def _wanted(request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]) -> OrderedDict[PartitionKey, FetchPartition]:
+    def _wanted(
+        request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]
+    ) -> Generator[None, None, OrderedDict[PartitionKey, FetchPartition]]:
         partitions: OrderedDict[PartitionKey, FetchPartition] = OrderedDict()
+        due = STEP_PARTITIONS
         for topic in request.topics:
             name = (name_of(topic.topic_id) or "") if by_id else topic.topic
+            due -= 1
             for wanted in topic.partitions:
                 partition = FetchPartition(name, topic.topic_id, wanted.partition)
                 partition.update(wanted)
                 partitions[(topic.topic_id if by_id else name, wanted.partition)] = partition
+                due -= 1
+                if due <= 0:
+                    due = STEP_PARTITIONS
+                    yield
         return partitions
 
     @staticmethod
-    def _update(session: FetchSession, request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]) -> None:
+    def _update(
+        session: FetchSession, request: FetchRequest, by_id: bool, name_of: Callable[[bytes], str | None]
+    ) -> Generator[None, None, None]:
+        due = STEP_PARTITIONS
         for topic in request.topics:
             identity: object = topic.topic_id if by_id else topic.topic
             for wanted in topic.partitions:
@@ -200,6 +222,10 @@ class FetchSessionCache:
                     name = (name_of(topic.topic_id) or "") if by_id else topic.topic
                     partition = session.partitions[key] = FetchPartition(name, topic.topic_id, wanted.partition)
                 partition.update(wanted)
+                due -= 1
+                if due <= 0:
+                    due = STEP_PARTITIONS
+                    yield
         for forgotten in request.forgotten_topics_data:
             identity = forgotten.topic_id if by_id else forgotten.topic
             for index in forgotten.partitions:
@@ -236,6 +262,16 @@ class FetchSessionCache:
         del self._sessions[oldest.id]
         self.evictions += 1
         return True
+
+
+def to_the_end(steps: Generator[None, None, Result]) -> Result:
+    """All steps at once; what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            result: Result = over.value
+            return result
 
 
 def _partitions_of(request: FetchRequest) -> int:

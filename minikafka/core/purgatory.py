@@ -47,6 +47,15 @@ class Purgatory:
     def park(self, operation: DelayedOperation, keys: list[Hashable], deadline_ms: int) -> None:
         """Keep an operation until one of its keys wakes it, or `deadline_ms`. It has been tried before; it is tried again by `wake`
         only."""
+        self.watch(operation, keys)
+        self._numbers += 1
+        self._operations[self._numbers] = operation
+        self._timers.schedule(self._numbers, deadline_ms)
+        if len(self._operations) > self._prune_at:
+            self._prune()
+
+    def watch(self, operation: DelayedOperation, keys: list[Hashable]) -> None:
+        """What is parked waits for more keys."""
         for key in keys:
             waiting = self.watched.get(key)
             if waiting is None:
@@ -55,11 +64,6 @@ class Purgatory:
                 if len(waiting) > 32 and waiting[0].is_done:
                     waiting[:] = [other for other in waiting if not other.is_done]
                 waiting.append(operation)
-        self._numbers += 1
-        self._operations[self._numbers] = operation
-        self._timers.schedule(self._numbers, deadline_ms)
-        if len(self._operations) > self._prune_at:
-            self._prune()
 
     def wake(self, key: Hashable) -> int:
         """Something happened to the key: the number of operations that it completed, in the order in which they were parked."""

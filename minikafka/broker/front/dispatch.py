@@ -16,8 +16,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from minikafka.broker.front.error_responses import top_error_response
 from minikafka.broker.front.identity import Identity, misled
 from minikafka.broker.front.large_requests import LONG_BYTES, LONG_BYTES_OF, LargeRequests, elements_max
+from minikafka.broker.front.long_answers import LongAnswers
 from minikafka.broker.measures.request_times import RequestTimes, Sample, TimedAnswers
 from minikafka.broker.supervise import Ends, Supervisor
 from minikafka.net.network import Clock, Connection
@@ -125,6 +127,10 @@ class RequestContext:
         if self._ticket < 0:
             return
         self.complete(response)
+        if LongAnswers.is_long(response):
+            self.entry.long_answers.start(self, response, partial(self._answer_at, self._ticket, response))
+            self._ticket = -1
+            return
         try:
             pieces = encode_response(response, self.api_version, self.correlation_id)
         except NotEncodable as error:
@@ -132,6 +138,10 @@ class RequestContext:
             name = f"the answer to {self.entry.name} v{self.api_version}"
             self.entry.supervisor.caught(name, error, Ends("connection", self.connection.close))
             return
+        self.respond_encoded(response, pieces)
+
+    def _answer_at(self, ticket: int, response: Response, pieces: list[Any]) -> None:
+        self._ticket = ticket
         self.respond_encoded(response, pieces)
 
     @property
@@ -191,6 +201,7 @@ class Entry:
         "handler",
         "has_error_code",
         "is_async",
+        "long_answers",
         "long_bytes",
         "max_version",
         "min_version",
@@ -199,7 +210,7 @@ class Entry:
         "supervisor",
     )
 
-    def __init__(self, request: type[Request], handler: Handler, supervisor: Supervisor) -> None:
+    def __init__(self, request: type[Request], handler: Handler, supervisor: Supervisor, long_answers: LongAnswers) -> None:
         known = api(request.API_KEY)
         assert known is not None
         self.api_key = known.key
@@ -210,6 +221,7 @@ class Entry:
         self.handler = handler
         self.is_async = inspect.iscoroutinefunction(handler)
         self.supervisor = supervisor
+        self.long_answers = long_answers
         self.decode = request.decode_from
         self.decode_few = request.decode_few
         self.decode_in_steps = request.decode_in_steps
@@ -218,7 +230,6 @@ class Entry:
         self.long_bytes = LONG_BYTES_OF.get(known.key, LONG_BYTES)
         self.response_class = known.response
         self.has_error_code = any(field.name == "error_code" for field in known.response.FIELDS)
-        #: Requests by version.
         self.counts = [0] * (known.max_version + 1)
         #: Error code -> answers (of Produce and Fetch: partitions of answers) that carried it.
         self.errors: dict[int, int] = {}
@@ -233,13 +244,13 @@ class Entry:
         try:
             return self._expected(self.handler(context, request)) if self.is_async else self.handler(context, request)
         except ApiError as error:
-            return _error_response(self, error)
+            return top_error_response(self.response_class, error)
 
     async def _expected(self, answer: Any) -> Any:
         try:
             return await answer
         except ApiError as error:
-            return _error_response(self, error)
+            return top_error_response(self.response_class, error)
 
     def count_error(self, code: int) -> None:
         """An answer carries an error."""
@@ -303,7 +314,7 @@ class Dispatcher:
         if known is None or self.listener_type not in known.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
         self._served.clear()
-        entry = self._table[request.API_KEY] = Entry(request, self._guarded(request, handler), self.supervisor)
+        entry = self._table[request.API_KEY] = Entry(request, self._guarded(request, handler), self.supervisor, self.large.answers)
         return entry
 
     def entry(self, api_key: int) -> Entry | None:
@@ -387,7 +398,7 @@ class Dispatcher:
         try:
             response = entry.handler(context, request)
         except ApiError as error:
-            response = _error_response(entry, error)
+            response = top_error_response(entry.response_class, error)
         if response is not None:
             context.respond(response)
 
@@ -411,7 +422,7 @@ class Dispatcher:
         try:
             response = await entry.handler(context, request)
         except ApiError as error:
-            response = _error_response(entry, error)
+            response = top_error_response(entry.response_class, error)
         except asyncio.CancelledError:
             context.close("the broker is stopping")
             raise
@@ -587,14 +598,3 @@ class Session:
         if reason and not reason.startswith(("closed", "[Errno", "the broker", "idle")):
             self._dispatcher.lines.warning("closed", connection.peer_host, "closed the connection from %s: %s", connection, reason)
         self._dispatcher.tell_connection_end(connection)
-
-
-def _error_response(entry: Entry, error: ApiError) -> Response:
-    response: Any = entry.response_class()
-    if not hasattr(response, "error_code"):
-        raise AssertionError(f"{entry.name} has no place for {error.code.name} at its top") from error
-    response.error_code = error.code
-    if hasattr(response, "error_message"):
-        response.error_message = error.message
-    typed: Response = response
-    return typed

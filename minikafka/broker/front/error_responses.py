@@ -34,6 +34,17 @@ def failure_response(request: Any, version: int, error: ApiError) -> Any:
     return response
 
 
+def top_error_response(kind: Any, error: ApiError) -> Any:
+    """A response of a class with `error` at its top. Raises AssertionError for a class without a place for it."""
+    response = kind()
+    if not hasattr(response, "error_code"):
+        raise AssertionError(f"{kind.__name__} has no place for {error.code.name} at its top") from error
+    response.error_code = error.code
+    if hasattr(response, "error_message"):
+        response.error_message = error.message
+    return response
+
+
 def _create_topics(request: CreateTopicsRequest, version: int, code: ErrorCode, message: str | None) -> CreateTopicsResponse:
     return CreateTopicsResponse(
         topics=[

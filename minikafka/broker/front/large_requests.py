@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.front.error_responses import failure_response
+from minikafka.broker.front.long_answers import LongAnswers
 from minikafka.broker.front.request_parts import (
     CUTS,
     PART_ENTRIES,
@@ -30,8 +31,7 @@ from minikafka.broker.front.request_parts import (
 from minikafka.broker.front.turns import Turns
 from minikafka.broker.supervise import Ends
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
-from minikafka.wire.frame import response_head
-from minikafka.wire.message import Request, Response
+from minikafka.wire.message import Request
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class LargeRequests:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self.turns = Turns(supervisor)
+        self.answers = LongAnswers(supervisor, self.turns)
         self._bytes = 0
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
         #: Requests served so.
@@ -154,12 +155,9 @@ class LargeRequests:
             response = await asked.response_of(answered)
             if following is not None and response is not None and response.next_cursor is None:
                 response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=following, partition_index=0)
-        if response is not None and entry.api_key == FETCH_KEY:
-            # It holds regions of files, and was served whole.
-            context.respond(response)
-        elif response is not None:
+        if response is not None:
             context.complete(response)
-            context.respond_encoded(response, await self._encoded(response, context))
+            context.respond_encoded(response, await self.answers.encoded(response, context.api_version, context.correlation_id))
             if cuts:
                 await self._dismantle(parts(response, cuts[0].answers))
         elif not context.is_answered:
@@ -223,20 +221,6 @@ class LargeRequests:
         """Give what is left to memory in steps: that takes time, too."""
         for _ in work:
             await self.turns.next()
-
-    async def _encoded(self, response: Response, context: Any) -> list[Any]:
-        pieces: list[Any] = []
-        joined: list[bytes] = []
-        steps: Generator[int, None, None] = response.encode_in_steps(context.api_version, pieces)
-        for elements in steps:
-            if elements:
-                joined.append(b"".join(pieces))
-                pieces.clear()
-                await self.turns.next()
-        joined.append(b"".join(pieces))
-        head = response_head(response, context.api_version, context.correlation_id, sum(map(len, joined)))
-        joined[0] = head + joined[0]
-        return joined
 
     # -- how many at once ------------------------------------------------------------------------------------------
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.front.error_responses import failure_response
 from minikafka.broker.front.forwarding import forwarded_of, host_of, principal_of
+from minikafka.broker.front.long_answers import LongAnswers
 from minikafka.broker.supervise import Ends
 from minikafka.net.channel import CLIENT_SOFTWARE_NAME
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
@@ -122,6 +124,9 @@ class EnvelopeContext:
 
     def respond(self, response: Any) -> None:
         """Answer in an envelope."""
+        if LongAnswers.is_long(response):
+            self.entry.long_answers.start(self, response, partial(self.respond_encoded, response))
+            return
         self.respond_encoded(response, encode_response(response, self.api_version, self.correlation_id))
 
     @property

@@ -1,0 +1,85 @@
+"""An answer with very much in it is encoded in steps, a turn of the loop each, whoever made it and however short its request was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from minikafka.broker.front.request_parts import weight_of
+from minikafka.broker.supervise import Ends
+from minikafka.net.pieces import release
+from minikafka.wire.frame import response_head
+from minikafka.wire.message import Piece, Response, join_pieces
+from minikafka.wire.messages.fetch import FetchResponse
+from minikafka.wire.messages.produce import ProduceResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.front.turns import Turns
+    from minikafka.broker.supervise import Supervisor
+
+#: Entries of an answer that is encoded in one turn, at some microseconds each.
+ENTRIES_AT_ONCE = 1024
+
+
+class Context(Protocol):
+    """The request that is answered."""
+
+    api_version: int
+    correlation_id: int
+    connection: Any
+
+    def close(self, reason: str = "", /) -> None:
+        """End its connection."""
+
+
+class LongAnswers:
+    """The long answers of one kind of listener."""
+
+    def __init__(self, supervisor: Supervisor, turns: Turns) -> None:
+        self._supervisor = supervisor
+        self._turns = turns
+        #: Answers encoded so.
+        self.count = 0
+
+    @staticmethod
+    def is_long(response: Response) -> bool:
+        """Whether an answer is to be encoded in steps. Long answers to Produce are made of parts, and have been before."""
+        kind = type(response)
+        if kind is ProduceResponse:
+            return False
+        if kind is FetchResponse:
+            return sum([1 + len(topic.partitions) for topic in response.responses]) > ENTRIES_AT_ONCE  # type: ignore[attr-defined]
+        return weight_of(response, ENTRIES_AT_ONCE) > ENTRIES_AT_ONCE
+
+    def start(self, context: Context, response: Response, done: Callable[[list[Piece]], None]) -> None:
+        """Encode an answer that is complete; `done` follows with its frame. Its client sends nothing more meanwhile."""
+        self.count += 1
+        context.connection.hold()
+        name = f"the answer of {type(response).__name__} v{context.api_version} to {context.connection}"
+        self._supervisor.start(self._encode(context, response, done), name, ends=Ends("connection", context.close))
+
+    async def _encode(self, context: Context, response: Response, done: Callable[[list[Piece]], None]) -> None:
+        try:
+            done(await self.encoded(response, context.api_version, context.correlation_id))
+        finally:
+            context.connection.go_on()
+
+    async def encoded(self, response: Response, version: int, correlation_id: int) -> list[Piece]:
+        """The frame of an answer, encoded in steps. Raises NotEncodable."""
+        pieces: list[Any] = []
+        joined: list[Piece] = []
+        try:
+            for elements in response.encode_in_steps(version, pieces):
+                if elements:
+                    joined += join_pieces(pieces)
+                    pieces.clear()
+                    await self._turns.next()
+        except BaseException:
+            release([*joined, *pieces])
+            raise
+        joined += join_pieces(pieces)
+        size = sum(len(piece) if isinstance(piece, bytes | bytearray | memoryview) else piece.size for piece in joined)
+        first = joined[0]
+        assert isinstance(first, bytes)
+        joined[0] = response_head(response, version, correlation_id, size) + first
+        return joined
