@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker.test_long_requests import TURN_UNITS, Peer, measured, unit_s
 from helpers.coverage_pause import without_coverage
 from helpers.live_node import broker_port, live_node
 
-from broker.test_long_requests import TURN_UNITS, Peer, measured, unit_s
 from minikafka.broker.node import Node
 from minikafka.broker.partitions import fetch_operation
 from minikafka.client.admin import Admin

@@ -184,6 +184,9 @@ class LargeRequests:
         is_refused = cuts[0].entries_max is not None and entries_of(request, cuts) > cuts[0].entries_max
         work = all_parts(request, cuts, are_named=not is_refused)
         for part in work:
+            if part is None:
+                await self.turns.next()
+                continue
             if timeout_ms > 0:
                 part.timeout_ms = max(1, timeout_ms - int(1000 * (now_s() - began_s)))
             asked = Part(context)

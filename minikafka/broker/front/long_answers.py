@@ -48,7 +48,8 @@ class LongAnswers:
         if kind is ProduceResponse:
             return False
         if kind is FetchResponse:
-            return sum([1 + len(topic.partitions) for topic in response.responses]) > ENTRIES_AT_ONCE  # type: ignore[attr-defined]
+            topics: Any = response.responses  # type: ignore[attr-defined]
+            return sum([1 + len(topic.partitions) for topic in topics]) > ENTRIES_AT_ONCE
         return weight_of(response, ENTRIES_AT_ONCE) > ENTRIES_AT_ONCE
 
     def start(self, context: Context, response: Response, done: Callable[[list[Piece]], None]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from minikafka.broker.front.named_twice import asked, last_of_each, name_of, two_of_each, with_values
 from minikafka.wire.declaration import Struct
 from minikafka.wire.errors import WireError
 from minikafka.wire.message import Request
@@ -78,6 +79,7 @@ USER_OPERATION_ENTRIES_MAX = 10_000
 HEAVY = 64
 #: Weight of a batch of records.
 BATCH = 4
+LAST, TWO = "last", "two"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class Cut:
 
     `weights`: of an entry of each list that holds no more of the lists; 1 if not said. `names`: by these fields an entry is named, and
     those of one name are decided together; an entry that is a name itself has none. `is_begun_at_once`: no part waits for the answer to
-    another. `beside`: a list of the response to which each may add nodes.
+    another. `beside`: a list of the response to which each may add nodes. `repeated`: what becomes of those of one name where no more than
+    that is to be known of them: the LAST counts, or TWO of them are enough to be refused.
     """
 
     entries: tuple[str, ...]
@@ -96,6 +99,7 @@ class Cut:
     names: tuple[str, ...] | None = None
     is_begun_at_once: bool = False
     beside: str = ""
+    repeated: str = ""
 
 
 def _same(*lists: str) -> list[Cut]:
@@ -110,13 +114,14 @@ def _operation(entries: str, answers: str, *names: str) -> list[Cut]:
     return [Cut((entries,), (answers,), USER_OPERATION_ENTRIES_MAX, names=names or None)]
 
 
+_TOPICS = ("topics", "partitions")
 _SHARE_STATE = Cut(("topics", "partitions"), ("results", "partitions"))
 
 CUTS: dict[type[Request], list[Cut]] = {
-    ListOffsetsRequest: _same("topics", "partitions"),
+    ListOffsetsRequest: [Cut(_TOPICS, _TOPICS, names=("partition_index",), repeated=TWO)],
     OffsetForLeaderEpochRequest: _same("topics", "partitions"),
-    DeleteRecordsRequest: _same("topics", "partitions"),
-    MetadataRequest: _same("topics"),
+    DeleteRecordsRequest: [Cut(_TOPICS, _TOPICS, names=("partition_index",), repeated=LAST)],
+    MetadataRequest: [Cut(("topics",), ("topics",), names=("topic_id", "name"), repeated=LAST)],
     OffsetCommitRequest: _same("topics", "partitions"),
     OffsetDeleteRequest: _same("topics", "partitions"),
     TxnOffsetCommitRequest: _same("topics", "partitions"),
@@ -127,7 +132,7 @@ CUTS: dict[type[Request], list[Cut]] = {
     ProduceRequest: [
         Cut(
             ("topic_data", "partition_data"), ("responses", "partition_responses"), weights=(1, BATCH), is_begun_at_once=True,
-            beside="node_endpoints",
+            beside="node_endpoints", names=("index",), repeated=LAST,
         ),
     ],
     LeaveGroupRequest: _same("members"),
@@ -148,17 +153,17 @@ CUTS: dict[type[Request], list[Cut]] = {
     WriteShareGroupStateRequest: [_SHARE_STATE],
     DeleteShareGroupStateRequest: [_SHARE_STATE],
     FindCoordinatorRequest: [Cut(("coordinator_keys",), ("coordinators",))],
-    DeleteGroupsRequest: [Cut(("groups_names",), ("results",))],
+    DeleteGroupsRequest: [Cut(("groups_names",), ("results",), names=(), repeated=LAST)],
     DescribeProducersRequest: _described(("topics", "partition_indexes"), ("topics", "partitions")),
     DescribeTransactionsRequest: _described(("transactional_ids",), ("transaction_states",)),
-    DescribeUserScramCredentialsRequest: [Cut(("users",), ("results",))],
+    DescribeUserScramCredentialsRequest: [Cut(("users",), ("results",), names=("name",), repeated=TWO)],
     AlterUserScramCredentialsRequest: [
         Cut(("deletions",), ("results",), USER_OPERATION_ENTRIES_MAX, names=("name",)),
         Cut(("upsertions",), ("results",), USER_OPERATION_ENTRIES_MAX, names=("name",)),
     ],
     DescribeQuorumRequest: _same("topics", "partitions"),
     DescribeConfigsRequest: _described(("resources",), ("results",)),
-    DescribeLogDirsRequest: [Cut(("topics", "partitions"), ("results", "topics", "partitions"))],
+    DescribeLogDirsRequest: [Cut(_TOPICS, ("results", "topics", "partitions"), names=(), repeated=LAST)],
     AlterReplicaLogDirsRequest: [Cut(("dirs", "topics", "partitions"), ("results", "partitions"))],
     # The partitions of a transaction are added all, or none.
     AddPartitionsToTxnRequest: [Cut(("transactions",), ("results_by_transaction",))],
@@ -173,7 +178,7 @@ CUTS: dict[type[Request], list[Cut]] = {
         Cut(("topic_names",), ("responses",), USER_OPERATION_ENTRIES_MAX, names=()),
     ],
     CreatePartitionsRequest: _operation("topics", "results", "name"),
-    AlterClientQuotasRequest: _operation("entries", "entries"),
+    AlterClientQuotasRequest: _operation("entries", "entries", "entity"),
     CreateAclsRequest: _operation("creations", "results"),
     DeleteAclsRequest: _operation("filters", "filter_results"),
 }
@@ -203,21 +208,32 @@ def _weight_below(owner: Any, lists: tuple[str, ...], weights: tuple[int, ...]) 
 
 
 def all_parts(request: Request, cuts: list[Cut], *, are_named: bool = True) -> Iterator[Any]:
-    """The parts of each of its lists, one list after the other. First come those of entries that share their names, unless they need no
-    answer of their own (`are_named`). See `parts`."""
+    """The parts of each of its lists, one list after the other; None where a step was taken and no part is ready. First come those of
+    entries that share their names, unless they need no answer of their own (`are_named`). See `parts`."""
     alone = request
     for cut in cuts:
-        alone = _with(alone, cut.entries[0], [])
-    if are_named and all(cut.names is not None for cut in cuts):
+        alone = with_values(alone, cut.entries[0], [])
+    for cut in cuts if are_named else []:
+        if cut.repeated:
+            yield from _settled(request, cut)
+    if are_named and not cuts[0].repeated and all(cut.names is not None for cut in cuts):
         request = copy.copy(request)
         yield from _parts_of_one_name(alone, request, cuts)
     for cut in cuts:
-        yield from parts(_with(alone, cut.entries[0], getattr(request, cut.entries[0])), cut.entries, weights=cut.weights)
+        yield from parts(with_values(alone, cut.entries[0], getattr(request, cut.entries[0])), cut.entries, weights=cut.weights)
+
+
+def _settled(request: Request, cut: Cut) -> Iterator[Any]:
+    """See to what is named twice: parts, and None for each step between them."""
+    if cut.repeated == LAST:
+        yield from last_of_each(request, cut.entries, cut.names or ())
+    else:
+        yield from two_of_each(request, cut.entries, cut.names or (), PART_ENTRIES // 2)
 
 
 def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Iterator[Any]:
     """Take entries that share their names out of the request: all of a name in one part."""
-    lists = [[(_name(entry, cut.names), entry) for entry in getattr(request, cut.entries[0])] for cut in cuts]
+    lists = [[(name_of(entry, cut.names or ()), entry) for entry in getattr(request, cut.entries[0])] for cut in cuts]
     counts = Counter(name for named in lists for name, _ in named)
     shared: dict[Hashable, list[list[Any]]] = {name: [[] for _ in cuts] for name, count in counts.items() if count > 1}
     if not shared:
@@ -234,13 +250,9 @@ def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Ite
         if sum(map(len, taken)) >= PART_ENTRIES or number == len(shared) - 1:
             part = alone
             for cut, entries in zip(cuts, taken, strict=True):
-                part = _with(part, cut.entries[0], entries)
+                part = with_values(part, cut.entries[0], entries)
             yield part
             taken = [[] for _ in cuts]
-
-
-def _name(entry: Any, names: tuple[str, ...] | None) -> Hashable:
-    return tuple(getattr(entry, name) for name in names) if names else entry
 
 
 def parts(request: Any, lists: tuple[str, ...], entries_max: int = PART_ENTRIES, *, weights: tuple[int, ...] = ()) -> Iterator[Any]:
@@ -265,8 +277,8 @@ def _weighed_parts(
         inner = getattr(entry, lists[1], None) if len(lists) > 1 else None
         pieces: Iterator[tuple[Any, int]] = iter(())
         if inner:
-            pieces = _weighed_parts(entry, lists[1:], entries_max, weights[1:], seen, (*place, *_asked(entry)))
-        elif not weights or weights[0] != HEAVY or _is_news((*place, *_asked(entry)), seen):
+            pieces = _weighed_parts(entry, lists[1:], entries_max, weights[1:], seen, (*place, *asked(entry)))
+        elif not weights or weights[0] != HEAVY or _is_news((*place, *asked(entry)), seen):
             pieces = iter([(entry, weights[0] if weights else 1)])
         for piece, own in pieces:
             held = weight_of(piece, WHOLE_ENTRIES_MAX)
@@ -274,34 +286,18 @@ def _weighed_parts(
                 raise WireError(f"an entry of {lists[0]} holds more than {WHOLE_ENTRIES_MAX} others")
             own = max(own, held)
             if weight + own > entries_max and taken:
-                yield _with(request, lists[0], taken), weight + 1
+                yield with_values(request, lists[0], taken), weight + 1
                 taken, weight = [], 0
             taken.append(piece)
             weight += own
     if taken:
-        yield _with(request, lists[0], taken), weight + 1
+        yield with_values(request, lists[0], taken), weight + 1
 
 
 def _is_news(name: tuple[Any, ...], seen: set[Hashable]) -> bool:
     is_new = name not in seen
     seen.add(name)
     return is_new
-
-
-def _asked(entry: Any) -> tuple[Any, ...]:
-    """What an entry asks about, whoever asks."""
-    if not isinstance(entry, Struct):
-        return (entry,)
-    return tuple(getattr(entry, name) for name in _ASKED_ABOUT if hasattr(entry, name))
-
-
-_ASKED_ABOUT = ("group_id", "name", "topic_id", "resource_type", "resource_name")
-
-
-def _with(owner: Any, name: str, values: list[Any]) -> Any:
-    other = copy.copy(owner)
-    setattr(other, name, values)
-    return other
 
 
 def weight_of(entry: Any, most: int) -> int:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from minikafka.broker.front.named_twice import last_of_each
 from minikafka.broker.partitions.fetch_read import READ_COMMITTED
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError, CorruptRecord, ErrorCode
@@ -169,21 +170,24 @@ class OffsetHandlers:
     def list_offsets(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
         """Offsets by time, and the special ones: latest, earliest, maximum timestamp and those of tiered storage. Where records have to be
         decompressed for long, the answer follows."""
-        response = ListOffsetsResponse()
         lookups: list[_Lookup] = []
+        topics: dict[str, ListOffsetsResponse.ListOffsetsTopicResponse] = {}
+        named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
         for topic in request.topics:
-            counts = Counter(wanted.partition_index for wanted in topic.partitions)
-            answers = []
-            for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
+            told = topics.setdefault(topic.name, ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name))
+            for wanted in topic.partitions:
+                times = named.pop((topic.name, wanted.partition_index), 0)
+                if times == 0:
+                    continue
                 answer = _OffsetAnswer(partition_index=wanted.partition_index)
-                answers.append(answer)
+                told.partitions.append(answer)
                 with _told(answer, context.api_version):
-                    if counts[wanted.partition_index] > 1:
+                    if times > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST)
                     lookup = self._list_offset(context.api_version, request, topic.name, wanted, answer)
                     if lookup is not None and not lookup.advance():
                         lookups.append(lookup)
-            response.topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+        response = ListOffsetsResponse(topics=list(topics.values()))
         if lookups:
             self._heavy_work.start(self._look_up(context, response, lookups), "a look-up by time", context.connection)
             return None
@@ -262,6 +266,8 @@ class OffsetHandlers:
 
     def delete_records(self, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse | None:
         """Move the log start; answered when the live replicas have followed, or the timeout has passed (KIP-107)."""
+        for _ in last_of_each(request, ("topics", "partitions"), ("partition_index",)):
+            pass
         response = DeleteRecordsResponse()
         delayed = _DelayedDelete(context, response, self._is_alive)
         for topic in request.topics:

@@ -25,26 +25,25 @@ class QuotaControl:
         self._state = state
 
     def alter(self, request: AlterClientQuotasRequest) -> Result:
-        """AlterClientQuotas: each entity alone succeeds or fails."""
-        response = AlterClientQuotasResponse()
-        records: list[Any] = []
+        """AlterClientQuotas: each entity alone succeeds or fails. Of one that is named twice the first change is made, and the answer says
+        that there was another, as Kafka's (ClientQuotaControlManager)."""
+        kind, records = AlterClientQuotasResponse, list[Any]()
+        answers: dict[frozenset[tuple[str, str | None]], AlterClientQuotasResponse.EntryData] = {}
         for entry in request.entries:
-            code, message = ErrorCode.NONE, None
+            parts = [(part.entity_type, part.entity_name) for part in entry.entity]
+            known = answers.get(frozenset(parts))
+            if known is not None:
+                named = ", ".join(f"{type_}={name or '<default>'}" for type_, name in parts)
+                known.error_code = ErrorCode.INVALID_REQUEST
+                known.error_message = f"Ignoring duplicate entity ClientQuotaEntity(entries={{{named}}})"
+                continue
+            entity = [kind.EntityData(entity_type=type_, entity_name=name) for type_, name in parts]
+            answer = answers[frozenset(parts)] = kind.EntryData(error_code=ErrorCode.NONE, error_message=None, entity=entity)
             try:
-                records += self._alter_one([(part.entity_type, part.entity_name) for part in entry.entity], entry.ops)
+                records += self._alter_one(parts, entry.ops)
             except ApiError as error:
-                code, message = error.code, error.message
-            response.entries.append(
-                AlterClientQuotasResponse.EntryData(
-                    error_code=code,
-                    error_message=message,
-                    entity=[
-                        AlterClientQuotasResponse.EntityData(entity_type=part.entity_type, entity_name=part.entity_name)
-                        for part in entry.entity
-                    ],
-                )
-            )
-        return Result(response, [] if request.validate_only else records)
+                answer.error_code, answer.error_message = error.code, error.message
+        return Result(kind(entries=list(answers.values())), [] if request.validate_only else records)
 
     def _alter_one(self, parts: Sequence[tuple[str, str | None]], operations: Sequence[AlterClientQuotasRequest.OpData]) -> list[Any]:
         entity = _checked_entity(parts)

@@ -1,0 +1,108 @@
+"""What a request names twice: Kafka decides of it as a whole, so it is not left to parts of the request.
+
+Of some only the last counts, where the first stands, and it is answered once; others are refused, which takes two of them in one part.
+Rules: KafkaApis of Apache Kafka 4.3, whose maps and sets have one place for each name.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from minikafka.wire.declaration import Struct
+
+#: Entries that are looked at in one step.
+STEP_ENTRIES = 2048
+_ASKED_ABOUT = ("group_id", "name", "topic", "topic_name", "topic_id", "resource_type", "resource_name")
+
+
+def asked(entry: Any) -> tuple[Any, ...]:
+    """What an entry that holds others asks about, whoever asks."""
+    if not isinstance(entry, Struct):
+        return (entry,)
+    return tuple(getattr(entry, name) for name in _ASKED_ABOUT if hasattr(entry, name))
+
+
+def name_of(entry: Any, names: tuple[str, ...]) -> Hashable:
+    """What an entry is named by: the fields `names`, or itself when there are none."""
+    return tuple(_hashable(getattr(entry, name)) for name in names) if names else entry
+
+
+def _hashable(value: Any) -> Hashable:
+    if isinstance(value, list):
+        return frozenset(tuple(getattr(part, field.name) for field in part.FIELDS) for part in value)
+    named: Hashable = value
+    return named
+
+
+def with_values(owner: Any, name: str, values: list[Any]) -> Any:
+    """A copy with another list."""
+    other = copy.copy(owner)
+    setattr(other, name, values)
+    return other
+
+
+def last_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...]) -> Iterator[None]:
+    """Leave the last of those that have one name, in steps. `lists`: one, or that of the holders and theirs."""
+    if len(lists) == 1:
+        kept: dict[Hashable, Any] = {}
+        for number, entry in enumerate(getattr(request, lists[0]), 1):
+            kept[name_of(entry, names)] = entry
+            if number % STEP_ENTRIES == 0:
+                yield
+        setattr(request, lists[0], list(kept.values()))
+        return
+    holders: dict[Hashable, tuple[Any, dict[Hashable, Any]]] = {}
+    left = STEP_ENTRIES
+    for holder in getattr(request, lists[0]):
+        into = holders.setdefault(asked(holder), (holder, {}))[1]
+        left -= 1
+        for entry in getattr(holder, lists[1]):
+            into[name_of(entry, names)] = entry
+            left -= 1
+            if left <= 0:
+                left = STEP_ENTRIES
+                yield
+    for holder, entries in holders.values():
+        setattr(holder, lists[1], list(entries.values()))
+    setattr(request, lists[0], [holder for holder, _ in holders.values()])
+
+
+def two_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...], names_max: int) -> Iterator[Any]:
+    """Take those that have one name out of a request, in steps, which are None: requests with two of each name, and no more than so many
+    names."""
+    seen: dict[Hashable, list[Any]] = {}
+    for number, (holder, entry) in enumerate(_entries(request, lists), 1):
+        seen.setdefault((holder and asked(holder), name_of(entry, names)), [holder]).append(entry)
+        if number % STEP_ENTRIES == 0:
+            yield None
+    twice = {name: found for name, found in seen.items() if len(found) > 2}
+    if not twice:
+        return
+    rest: list[Any] = []
+    for holder in getattr(request, lists[0]) if len(lists) > 1 else [None]:
+        about, owner, into = holder and asked(holder), holder or request, lists[-1]
+        entries = [entry for entry in getattr(owner, into) if (about, name_of(entry, names)) not in twice]
+        yield None
+        if holder is None:
+            rest = entries
+        elif entries:
+            rest.append(with_values(holder, into, entries))
+    setattr(request, lists[0], rest)
+    taken: list[Any] = []
+    for number, (holder, *entries) in enumerate(twice.values(), 1):
+        taken += entries[:2] if holder is None else [with_values(holder, lists[1], entries[:2])]
+        if number % names_max == 0 or number == len(twice):
+            yield with_values(request, lists[0], taken)
+            taken = []
+
+
+def _entries(request: Any, lists: tuple[str, ...]) -> Iterator[tuple[Any, Any]]:
+    """Each entry, with its holder if it has one."""
+    for entry in getattr(request, lists[0]):
+        if len(lists) == 1:
+            yield None, entry
+        else:
+            for inner in getattr(entry, lists[1]):
+                yield entry, inner
