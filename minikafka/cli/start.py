@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import gc
 import logging
 import os
 import random
@@ -33,6 +32,7 @@ from minikafka.broker.config.login_file import properties_of_login_file
 from minikafka.cli.first_topics import FirstTopic, create_topics, wanted_topics
 from minikafka.cli.log_format import CONSOLE, log_level, use_json
 from minikafka.cli.reasons import reason
+from minikafka.net.garbage import GarbagePauses
 
 if TYPE_CHECKING:
     from minikafka.broker.environment import Environment
@@ -278,9 +278,7 @@ async def _started(node: Node, stop_wanted: asyncio.Future[Any]) -> bool:
         await asyncio.gather(starting, return_exceptions=True)
         return False
     await starting
-    # What exists now lives as long as the process: collections need not look at it again.
-    gc.collect()
-    gc.freeze()
+    GarbagePauses().start()
     return True
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -21,6 +20,7 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from minikafka.net.garbage import GarbagePauses
 from minikafka.testing.control import NodeRunner
 
 LOG_FORMAT = "%(asctime)s %(levelname)-5s %(name)s: %(message)s"
@@ -214,7 +214,7 @@ async def _life(properties: dict[str, str], channel: socket.socket) -> int:
         channel.sendall(json.dumps({"error": f"{error or type(error).__name__}"}).encode() + b"\n")
         raise
     commands.say({"ok": None})
-    gc.freeze()
+    GarbagePauses().start()
     waiting = asyncio.ensure_future(stopping.wait())
     ends: list[asyncio.Future[Any]] = [waiting, runner.node.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

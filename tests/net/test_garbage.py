@@ -1,0 +1,106 @@
+"""What collections of garbage set aside, and when everything is looked at again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from minikafka.net import garbage
+from minikafka.net.garbage import LONG_S, SET_ASIDE_MIN, GarbagePauses
+
+
+class Collector:
+    """Python's, with objects that are only counted. A collection takes 40 ns for each that is not set aside."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Any] = []
+        self.now_s = 0.0
+        self.young = self.frozen = 0
+
+    def collect(self) -> None:
+        pass
+
+    def freeze(self) -> None:
+        self.young, self.frozen = 0, self.young + self.frozen
+
+    def unfreeze(self) -> None:
+        self.young, self.frozen = self.young + self.frozen, 0
+
+    def get_freeze_count(self) -> int:
+        return self.frozen
+
+    def full(self, dead: int = 0, generation: int = 2) -> float:
+        """One collection, in which so many turn out to be dead; how long it took."""
+        for callback in self.callbacks:
+            callback("start", {"generation": generation})
+        took_s = self.young * 4e-8
+        self.now_s += took_s
+        self.young -= dead
+        for callback in self.callbacks:
+            callback("stop", {"generation": generation})
+        return took_s
+
+
+@pytest.fixture
+def collector() -> Collector:
+    return Collector()
+
+
+def started(collector: Collector) -> GarbagePauses:
+    pauses = GarbagePauses(lambda: collector.now_s, collector)
+    pauses.start()
+    return pauses
+
+
+def test_what_a_long_collection_leaves_is_not_looked_at_again(collector: Collector) -> None:
+    collector.young = 70_000
+    pauses = started(collector)
+    assert collector.frozen == 70_000
+    collector.young = 1000
+    collector.full()
+    assert collector.frozen == 70_000, "a short one is no reason"
+    for _ in range(3):
+        collector.young += 200_000
+        assert collector.full() < 0.0085
+    assert collector.frozen == 671_000 and pauses.looks_at_all == 0
+    collector.young = int(LONG_S / 4e-8) * 2
+    collector.full(generation=1)
+    assert collector.young, "younger generations are always small"
+    pauses.stop()
+    assert not collector.callbacks
+
+
+def test_everything_is_looked_at_when_what_is_set_aside_has_doubled(collector: Collector) -> None:
+    pauses = started(collector)
+    looks = []
+    for number in range(40):
+        collector.young += 200_000
+        # Half of what is set aside has died in cycles, which only a look at everything sees.
+        dead = collector.young // 2 if pauses._is_looking_at_all else 0
+        collector.full(dead)
+        if pauses.looks_at_all > len(looks):
+            looks.append(number)
+    assert looks[0] == SET_ASIDE_MIN // 200_000, "not before there is much"
+    assert len(looks) >= 2 and collector.frozen <= 2 * SET_ASIDE_MIN + 400_000, "what has died in cycles does not stay"
+
+
+@pytest.fixture
+def real() -> Iterator[GarbagePauses]:
+    frozen = gc.get_freeze_count()
+    pauses = GarbagePauses()
+    pauses.start()
+    yield pauses
+    pauses.stop()
+    if not frozen:
+        gc.unfreeze()
+
+
+def test_python_calls_back(real: GarbagePauses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "LONG_S", -1.0)
+    before = gc.get_freeze_count()
+    kept = [[number] for number in range(10_000)]
+    gc.collect()
+    assert gc.get_freeze_count() >= before + len(kept) and real.longest_s > 0
