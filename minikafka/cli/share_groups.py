@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from minikafka.cli.common import EXIT_REFUSED, emit
-from minikafka.cli.groups import parsed_datetime, partitions_of
+from minikafka.cli.group_offsets import check_reset, partitions_of, targets
+from minikafka.cli.group_tables import delete_groups, echo_deletion, echo_groups, kafka_table
 from minikafka.cli.session import java_exception, operator_command, with_admin
 from minikafka.client.errors import BrokerError, ClientError
 from minikafka.wire.errors import ErrorCode
@@ -17,12 +18,10 @@ if TYPE_CHECKING:
     from minikafka.client.maintenance import Maintenance
     from minikafka.client.share_groups import ShareGroupDescription
 
-RESETS = ("to_earliest", "to_latest", "to_datetime")
 STATES = ("Empty", "Stable", "Dead")
 SHARE = "share"
 _LEAST = {"partition": 10, "coordinator": 25, "state": 15, "group_epoch": 12, "assignment_epoch": 16}
 _LEAST |= {"members": 8, "leader_epoch": 13, "start_offset": 13, "member_epoch": 12, "new_offset": 10, "lag": 0}
-_TITLES = {"coordinator": "COORDINATOR (ID)", "members": "#MEMBERS", "partitions": "#PARTITIONS"}
 
 
 @operator_command("share-groups")
@@ -56,7 +55,7 @@ def share_groups(bootstrap: str, action: str | None, output: str, traceback: boo
         if action in ("list", "delete") or options["all_groups"]:
             listed = [(name, state) for name, _, state, kind in await admin.list_groups_with_types() if kind == SHARE]
         if action == "list":
-            return _list(listed, options["states"], output)
+            return echo_groups(listed, options["states"], STATES, output)
         chosen = [name for name, _ in listed] if options["all_groups"] else list(dict.fromkeys(options["groups"]))
         if action == "delete":
             return await _delete(admin, chosen, dict(listed), output)
@@ -73,32 +72,13 @@ def _check(action: str | None, options: dict[str, Any]) -> None:
     if action != "list" and not has_groups:
         raise click.UsageError(f"--{action} needs --group")
     if action == "reset":
-        if len([name for name in RESETS if options[name]]) != 1:
-            raise click.UsageError("say where to: one of --to-earliest, --to-latest, --to-datetime")
+        check_reset(options)
         if not (options["topics"] or options["all_topics"]):
             raise click.UsageError("--reset-offsets needs --topic or --all-topics")
         if options["dry_run"] == options["execute"]:
             raise click.UsageError("--reset-offsets needs --dry-run or --execute")
     if action == "delete-offsets" and not options["topics"]:
         raise click.UsageError("--delete-offsets needs --topic")
-
-
-def _list(listed: list[tuple[str, str]], states: str | None, output: str) -> int:
-    wanted = [name.strip().capitalize() for name in (states or "").split(",") if name.strip()]
-    strange = [name for name in wanted if name not in STATES]
-    if strange:
-        raise click.BadParameter(f"{strange[0]}: known are {', '.join(STATES)}", param_hint="--state")
-    rows = [{"group": name, "state": state} for name, state in listed if not wanted or state in wanted]
-    if output != "table":
-        emit(rows, output, ["group", "state"])
-    elif states is None:
-        for row in rows:
-            click.echo(row["group"])
-    else:
-        width = max([15, *(len(row["group"]) for row in rows)])
-        for row in [{"group": "GROUP", "state": "STATE"}, *rows]:
-            click.echo(f"{row['group']:<{width}} {row['state']}")
-    return 0
 
 
 # -- describe ----------------------------------------------------------------------------------------------------------
@@ -125,7 +105,7 @@ async def _describe(admin: Maintenance, groups: list[str], output: str, options:
         everything += rows
         if output == "table":
             if rows:
-                click.echo("\n" + _table(rows))
+                click.echo("\n" + kafka_table(rows, _LEAST))
             elif view == "offsets":
                 click.echo(f"\nShare group '{name}' has no offset information.")
             if group.state == "Empty" and view != "state":
@@ -169,18 +149,6 @@ def _state_rows(group: ShareGroupDescription, verbose: bool) -> list[dict[str, A
     return [{**row, "members": len(group.members)}]
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    """Columns with the names and widths of Kafka's tool."""
-    columns = list(rows[0])
-    cells = [["-" if row[column] is None else str(row[column]) for column in columns] for row in rows]
-    titles = [_TITLES.get(column, column.upper().replace("_", "-")) for column in columns]
-    widths = [
-        max(_LEAST.get(column, 15), len(titles[place]), *(len(line[place]) for line in cells)) for place, column in enumerate(columns)
-    ]
-    lines = (" ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)) for line in [titles, *cells])
-    return "\n".join(line.rstrip() for line in lines)
-
-
 # -- offsets -----------------------------------------------------------------------------------------------------------
 
 
@@ -199,20 +167,14 @@ async def _reset(admin: Maintenance, groups: list[str], output: str, options: di
         if group.members:
             raise ClientError(f"Share group '{group_id}' is not empty.")
     keys = sorted(await shares.offsets(group_id)) if options["all_topics"] else await partitions_of(admin, options["topics"])
-    if options["to_datetime"]:
-        at = await admin.list_offsets(dict.fromkeys(keys, int(parsed_datetime(options["to_datetime"]).timestamp() * 1000)))
-        ends = await admin.list_offsets(dict.fromkeys(keys, "latest"))
-        offsets = {key: at[key].offset if at[key].offset >= 0 else ends[key].offset for key in keys}
-    else:
-        listed = await admin.list_offsets(dict.fromkeys(keys, "earliest" if options["to_earliest"] else "latest"))
-        offsets = {key: listed[key].offset for key in keys}
+    offsets = await targets(admin, group_id, keys, {}, options)
     if options["execute"] and offsets:
         await shares.alter_offsets(group_id, offsets)
     rows = [{"group": group_id, "topic": t, "partition": p, "new_offset": offset} for (t, p), offset in sorted(offsets.items())]
     if output != "table":
         emit(rows, output, ["group", "topic", "partition", "new_offset"])
     elif rows:
-        click.echo("\n" + _table(rows))
+        click.echo("\n" + kafka_table(rows, _LEAST))
     return 0
 
 
@@ -229,35 +191,19 @@ async def _delete_offsets(admin: Maintenance, groups: list[str], output: str, op
     if output != "table":
         emit([{"group": groups[0], **row} for row in rows], output, ["group", "topic", "status"])
     elif rows:
-        click.echo("\n" + _table(rows))
+        click.echo("\n" + kafka_table(rows, _LEAST))
     return EXIT_REFUSED if any(code is not ErrorCode.NONE for code in outcomes.values()) else 0
 
 
 async def _delete(admin: Maintenance, groups: list[str], states: dict[str, str], output: str) -> int:
-    failed: dict[str, str] = {}
+    failed: dict[str, tuple[str, str]] = {}
     for name in groups:
         if name not in states:
-            failed[name] = f"java.lang.IllegalArgumentException: Group '{name}' is not a share group."
+            failed[name] = "GROUP_ID_NOT_FOUND", f"java.lang.IllegalArgumentException: Group '{name}' is not a share group."
         elif states[name] != "Empty":
-            failed[name] = f"{java_exception(ErrorCode.NON_EMPTY_GROUP)}: Share group '{name}' is not EMPTY."
-        else:
-            try:
-                await admin.delete_group(name)
-            except BrokerError as error:
-                failed[name] = f"{java_exception(error.code)}: {error.code.text}"
-    good = [name for name in groups if name not in failed]
-    shown = ", ".join(f"'{name}'" for name in good)
-    if output != "table":
-        emit([{"group": n, "deleted": n not in failed, "error": failed.get(n)} for n in groups], output, ["group", "deleted", "error"])
-    elif not failed:
-        click.echo(f"Deletion of requested share groups ({shown}) was successful.")
-    else:
-        click.echo("Error: Deletion of some share groups failed:", err=True)
-        for name, why in failed.items():
-            click.echo(f"* Group '{name}' could not be deleted due to: {why}", err=True)
-        if good:
-            click.echo(f"\nThese share groups were deleted successfully: {shown}")
-    return EXIT_REFUSED if failed else 0
+            failed[name] = "NON_EMPTY_GROUP", f"{java_exception(ErrorCode.NON_EMPTY_GROUP)}: Share group '{name}' is not EMPTY."
+    failed |= await delete_groups(admin, [name for name in groups if name not in failed])
+    return echo_deletion("share", groups, failed, output)
 
 
 _ACTIONS = {"describe": _describe, "reset": _reset, "delete-offsets": _delete_offsets}

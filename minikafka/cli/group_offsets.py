@@ -1,0 +1,145 @@
+"""Where a group is to go on: what the options of --reset-offsets of Kafka's tools mean, for groups of every type."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from minikafka.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from minikafka.client.maintenance import Maintenance
+
+Partition = tuple[str, int]
+_DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?")
+RESETS = ("to_earliest", "to_latest", "to_offset", "to_datetime", "by_duration", "shift_by", "to_current", "from_file")
+_OPTIONS = (
+    click.option("--to-earliest", is_flag=True, help="To the first offset."),
+    click.option("--to-latest", is_flag=True, help="To the end."),
+    click.option("--to-current", is_flag=True, help="To where it is."),
+    click.option("--to-offset", type=int, help="To this offset."),
+    click.option("--to-datetime", help="To the first record from YYYY-MM-DDTHH:MM:SS.sss[Z] on."),
+    click.option("--by-duration", help="To the first record of the last PnDTnHnMnS."),
+    click.option("--shift-by", type=int, help="By so many records, back when negative."),
+    click.option("--from-file", type=click.Path(exists=True, dir_okay=False), help="As an --export has written: topic,partition,offset."),
+    click.option("--dry-run", is_flag=True, help="Only show what would be (the default)."),
+    click.option("--execute", is_flag=True, help="Do it."),
+    click.option("--export", is_flag=True, help="Print as CSV."),
+)
+
+
+def reset_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command all options of a reset."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def check_reset(options: Mapping[str, Any]) -> None:
+    """Exactly one of the places to go to. Raises click.UsageError."""
+    known = [name for name in RESETS if name in options]
+    if len([name for name in known if options[name] not in (None, False)]) != 1:
+        raise click.UsageError("say where to: one of " + ", ".join("--" + name.replace("_", "-") for name in known))
+
+
+def echo_csv(found: list[dict[str, Any]], *, is_one_group: bool) -> None:
+    """Rows of group, topic, partition and new_offset as --from-file reads them."""
+    for row in found:
+        cells = [row["topic"], row["partition"], row["new_offset"]]
+        click.echo(",".join(map(str, cells if is_one_group else [row["group"], *cells])))
+
+
+async def targets(
+    admin: Maintenance, group: str, keys: list[Partition], committed: Mapping[Partition, int], options: Mapping[str, Any]
+) -> dict[Partition, int]:
+    """Where the options of a reset say that a group is to go on, in these partitions or, of --from-file, in those. Raises ClientError."""
+    if options.get("from_file"):
+        return await _within(admin, _from_file(options["from_file"], group))
+    if options["to_earliest"] or options["to_latest"]:
+        listed = await admin.list_offsets(dict.fromkeys(keys, "earliest" if options["to_earliest"] else "latest"))
+        return {key: listed[key].offset for key in keys}
+    if options["to_datetime"] or options.get("by_duration"):
+        when = _datetime(options["to_datetime"]) if options["to_datetime"] else datetime.now(UTC) - _duration(options["by_duration"])
+        at = await admin.list_offsets(dict.fromkeys(keys, int(when.timestamp() * 1000)))
+        ends = await admin.list_offsets(dict.fromkeys(keys, "latest"))
+        return {key: at[key].offset if at[key].offset >= 0 else ends[key].offset for key in keys}
+    if options["to_offset"] is not None:
+        return await _within(admin, dict.fromkeys(keys, options["to_offset"]))
+    ends = await admin.list_offsets(dict.fromkeys([key for key in keys if key not in committed], "latest"))
+    current = {key: committed[key] if key in committed else ends[key].offset for key in keys}
+    if options["to_current"]:
+        return current
+    missing = [key for key in keys if key not in committed]
+    if missing:
+        raise ClientError(f"Cannot shift offset for partition {missing[0][0]}-{missing[0][1]} since there is no current committed offset")
+    return await _within(admin, {key: offset + options["shift_by"] for key, offset in current.items()})
+
+
+async def _within(admin: Maintenance, wanted: dict[Partition, int]) -> dict[Partition, int]:
+    """Offsets are kept between the ends of the logs."""
+    low = await admin.list_offsets(dict.fromkeys(wanted, "earliest"))
+    high = await admin.list_offsets(dict.fromkeys(wanted, "latest"))
+    settled = {}
+    for key, offset in wanted.items():
+        settled[key] = min(max(offset, low[key].offset), high[key].offset)
+        if settled[key] != offset:
+            side = "higher than latest" if offset > settled[key] else "lower than earliest"
+            click.echo(
+                f"WARN: New offset ({offset}) is {side} offset for topic partition {key[0]}-{key[1]}. Value will be set to {settled[key]}",
+                err=True,
+            )
+    return settled
+
+
+async def partitions_of(admin: Maintenance, topics: tuple[str, ...]) -> list[Partition]:
+    """Partitions that TOPIC or TOPIC:0,1 stand for. Raises ClientError."""
+    keys: list[Partition] = []
+    for text in topics:
+        name, separator, span = text.rpartition(":")
+        is_span = bool(separator) and re.fullmatch(r"\d+(,\d+)*", span) is not None
+        topic = name if is_span else text
+        described = (await admin.describe_topics([topic]))[0]
+        indexes = [int(part) for part in span.split(",")] if is_span else [p.index for p in described.partitions]
+        missing = [index for index in indexes if index >= len(described.partitions)]
+        if missing:
+            raise ClientError(f"topic {topic} has no partition {missing[0]}")
+        keys += [(topic, index) for index in indexes]
+    return keys
+
+
+def _from_file(path: str, group: str) -> dict[Partition, int]:
+    wanted: dict[Partition, int] = {}
+    with open(path, encoding="utf-8", newline="") as file:
+        for number, row in enumerate(csv.reader(io.StringIO(file.read())), 1):
+            if not row:
+                continue
+            cells = row[1:] if len(row) == 4 else row
+            try:
+                topic, index, offset = cells[0], int(cells[1]), int(cells[2])
+            except (IndexError, ValueError) as error:
+                raise ClientError(f"{path}, line {number}: must be topic,partition,offset") from error
+            if len(row) == 3 or row[0] == group:
+                wanted[(topic, index)] = offset
+    return wanted
+
+
+def _datetime(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not YYYY-MM-DDTHH:MM:SS.sss", param_hint="--to-datetime") from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _duration(text: str) -> timedelta:
+    match = _DURATION.fullmatch(text.upper())
+    if match is None or not any(match.groups()):
+        raise click.BadParameter(f"{text!r} is not PnDTnHnMnS", param_hint="--by-duration")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
