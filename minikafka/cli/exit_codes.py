@@ -32,6 +32,7 @@ STATUSES: dict[str, dict[int, str]] = {
     "install-shims": {1: "a file of that name is there already"},
     "load": {0: "every row is in the topic, once", 1: "refused, or rows are missing"},
     "share-groups": {1: "refused, or a group that was asked for does not exist"},
+    "streams-groups": {1: "refused, or a group that was asked for does not exist"},
     "sim": {1: "an invariant was broken: the seed is named"},
     "start": {0: "stopped in order", 1: "the node could not run or go on"},
     "storage": {1: "`format`: refused; `info`: something is wrong"},

@@ -114,7 +114,7 @@ def _list(listed: list[tuple[str, str, str, str]], view: str | None, types: str 
 @click.option("--protocol", help="Only this protocol type.")
 @click.option("--consumer", "chosen", flag_value="consumer", help="Only groups of consumers, those that only store offsets included.")
 @click.option("--share", "chosen", flag_value="share", help="Only share groups.")
-@click.option("--streams", "chosen", flag_value="streams", help="Only streams groups: none here.")
+@click.option("--streams", "chosen", flag_value="streams", help="Only streams groups.")
 def groups(bootstrap: str, action: str | None, output: str, traceback: bool, **options: Any) -> None:
     """List groups of all types, as kafka-groups.sh."""
     if action is None:

@@ -35,7 +35,6 @@ TOOLS_NOT_OFFERED: dict[str, str] = {
     "delegation-tokens": "there are no delegation tokens; users have passwords: minikafka configs --entity-type users",
     "metadata-shell": "use minikafka dump-log --cluster-metadata-decoder --files on the directory's __cluster_metadata-0",
     "replica-verification": "use minikafka audit --bootstrap-server, which compares every batch and ends with a verdict",
-    "streams-groups": "there are no streams groups (KIP-1071)",
 }
 _MARK = "_knows_kafkas_flags"
 

@@ -51,6 +51,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "produce": ("minikafka.cli.produce", "produce", "Write records."),
     "producer-perf-test": ("minikafka.cli.perf", "producer_perf_test", "Measure writing."),
     "reassign-partitions": ("minikafka.cli.reassign", "reassign_partitions", "Move replicas between brokers."),
+    "streams-groups": ("minikafka.cli.streams_groups", "streams_groups", "List, describe, reset and delete streams groups."),
     "share-groups": ("minikafka.cli.share_groups", "share_groups", "List, describe, reset and delete share groups."),
     "sim": ("minikafka.cli.sim", "sim", "Play seeds of the deterministic cluster simulator."),
     "start": ("minikafka.cli.start", "start", "Run a broker, a controller, or both."),

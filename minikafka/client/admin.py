@@ -560,12 +560,16 @@ class Admin:
 
     async def group_offsets(self, group_id: str) -> dict[tuple[str, int], int]:
         """Everything that a group has committed. Raises BrokerError."""
+        return {partition: offset for partition, (offset, _) in (await self.group_offsets_and_epochs(group_id)).items()}
+
+    async def group_offsets_and_epochs(self, group_id: str) -> dict[tuple[str, int], tuple[int, int]]:
+        """The same, with the leader epochs; -1 is not known. Raises BrokerError."""
         coordinator = await find_coordinator(self.cluster, group_id, self._timeout_ms)
         response = await self._ask(OffsetFetchRequest(group_id=group_id, topics=None), OFFSET_FETCH_VERSION_MAX, coordinator.node_id)
         if response.error_code:
             raise BrokerError(ErrorCode(response.error_code), f"offsets of group {group_id}")
         return {
-            (topic.name, p.partition_index): p.committed_offset
+            (topic.name, p.partition_index): (p.committed_offset, p.committed_leader_epoch)
             for topic in response.topics
             for p in topic.partitions
             if p.committed_offset >= 0

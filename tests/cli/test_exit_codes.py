@@ -43,6 +43,7 @@ GOOD = {
     "producer-perf-test": "-b {} --topic t --num-records 1 --record-size 1",
     "reassign-partitions": "-b {} --list",
     "share-groups": "-b {} --list",
+    "streams-groups": "-b {} --list",
     "top": "-b {}",
     "topics": "-b {} --list",
     "transactions": "-b {} list",

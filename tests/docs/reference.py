@@ -20,7 +20,7 @@ GROUPS: dict[str, list[str]] = {
     "Records": ["produce", "consume", "console-producer", "console-consumer", "console-share-consumer", "get-offsets", "delete-records"],
     "Topics, groups, configurations": [
         "topics", "configs", "consumer-groups", "groups", "transactions", "leader-election", "reassign-partitions", "acls",
-        "client-metrics", "share-groups",
+        "client-metrics", "share-groups", "streams-groups",
     ],
     "Prove, load, measure": [
         "audit", "load", "verify-files", "verifiable-producer", "verifiable-consumer", "producer-perf-test", "consumer-perf-test", "bench",

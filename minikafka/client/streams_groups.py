@@ -1,0 +1,122 @@
+"""Streams groups as an administrator sees them (KIP-1071)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from minikafka.client.errors import refusal
+from minikafka.client.group import find_coordinator
+from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+
+if TYPE_CHECKING:
+    from minikafka.client.maintenance import Maintenance
+
+Partition = tuple[str, int]
+#: Partitions by subtopology id.
+Tasks = dict[str, list[int]]
+TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsAssignment:
+    """Tasks of a member by role."""
+
+    active: Tasks
+    standby: Tasks
+    warmup: Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsMember:
+    """A member; `target` is what it is to have."""
+
+    member_id: str
+    member_epoch: int
+    process_id: str
+    client_id: str
+    host: str
+    is_classic: bool
+    assignment: StreamsAssignment
+    target: StreamsAssignment
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsSubtopology:
+    """Names of topics: those that it reads, and those that the group has made for it."""
+
+    source_topics: list[str]
+    repartition_source_topics: list[str]
+    state_changelog_topics: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsGroupDescription:
+    """`coordinator`: host:port and node id; `topology_epoch` None: the group has no topology."""
+
+    group_id: str
+    state: str
+    group_epoch: int
+    assignment_epoch: int
+    topology_epoch: int | None
+    coordinator: tuple[str, int]
+    subtopologies: dict[str, StreamsSubtopology]
+    members: list[StreamsMember]
+
+    def source_topics(self) -> set[str]:
+        """Topics that the group reads and has not made."""
+        return {name for subtopology in self.subtopologies.values() for name in subtopology.source_topics}
+
+    def internal_topics(self) -> list[str]:
+        """Topics that the group has made, in order of subtopologies."""
+        sources = self.source_topics()
+        made = (
+            name
+            for subtopology in self.subtopologies.values()
+            for name in [*subtopology.repartition_source_topics, *subtopology.state_changelog_topics]
+        )
+        return [name for name in dict.fromkeys(made) if name not in sources]
+
+    def active_partitions(self) -> list[Partition]:
+        """What the active tasks of all members read, in order."""
+        found: set[Partition] = set()
+        for member in self.members:
+            for subtopology_id, partitions in member.assignment.active.items():
+                subtopology = self.subtopologies.get(subtopology_id)
+                for name in [*subtopology.source_topics, *subtopology.repartition_source_topics] if subtopology else []:
+                    found.update((name, partition) for partition in partitions)
+        return sorted(found)
+
+
+async def describe_streams_group(admin: Maintenance, group_id: str) -> StreamsGroupDescription:
+    """A group with its topology and its members. Raises BrokerError."""
+    coordinator = await find_coordinator(admin.cluster, group_id, TIMEOUT_MS)
+    channel = await admin.cluster.channel_to(coordinator.node_id)
+    response: Any = await channel.request(StreamsGroupDescribeRequest(group_ids=[group_id]), None, TIMEOUT_MS)
+    group = response.groups[0]
+    if group.error_code:
+        raise refusal(group.error_code, f"streams group {group_id}", group.error_message)
+    subtopologies = {
+        one.subtopology_id: StreamsSubtopology(
+            list(one.source_topics),
+            [topic.name for topic in one.repartition_source_topics],
+            [topic.name for topic in one.state_changelog_topics],
+        )
+        for one in (group.topology.subtopologies or [] if group.topology else [])
+    }
+    members = [
+        StreamsMember(
+            member.member_id, member.member_epoch, member.process_id, member.client_id, member.client_host, member.is_classic,
+            _assignment(member.assignment), _assignment(member.target_assignment),
+        )
+        for member in group.members
+    ]  # fmt: skip
+    return StreamsGroupDescription(
+        group_id, group.group_state, group.group_epoch, group.assignment_epoch, group.topology.epoch if group.topology else None,
+        (f"{coordinator.host}:{coordinator.port}", coordinator.node_id), subtopologies, members,
+    )  # fmt: skip
+
+
+def _assignment(tasks: StreamsGroupDescribeResponse.Assignment) -> StreamsAssignment:
+    roles = (tasks.active_tasks, tasks.standby_tasks, tasks.warmup_tasks)
+    return StreamsAssignment(*({ids.subtopology_id: list(ids.partitions) for ids in role} for role in roles))
