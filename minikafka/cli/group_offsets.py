@@ -28,7 +28,7 @@ _OPTIONS = (
     click.option("--by-duration", help="To the first record of the last PnDTnHnMnS."),
     click.option("--shift-by", type=int, help="By so many records, back when negative."),
     click.option("--from-file", type=click.Path(exists=True, dir_okay=False), help="As an --export has written: topic,partition,offset."),
-    click.option("--dry-run", is_flag=True, help="Only show what would be (the default)."),
+    click.option("--dry-run", is_flag=True, help="Only show what would be."),
     click.option("--execute", is_flag=True, help="Do it."),
     click.option("--export", is_flag=True, help="Print as CSV."),
 )
