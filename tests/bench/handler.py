@@ -51,24 +51,53 @@ class NullConnection:
         raise RuntimeError(reason)
 
 
-async def run(profile: bool) -> None:
+async def started(directory: str) -> Node:
+    """A node on one directory, in service."""
     loop = asyncio.get_running_loop()
 
     async def run_blocking(function: Any, *arguments: Any) -> Any:
         return await loop.run_in_executor(None, function, *arguments)
 
+    environment = Environment(SocketNetwork(loop), OsFileSystem(), SystemClock(), random.Random(1), loop, run_blocking)
+    format_directory(environment.filesystem, directory, MetaProperties("5L6g3nShT-eMCtK--X86sw", 1, bytes(range(16))), 0)
+    config = BrokerConfig.from_properties(
+        {
+            "process.roles": "broker,controller", "node.id": "1", "controller.quorum.voters": "1@127.0.0.1:29193",
+            "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:29193", "controller.listener.names": "CONTROLLER",
+            "log.dirs": directory,
+        }
+    )  # fmt: skip
+    node = Node(config, environment)
+    await node.start()
+    return node
+
+
+def measure(on_frame: Any, connection: Any, name: str, data: bytes, count: int, profile: bool) -> None:
+    """Print the time of one frame: the best of three rounds of `count`."""
+    frame = bytearray(data[4:])
+    view = memoryview(frame)
+    pristine = bytes(frame)
+    profiler = cProfile.Profile() if profile else None
+    best = float("inf")
+    for _ in range(3):
+        began = time.process_time()
+        if profiler is not None:
+            profiler.enable()
+        for _ in range(count):
+            on_frame(connection, view)
+            if len(pristine) < 1000 or name.startswith("produce"):
+                frame[-len(pristine) :] = pristine
+        if profiler is not None:
+            profiler.disable()
+        best = min(best, (time.process_time() - began) / count)
+    print(f"{name:<16} {best * 1e6:6.2f} us")
+    if profiler is not None:
+        pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+
+
+async def run(profile: bool) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        environment = Environment(SocketNetwork(loop), OsFileSystem(), SystemClock(), random.Random(1), loop, run_blocking)
-        format_directory(environment.filesystem, directory, MetaProperties("5L6g3nShT-eMCtK--X86sw", 1, bytes(range(16))), 0)
-        config = BrokerConfig.from_properties(
-            {
-                "process.roles": "broker,controller", "node.id": "1", "controller.quorum.voters": "1@127.0.0.1:29193",
-                "listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:29193", "controller.listener.names": "CONTROLLER",
-                "log.dirs": directory,
-            }
-        )  # fmt: skip
-        node = Node(config, environment)
-        await node.start()
+        node = await started(directory)
         assert node.broker is not None
         async with Admin(f"127.0.0.1:{node.listeners['PLAINTEXT'].port}") as admin:
             for topic in ("produce", "fetch"):
@@ -83,25 +112,7 @@ async def run(profile: bool) -> None:
             ("produce 16 KiB", produce_frame("produce", 16 << 10, 1), 5_000),
             ("fetch 64 KiB", fetch_frame("fetch", 64 << 10), 20_000),
         ):
-            frame = bytearray(data[4:])
-            view = memoryview(frame)
-            pristine = bytes(frame)
-            profiler = cProfile.Profile() if profile else None
-            best = float("inf")
-            for _ in range(3):
-                started = time.process_time()
-                if profiler is not None:
-                    profiler.enable()
-                for _ in range(count):
-                    on_frame(connection, view)
-                    if len(pristine) < 1000 or name.startswith("produce"):
-                        frame[-len(pristine) :] = pristine
-                if profiler is not None:
-                    profiler.disable()
-                best = min(best, (time.process_time() - started) / count)
-            print(f"{name:<16} {best * 1e6:6.2f} us")
-            if profiler is not None:
-                pstats.Stats(profiler).sort_stats("tottime").print_stats(25)
+            measure(on_frame, connection, name, data, count, profile)
         await node.stop()
 
 

@@ -56,7 +56,7 @@ def plain(task: tuple[str, int]) -> None:
         os.fdatasync(file.fileno())
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--partitions", type=int, default=8)
@@ -65,46 +65,65 @@ def main() -> None:
     parser.add_argument("--compression", default="none")
     parser.add_argument("--spark", action="store_true")
     parser.add_argument("--directory", default=None, help="where to work [default: the system's temporary directory]")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def engine_of(given: argparse.Namespace) -> Any:
+    """The local one, or Spark's after its first job."""
+    if not given.spark:
+        return LocalEngine(given.processes)
+    from minikafka.spark.engine_spark import SparkEngine
+
+    start = time.perf_counter()
+    engine = SparkEngine(master=f"local[{given.processes}]")
+    list(engine.map(len, [(), ()]))
+    print(f"start of Spark and its first job: {time.perf_counter() - start:.1f} s")
+    return engine
+
+
+def verify(target: str, processes: int) -> None:
+    start = time.perf_counter()
+    checked = check_directory(target, LocalEngine(processes))
+    seconds = time.perf_counter() - start
+    assert checked.is_good, checked.problems
+    print(f"verify-files: {checked.bytes / 1e9:.2f} GB in {seconds:.2f} s ({checked.bytes / seconds / 1e9:.1f} GB/s)")
+
+
+def plain_seconds(directory: str, total_bytes: int, processes: int, rounds: int) -> float:
+    """The median time of writing so many bytes to eight files, and syncing them."""
+    times = []
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        for number in range(rounds):
+            sizes = [(f"{directory}/plain-{number}-{part}", total_bytes // 8) for part in range(8)]
+            warm_memory(3 << 30)
+            start = time.perf_counter()
+            pool.map(plain, sizes, 1)
+            times.append(time.perf_counter() - start)
+            for path, _ in sizes:
+                os.unlink(path)
+    return statistics.median(times)
+
+
+def main() -> None:
+    given = arguments()
     with tempfile.TemporaryDirectory(dir=given.directory) as name:
         source = Path(name) / "rows.parquet"
         write_table(source, given.rows)
         source.read_bytes()
         options = LoadOptions("", "t", key="key", value="value", partitions=given.partitions, compression=given.compression)
-        engine: Any = LocalEngine(given.processes)
-        if given.spark:
-            from minikafka.spark.engine_spark import SparkEngine
-
-            start = time.perf_counter()
-            engine = SparkEngine(master=f"local[{given.processes}]")
-            list(engine.map(len, [(), ()]))
-            print(f"start of Spark and its first job: {time.perf_counter() - start:.1f} s")
+        engine = engine_of(given)
         reports = []
         for number in range(given.rounds):
             target = f"{name}/cluster-{number}"
             warm_memory(3 << 30)
             reports.append(load_to_files(str(source), options, ClusterOptions(target), engine))
             if number == 0:
-                start = time.perf_counter()
-                checked = check_directory(target, LocalEngine(given.processes))
-                seconds = time.perf_counter() - start
-                assert checked.is_good, checked.problems
-                print(f"verify-files: {checked.bytes / 1e9:.2f} GB in {seconds:.2f} s ({checked.bytes / seconds / 1e9:.1f} GB/s)")
+                verify(target, given.processes)
             shutil.rmtree(target)
         engine.close()
         best = sorted(reports, key=lambda report: report.seconds)[len(reports) // 2]
         spread = f"{min(report.seconds for report in reports):.2f} to {max(report.seconds for report in reports):.2f}"
-        with multiprocessing.get_context("fork").Pool(given.processes) as pool:
-            times = []
-            for number in range(given.rounds):
-                sizes = [(f"{name}/plain-{number}-{part}", 3 * best.bytes // 8) for part in range(8)]
-                warm_memory(3 << 30)
-                start = time.perf_counter()
-                pool.map(plain, sizes, 1)
-                times.append(time.perf_counter() - start)
-                for path, _ in sizes:
-                    os.unlink(path)
-        disk = statistics.median(times)
+        disk = plain_seconds(name, 3 * best.bytes, given.processes, given.rounds)
         print(f"{best.rows:,} rows, {given.partitions} partitions x 3 replicas, {best.engine} engine, {given.processes} processes")
         print(f"  three times {best.bytes / 1e6:,.0f} MB written plainly and synced: {disk:.2f} s ({3 * best.bytes / disk / 1e9:.2f} GB/s)")
         rate, times_plain = best.rows_per_second, best.seconds / disk

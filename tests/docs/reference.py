@@ -151,30 +151,24 @@ def served() -> dict[int, tuple[int, int]]:
 
 def compatibility_page() -> str:
     """docs/compatibility.md; starts a broker."""
-    from minikafka.wire.registry import apis
-
     found = data()
-    lines = ["# Compatibility", ""]
-    lines += [
-        "Each line that names tests is what they do, with real brokers. Made from `docs/compatibility.toml` and from a running broker's"
-    ]
-    lines += [
+    lines = [
+        "# Compatibility",
+        "",
+        "Each line that names tests is what they do, with real brokers. Made from `docs/compatibility.toml` and from a running broker's",
         "ApiVersions by `tests/docs/reference.py`.",
         "",
         "## Clients",
         "",
-        "| client | from version | what | tests |",
-        "|---|---|---|---|",
-    ]
-    seen = ""
-    for row in found["client"]:
-        name = "" if row["name"] == seen else row["name"]
-        seen = row["name"]
-        lines.append(f"| {name} | {row.get('version', '') if name else ''} | {row['what']} | {_rested_on(row['tests'])} |")
-    lines += ["", "## Python", "", *PYTHON.splitlines()]
-    lines += ["", "## Apache Kafka", "", "| what | tests |", "|---|---|"]
-    lines += [f"| {row['what']} | {_rested_on(row['tests'])} |" for row in found["kafka"]]
-    lines += [
+        *_clients(found["client"]),
+        "",
+        "## Python",
+        "",
+        *PYTHON.splitlines(),
+        "",
+        "## Apache Kafka",
+        "",
+        *_beside_kafka(found["kafka"]),
         "",
         "More of it, line by line: `tests/interop/README.md`.",
         "",
@@ -197,15 +191,7 @@ def compatibility_page() -> str:
         "",
         "What a broker serves to clients, beside Apache Kafka 4.4. An empty cell is not served.",
         "",
-    ]
-    lines += ["| key | API | Kafka 4.4 | minikafka |", "|---|---|---|---|"]
-    ours = served()
-    for api in apis():
-        if "broker" not in api.listeners:
-            continue
-        low, high = ours.get(api.key, (-1, -1))
-        lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
-    lines += [
+        *_apis(),
         "",
         "Not implemented: streams groups.",
         "Apache Kafka serves GetTelemetrySubscriptions and PushTelemetry only with a telemetry plug-in; a broker here always does, for its"
@@ -213,6 +199,35 @@ def compatibility_page() -> str:
         "Asked for delegation tokens, a broker says that there are none, as Apache Kafka does without `delegation.token.secret.key`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _clients(rows: Any) -> list[str]:
+    """A table; a client's name and version stand in the first of its rows."""
+    lines = ["| client | from version | what | tests |", "|---|---|---|---|"]
+    seen = ""
+    for row in rows:
+        name = "" if row["name"] == seen else row["name"]
+        seen = row["name"]
+        lines.append(f"| {name} | {row.get('version', '') if name else ''} | {row['what']} | {_rested_on(row['tests'])} |")
+    return lines
+
+
+def _beside_kafka(rows: Any) -> list[str]:
+    return ["| what | tests |", "|---|---|", *[f"| {row['what']} | {_rested_on(row['tests'])} |" for row in rows]]
+
+
+def _apis() -> list[str]:
+    """A table of what Apache Kafka's brokers serve and of what a running broker says."""
+    from minikafka.wire.registry import apis
+
+    lines = ["| key | API | Kafka 4.4 | minikafka |", "|---|---|---|---|"]
+    ours = served()
+    for api in apis():
+        if "broker" not in api.listeners:
+            continue
+        low, high = ours.get(api.key, (-1, -1))
+        lines.append(f"| {api.key} | {api.name} | {_span(api.min_version, api.max_version)} | {_span(low, high) if high >= 0 else ''} |")
+    return lines
 
 
 def _span(low: int, high: int) -> str:

@@ -69,6 +69,11 @@ def committed(bootstrap: str, group: str, topic: str, partitions: int) -> int:
         consumer.close()
 
 
+def words(path: Path) -> Counter[str]:
+    """Of a file that may not be there yet."""
+    return Counter(path.read_text().split()) if path.exists() else Counter()
+
+
 def test_files_through_connect_exactly_once_while_worker_and_broker_die(tmp_path: Path) -> None:
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
     lines = [f"line-{number}" for number in range(2 * LINES)]
@@ -86,9 +91,6 @@ def test_files_through_connect_exactly_once_while_worker_and_broker_die(tmp_path
         })  # fmt: skip
         rest = f"http://127.0.0.1:{port}/connectors"
 
-        def written_out() -> Counter[str]:
-            return Counter(sink.read_text().split()) if sink.exists() else Counter()
-
         def runs(name: str) -> bool:
             status = ask(f"{rest}/{name}/status")
             return [one["state"] for one in (status["connector"], *status["tasks"])] == ["RUNNING", "RUNNING"]
@@ -100,7 +102,7 @@ def test_files_through_connect_exactly_once_while_worker_and_broker_die(tmp_path
                 "exactly.once.support": "required", "transaction.boundary": "poll",
             }})  # fmt: skip
             ask(rest, "POST", {"name": "to-file", "config": {"connector.class": "FileStreamSink", "file": str(sink), "topics": "lines"}})
-            wait_until(lambda: set(lines[:LINES]) <= set(written_out()), 60, "the first half")
+            wait_until(lambda: set(lines[:LINES]) <= set(words(sink)), 60, "the first half")
             worker.kill()
         with source.open("a") as more:
             more.writelines(f"{line}\n" for line in lines[LINES:])
@@ -108,7 +110,7 @@ def test_files_through_connect_exactly_once_while_worker_and_broker_die(tmp_path
         cluster.spawn(2)
         with worker.running(settings):
             wait_until(lambda: worker.answers(rest), 90, "the worker's REST interface")
-            wait_until(lambda: set(lines) <= set(written_out()), 90, "the second half")
+            wait_until(lambda: set(lines) <= set(words(sink)), 90, "the second half")
             assert Counter(value.decode() for _, value in values(cluster.bootstrap, "lines") if value) == Counter(lines)
             wait_until(lambda: runs("from-file") and runs("to-file"), 30, "both to run")
             [place] = ask(f"{rest}/from-file/offsets")["offsets"]
@@ -117,9 +119,9 @@ def test_files_through_connect_exactly_once_while_worker_and_broker_die(tmp_path
             wait_until(lambda: ask(f"{rest}/to-file/status")["connector"]["state"] == "STOPPED", 30, "the stop")
             wait_until(lambda: not ask(f"{rest}/to-file/status")["tasks"], 30, "the end of its task")
             assert "reset successfully" in ask(f"{rest}/to-file/offsets", "DELETE")["message"]
-            before = written_out()
+            before = words(sink)
             ask(f"{rest}/to-file/resume", "PUT")
-            wait_until(lambda: all(written_out()[line] == before[line] + 1 for line in lines), 60, "everything once more")
+            wait_until(lambda: all(words(sink)[line] == before[line] + 1 for line in lines), 60, "everything once more")
 
 
 def test_mirror_maker_both_ways_with_groups(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from helpers.batches import T0, batch
@@ -70,6 +71,36 @@ def test_a_roll_without_descriptors_changes_nothing(open_log: Callable[..., Log]
     assert (len(log.segments), log.log_end_offset) == (2, end + 1)
 
 
+class Calls:
+    """One call in `period` of the operation on the partition's files fails, until `may_fail` is false."""
+
+    def __init__(self, operation: str, period: int, error: int) -> None:
+        self.operation, self.period, self.error = operation, period, error
+        self.number = 0
+        self.may_fail = True
+
+    def check(self, called: str, path: str) -> None:
+        """For MemoryFileSystem.check."""
+        if called != self.operation or "/data/t-0/" not in path:
+            return
+        self.number += 1
+        # What was found to be there for a change is there until its end: nothing else takes it in these tests.
+        if self.number % self.period == 0 and self.may_fail:
+            raise OSError(self.error, "injected", path)
+
+    def again(self, log: Log, work: Callable[[], object]) -> None:
+        """Until it is done; the fifth try cannot fail."""
+        tries = 0
+
+        def run() -> None:
+            nonlocal tries
+            tries += 1
+            self.may_fail = tries < 5
+            work()
+
+        until_done(log, run)
+
+
 @pytest.mark.parametrize("error", SHORTAGES)
 @pytest.mark.parametrize("operation", ["open", "write", "read"])
 def test_every_call_may_find_too_little_of_something(
@@ -79,37 +110,16 @@ def test_every_call_may_find_too_little_of_something(
     for period in (4, 5, 7, 11, 16):
         disk = MemoryFileSystem()
         log = open_log(disk, **CONFIG)
-        calls, may_fail = 0, [True]
-
-        def check(called: str, path: str, period: int = period, may_fail: list[bool] = may_fail) -> None:
-            nonlocal calls
-            if called != operation or "/data/t-0/" not in path:
-                return
-            calls += 1
-            # What was found to be there for a change is there until its end: nothing else takes it in these tests.
-            if calls % period == 0 and may_fail[0]:
-                raise OSError(error, "injected", path)
-
+        calls = Calls(operation, period, error)
         real = OpenFiles.require
 
-        def required(*arguments: object, real: Callable[..., None] = real, may_fail: list[bool] = may_fail) -> None:
+        def required(*arguments: object, real: Callable[..., None] = real, calls: Calls = calls) -> None:
             real(*arguments)
-            may_fail[0] = False
+            calls.may_fail = False
 
         monkeypatch.setattr(OpenFiles, "require", lambda *arguments, required=required: required(*arguments))
-        monkeypatch.setattr(disk, "check", check)
-
-        def again(work: Callable[[], object], log: Log = log, may_fail: list[bool] = may_fail) -> None:
-            tries = 0
-
-            def run() -> None:
-                nonlocal tries
-                tries += 1
-                may_fail[0] = tries < 5
-                work()
-
-            until_done(log, run)
-
+        monkeypatch.setattr(disk, "check", calls.check)
+        again = partial(calls.again, log)
         for number in range(24):
             again(lambda number=number, log=log: append(log, number))
             log.update_high_watermark(log.log_end_offset)
@@ -120,7 +130,7 @@ def test_every_call_may_find_too_little_of_something(
                 again(lambda log=log: log.read(log.log_start_offset, 100, end_offset=log.log_end_offset).slice.release())
                 again(lambda log=log: log.delete_old_segments(T0))
                 again(lambda log=log: log.truncate_to(log.log_end_offset - 1))
-        assert log.failure is None and calls > 3
+        assert log.failure is None and calls.number > 3
         monkeypatch.undo()
         end = log.log_end_offset
         kept = [log.read(offset, 1, end_offset=end).slice.read() for offset in range(log.log_start_offset, end)]

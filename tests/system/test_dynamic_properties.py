@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import psutil
@@ -118,20 +119,38 @@ def test_what_has_no_effect_is_told(cluster: ProcessCluster) -> None:
     said(cluster, 1, "num.io.threads = 4, which has no effect in this broker")
 
 
+def created(bootstrap: str, topic: str, **options: Any) -> ErrorCode:
+    async def work() -> ErrorCode:
+        async with Admin(bootstrap) as admin:
+            try:
+                await admin.create_topic(topic, **options)
+            except BrokerError as error:
+                return error.code
+        return ErrorCode.NONE
+
+    return asyncio.run(work())
+
+
+def cordoned_directories(bootstrap: str, broker_id: int) -> set[str]:
+    async def work() -> set[str]:
+        async with Admin(bootstrap) as admin:
+            described = await admin.describe_log_dirs([broker_id])
+        return {entry.log_dir for entry in described[broker_id].results if entry.is_cordoned}
+
+    return asyncio.run(work())
+
+
+def moved(port: int, topic: str, index: int, path: str) -> ErrorCode:
+    wanted = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[index])
+    request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[wanted])])
+    answer: Any = exchange("127.0.0.1", port, request, 2)
+    return ErrorCode(answer.results[0].partitions[0].error_code)
+
+
 def test_cordoned_log_directories_get_no_new_replicas(cluster: ProcessCluster) -> None:
     """KIP-1066, also over a restart."""
     data, more = (str(cluster.nodes[2].directory / name) for name in ("data", "more"))
-
-    def create(topic: str, **options: Any) -> ErrorCode:
-        async def work() -> ErrorCode:
-            async with Admin(cluster.bootstrap) as admin:
-                try:
-                    await admin.create_topic(topic, **options)
-                except BrokerError as error:
-                    return error.code
-            return ErrorCode.NONE
-
-        return asyncio.run(work())
+    create = partial(created, cluster.bootstrap)
 
     def where(topic: str) -> dict[int, str]:
         return {int(path.name[-1]): path.parent.name for path in cluster.nodes[2].directory.glob(f"*/{topic}-[0-9]")}
@@ -140,18 +159,10 @@ def test_cordoned_log_directories_get_no_new_replicas(cluster: ProcessCluster) -
         return sum(len(list(node.directory.glob(f"*/{topic}-[0-9]"))) for node in cluster.nodes.values())
 
     def cordoned() -> set[str]:
-        async def work() -> set[str]:
-            async with Admin(cluster.bootstrap) as admin:
-                described = await admin.describe_log_dirs([2])
-            return {entry.log_dir for entry in described[2].results if entry.is_cordoned}
-
-        return asyncio.run(work())
+        return cordoned_directories(cluster.bootstrap, 2)
 
     def move(topic: str, index: int, path: str) -> ErrorCode:
-        wanted = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=[index])
-        request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=path, topics=[wanted])])
-        answer: Any = exchange("127.0.0.1", cluster.nodes[2].port, request, 2)
-        return ErrorCode(answer.results[0].partitions[0].error_code)
+        return moved(cluster.nodes[2].port, topic, index, path)
 
     alter(cluster, "2", "cordoned.log.dirs", more)
     cluster.wait_for(lambda: cordoned() == {more}, "a directory to be cordoned")

@@ -6,11 +6,13 @@ The longer ones: pytest -m long tests/system/test_transactions.py
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -217,6 +219,24 @@ def test_the_command_for_administrators(cluster: EmbeddedCluster) -> None:
     assert read(cluster, "looked-at", 1) == []
 
 
+def ends(writer: Any, *, commits: bool) -> bool:
+    """Try until the transaction has ended; whether it was committed."""
+    while True:
+        try:
+            if not commits:
+                writer.abort_transaction(WAIT_S)
+                return False
+            writer.commit_transaction(WAIT_S)
+            return True
+        except KafkaException as error:
+            if error.args[0].retriable():
+                continue
+            if not error.args[0].txn_requires_abort():
+                raise
+            writer.abort_transaction(WAIT_S)
+            return False
+
+
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_coordinators_and_leaders_die_while_transactions_go_on() -> None:
@@ -229,27 +249,12 @@ def test_coordinators_and_leaders_die_while_transactions_go_on() -> None:
         def write() -> None:
             try:
                 writer = producer(cluster, "pairs")
-                number = 0
-                while not stop.is_set():
-                    number += 1
+                for number in itertools.takewhile(lambda _: not stop.is_set(), itertools.count(1)):
                     writer.begin_transaction()
                     for partition in range(2):
                         writer.produce("pairs", str(number), partition=partition)
-                    while True:
-                        try:
-                            if number % 5:
-                                writer.commit_transaction(WAIT_S)
-                                told.append(number)
-                            else:
-                                writer.abort_transaction(WAIT_S)
-                            break
-                        except KafkaException as error:
-                            if error.args[0].retriable():
-                                continue
-                            if not error.args[0].txn_requires_abort():
-                                raise
-                            writer.abort_transaction(WAIT_S)
-                            break
+                    if ends(writer, commits=number % 5 != 0):
+                        told.append(number)
             except BaseException as error:
                 failure.append(error)
 
