@@ -12,7 +12,6 @@ from minikafka.core.group.consumer.member import Assignment, AssignmentEpochs, C
 from minikafka.wire.records.group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
-    ConsumerGroupTargetAssignmentMemberValue,
 )
 
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
@@ -167,13 +166,6 @@ class ConsumerGroup:
             pending_revocation=_epochs(value.partitions_pending_revocation, value.member_epoch),
         )
         self._put(member)
-
-    def set_target(self, member_id: str, value: ConsumerGroupTargetAssignmentMemberValue | None) -> None:
-        """What a member is to have."""
-        if value is None:
-            self.targets.pop(member_id, None)
-        else:
-            self.targets[member_id] = {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
 
     def _put(self, member: ConsumerMember) -> None:
         known = self.members.get(member.member_id)

@@ -5,11 +5,12 @@ Rules: org.apache.kafka.coordinator.group.modern.share.ShareGroup of Apache Kafk
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from minikafka.core.group.consumer.member import Assignment
+from minikafka.core.group.replay import Replay, apply_epoch, apply_target, apply_target_epoch
 from minikafka.wire.records.group_records import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupMemberMetadataKey,
@@ -84,30 +85,6 @@ class ShareGroup:
         return frozenset[str]().union(*(member.subscribed_topic_names for member in known.values()))
 
 
-Groups = dict[str, ShareGroup]
-
-
-def replay_record(groups: Groups, key: Any, value: Any) -> bool:
-    """Apply a committed record; False when it is not one of share groups. A tombstone of what is not there is harmless."""
-    apply = _RECORDS.get(type(key))
-    if apply is None:
-        return False
-    group = groups.get(key.group_id)
-    if group is None:
-        if value is None:
-            return True
-        group = groups[key.group_id] = ShareGroup(key.group_id)
-    if isinstance(key, ShareGroupMetadataKey) and value is None:
-        del groups[key.group_id]
-    else:
-        apply(group, key, value)
-    return True
-
-
-def _epoch(group: ShareGroup, key: Any, value: Any) -> None:
-    group.epoch, group.metadata_hash = value.epoch, value.metadata_hash
-
-
 def _member(group: ShareGroup, key: Any, value: Any) -> None:
     if value is None:
         group.members.pop(key.member_id, None)
@@ -119,18 +96,6 @@ def _member(group: ShareGroup, key: Any, value: Any) -> None:
         client_host=value.client_host,
         subscribed_topic_names=frozenset(value.subscribed_topic_names),
     )
-
-
-def _target_epoch(group: ShareGroup, key: Any, value: Any) -> None:
-    group.assignment_epoch = -1 if value is None else value.assignment_epoch
-    group.assignment_wall_ms = 0 if value is None else value.assignment_timestamp
-
-
-def _target(group: ShareGroup, key: Any, value: Any) -> None:
-    if value is None:
-        group.targets.pop(key.member_id, None)
-    else:
-        group.targets[key.member_id] = {topic.topic_id: frozenset(topic.partitions) for topic in value.topic_partitions}
 
 
 def _current(group: ShareGroup, key: Any, value: Any) -> None:
@@ -159,11 +124,15 @@ def _states(group: ShareGroup, key: Any, value: Any) -> None:
     group.deleting = {} if value is None else {info.topic_id: info.topic_name for info in value.deleting_topics}
 
 
-_RECORDS: dict[type, Callable[[ShareGroup, Any, Any], None]] = {
-    ShareGroupMetadataKey: _epoch,
-    ShareGroupMemberMetadataKey: _member,
-    ShareGroupTargetAssignmentMetadataKey: _target_epoch,
-    ShareGroupTargetAssignmentMemberKey: _target,
-    ShareGroupCurrentMemberAssignmentKey: _current,
-    ShareGroupStatePartitionMetadataKey: _states,
-}
+replay_record: Replay[ShareGroup] = Replay(
+    ShareGroup,
+    ShareGroupMetadataKey,
+    {
+        ShareGroupMetadataKey: apply_epoch,
+        ShareGroupMemberMetadataKey: _member,
+        ShareGroupTargetAssignmentMetadataKey: apply_target_epoch,
+        ShareGroupTargetAssignmentMemberKey: apply_target,
+        ShareGroupCurrentMemberAssignmentKey: _current,
+        ShareGroupStatePartitionMetadataKey: _states,
+    },
+)
