@@ -188,8 +188,18 @@ class Comparison:
             if len({pages.head for pages in going}) > 1:
                 odd = self._report(going, offset, committed)
                 going = [pages for pages in going if pages not in odd]
+        self._contradiction(going, key)
         self._rest(going, ended, key, committed)
         return [pages.view for pages in going] + ended
+
+    def _contradiction(self, going: list[_Pages], key: Key) -> None:
+        """Replicas whose digests differ and that were the same to their ends when they were read again: one was changed in between, and
+        neither reading proves anything."""
+        views = [pages.view for pages in going]
+        if len(views) > 1 and equal_cells(views, key) is None and not any(pages.page.failed for pages in going):
+            text = "digests differ, and the same replicas read again do not: files were changed between the two readings; audit again"
+            brokers, offset = tuple(one.broker for one in views), key[1] << self.shift
+            self.findings.add(finding_of("not-compared", text, self.views, brokers, offset))
 
     def _take(self, going: list[_Pages], rows: int, committed: bool) -> None:
         for number, pages in enumerate(going):

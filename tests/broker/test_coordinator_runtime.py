@@ -14,13 +14,22 @@ from helpers.coordinator_world import CoordinatorWorld, append_records, coordina
 from minikafka.broker.coordinators.group_coordinator import OFFSETS_TOPIC
 from minikafka.broker.coordinators.loader import STEP_RECORDS, UNPACKED_BYTES_MAX
 from minikafka.broker.coordinators.transaction_coordinator import TRANSACTIONS_TOPIC
+from minikafka.core.group.classic import GENERATION_MAX, ClassicGroup, GroupState
+from minikafka.core.group.config import Client
+from minikafka.core.group.consumer import records as consumer_records
+from minikafka.core.group.consumer.member import ConsumerMember
+from minikafka.core.group.consumer.records import EPOCH_MAX
+from minikafka.core.group.share import records as share_records
+from minikafka.core.group.share.group import ShareMember
 from minikafka.core.transaction.state import TransactionState
 from minikafka.storage.log import Log
 from minikafka.wire import compression
 from minikafka.wire.compression import CompressionType
 from minikafka.wire.control import ControlType, end_transaction_batch
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from minikafka.wire.records.group_records import (
     OffsetCommitKey,
@@ -275,6 +284,58 @@ async def test_what_is_not_written_is_refused_and_leaves_nothing_behind() -> Non
     world.offsets.refusal = None
     assert commit(world, 6) == [ErrorCode.NONE] and committed(world) == 6
     await world.stop()
+
+
+class Heartbeats:
+    """Members' requests, and the codes that they were answered with."""
+
+    def __init__(self, world: CoordinatorWorld) -> None:
+        self.world = world
+        self.codes: list[ErrorCode] = []
+
+    def respond(self, response: Any) -> None:
+        self.codes.append(ErrorCode(response.error_code))
+
+    def send(self, request: Any) -> ErrorCode:
+        index, shard = self.world.groups.shard(request.group_id)
+        coordinator = shard.shares if isinstance(request, ShareGroupHeartbeatRequest) else shard.consumers
+        coordinator.heartbeat(self, request, Client("c", "/127.0.0.1", 1), self.world.now_ms)
+        self.world.groups.run_effects(index, shard)
+        return self.codes[-1]
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+async def test_a_group_in_its_last_epoch_takes_nobody_and_hurts_no_other(kind: str) -> None:
+    """Who may write to the log can bring a group there."""
+    log, records = coordinator_log(OFFSETS_TOPIC), consumer_records if kind == "consumer" else share_records
+    member: Any = ConsumerMember("m", EPOCH_MAX, EPOCH_MAX) if kind == "consumer" else ShareMember("m", EPOCH_MAX, EPOCH_MAX)
+    written = [
+        records.epoch_record("last", EPOCH_MAX, 0), records.member_record("last", member), records.target_epoch_record("last", EPOCH_MAX, 0),
+        records.current_record("last", member),
+    ]  # fmt: skip
+    append_records(log, [(record.key, record.value, record.version) for record in written])
+    log.update_high_watermark(log.log_end_offset)
+    world = CoordinatorWorld(log)
+    world.lead()
+    shard, heartbeats = world.groups.shard("g")[1], Heartbeats(world)
+    request: Any = ConsumerGroupHeartbeatRequest if kind == "consumer" else ShareGroupHeartbeatRequest
+    more = {"rebalance_timeout_ms": 1000, "topic_partitions": []} if kind == "consumer" else {}
+    joining = request(group_id="last", member_id="n", member_epoch=0, subscribed_topic_names=["t"], **more)
+    assert [heartbeats.send(joining) for _ in range(3)] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
+    assert commit(world, 5) == [ErrorCode.NONE] and world.groups.shard("g")[1] is shard
+    assert heartbeats.send(request(group_id="last", member_id="m", member_epoch=-1)) is ErrorCode.NONE
+    groups: Any = shard.consumers.groups if kind == "consumer" else shard.shares.groups
+    assert not groups["last"].members, "who leaves is gone, so that the group can be deleted"
+    assert not world.supervisor.unexpected
+    await world.stop()
+
+
+def test_the_generation_after_the_last_one_is_the_first() -> None:
+    group = ClassicGroup("g", 0)
+    group.transition(GroupState.PREPARING_REBALANCE, 1)
+    group.generation_id = GENERATION_MAX
+    group.next_generation(1)
+    assert group.generation_id == 0
 
 
 async def test_a_disk_that_fails_has_the_shard_loaded_anew() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import crc32c
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -202,6 +203,29 @@ def test_the_command_in_three_steps(player: Player, tmp_path: Path) -> None:
     assert run(command, ["--scan", "x", "--compare-summaries", "y"]).exit_code == 2
     assert run(command, ["--questions", "x", str(folder)]).exit_code == 2
     assert run(command, ["--scan", "x", "--questions", files[0], str(folder / "b1")]).exit_code == 3
+
+
+def test_answers_of_other_bytes_than_were_scanned_prove_nothing(three: Path, tmp_path: Path) -> None:
+    """A replica that differed when it was scanned, and was made like the others before it answered."""
+    out, questions = tmp_path / "out", tmp_path / "questions"
+    path = next(path for path in sorted((three / "b2").rglob("*.log")) if path.stat().st_size > 200 and "__" not in str(path))
+    good = path.read_bytes()
+    raw = bytearray(good)
+    end = 12 + int.from_bytes(raw[8:12], "big")
+    raw[end - 2] ^= 1
+    raw[17:21] = crc32c.crc32c(bytes(raw[21:end])).to_bytes(4, "big")
+    path.write_bytes(raw)
+    options = replace(OPTIONS, level="batches")
+    files = scans(three, out, options)
+    assert direct(three, options).exit_code == 1
+    assert compare_summaries(files, options, str(questions)).exit_code == 3
+    path.write_bytes(good)
+    for name in ("b1", "b2", "b3"):
+        files.append(str(out / f"{name}-more"))
+        write_scan([str(three / name)], LocalEngine(1), options, files[-1], str(questions))
+    result = compare_summaries(files, options, str(questions))
+    assert result.exit_code == 3
+    assert any("changed between the two readings" in one.message for one in result.findings.kept)
 
 
 # ---- what one plan's scan tells another plan -------------------------------------------------------------------------------------------

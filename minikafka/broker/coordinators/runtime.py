@@ -20,7 +20,7 @@ from minikafka.broker.measures.durations import Window
 from minikafka.broker.supervise import Ends
 from minikafka.core.coordinator.shard import Append, Shard
 from minikafka.wire.batch import build_batch
-from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.errors import ApiError, ErrorCode, NotEncodable
 from minikafka.wire.record import Record
 from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
 
@@ -397,6 +397,12 @@ class CoordinatorRuntime(Generic[S]):
         except ApiError as error:
             led.is_appending = False
             self._not_written(led, append, error.code)
+            return
+        except NotEncodable as error:
+            # What the log holds may be at the end of what can be: an epoch that somebody has written there. It concerns who asked, not all.
+            led.is_appending = False
+            logger.error("%s-%d: what was asked for cannot be written: %s", self.topic.name, led.index, error)
+            self._not_written(led, append, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         led.is_appending = False
         deadline_ms = self._clock.now_ms() + self._kind.append_timeout_ms

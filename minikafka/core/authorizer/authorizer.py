@@ -20,7 +20,7 @@ from minikafka.core.authorizer.acl import (
     Permission,
     ResourceType,
 )
-from minikafka.core.authorizer.ranges import contains, is_range
+from minikafka.core.authorizer.ranges import Peer, Place
 from minikafka.wire.records.metadata_records import AccessControlEntryRecord
 
 #: What an ALLOW for another operation grants as well. A DENY forbids nothing but what it names.
@@ -31,6 +31,13 @@ _GRANTED_BY: Mapping[Operation, frozenset[Operation]] = {
 DECISIONS_KEPT = 10_000
 #: A name that no resource has, to ask about a principal's standing whatever the resource (Authorizer.authorizeByResourceType).
 _NO_RESOURCE = "hardcode"
+
+
+class _Entry(NamedTuple):
+    """An ACL, and the addresses that its host stands for, read once."""
+
+    acl: Acl
+    place: Place | None
 
 
 class Decision(NamedTuple):
@@ -56,10 +63,10 @@ class AclAuthorizer:
         self.super_users = frozenset(super_users)
         self.generation = 0
         self._without_acl = _OPEN_BY_DEFAULT if allow_everyone else _CLOSED
-        self._acls: dict[bytes, Acl] = {}
+        self._acls: dict[bytes, _Entry] = {}
         #: Type -> name of a literal pattern -> ACLs; WILDCARD is a name like any other.
-        self._literal: dict[ResourceType, dict[str, dict[bytes, Acl]]] = {}
-        self._prefixed: dict[ResourceType, dict[str, dict[bytes, Acl]]] = {}
+        self._literal: dict[ResourceType, dict[str, dict[bytes, _Entry]]] = {}
+        self._prefixed: dict[ResourceType, dict[str, dict[bytes, _Entry]]] = {}
         self._prefix_lengths: dict[ResourceType, tuple[int, ...]] = {}
         self._decided: dict[tuple[str, str, Operation, ResourceType, str], Decision] = {}
         self._decided_by_type: dict[tuple[str, str, Operation, ResourceType], bool] = {}
@@ -67,7 +74,7 @@ class AclAuthorizer:
     @property
     def acls(self) -> Iterator[Acl]:
         """Every ACL, in the order in which they were created."""
-        return iter(self._acls.values())
+        return (entry.acl for entry in self._acls.values())
 
     @property
     def count(self) -> int:
@@ -88,20 +95,20 @@ class AclAuthorizer:
         self._decided.clear()
         self._decided_by_type.clear()
 
-    def _table_of(self, acl: Acl) -> dict[str, dict[bytes, Acl]]:
+    def _table_of(self, acl: Acl) -> dict[str, dict[bytes, _Entry]]:
         tables = self._prefixed if acl.pattern_type is PatternType.PREFIXED else self._literal
         return tables.setdefault(acl.resource_type, {})
 
     def _add(self, acl_id: bytes, acl: Acl) -> None:
-        self._acls[acl_id] = acl
+        entry = self._acls[acl_id] = _Entry(acl, Place.of(acl.host))
         table = self._table_of(acl)
         if acl.resource_name not in table:
             table[acl.resource_name] = {}
             self._count_prefixes(acl)
-        table[acl.resource_name][acl_id] = acl
+        table[acl.resource_name][acl_id] = entry
 
     def _remove(self, acl_id: bytes) -> None:
-        acl = self._acls.pop(acl_id)
+        acl = self._acls.pop(acl_id).acl
         table = self._table_of(acl)
         del table[acl.resource_name][acl_id]
         if not table[acl.resource_name]:
@@ -130,10 +137,10 @@ class AclAuthorizer:
         if principal in self.super_users:
             return _SUPER_USER
         allow: Acl | None = None
-        about_it = False
-        for acl in self._about(resource_type, name):
-            about_it = True
-            if applies(acl, principal, host, operation):
+        about_it, peer = False, Peer.of(host)
+        for entry in self._about(resource_type, name):
+            about_it, acl = True, entry.acl
+            if _applies(entry, principal, peer, operation):
                 if acl.permission is Permission.DENY:
                     return Decision(False, acl, "")
                 allow = acl
@@ -141,7 +148,7 @@ class AclAuthorizer:
             return Decision(True, allow, "")
         return _CLOSED if about_it else self._without_acl
 
-    def _about(self, resource_type: ResourceType, name: str) -> Iterator[Acl]:
+    def _about(self, resource_type: ResourceType, name: str) -> Iterator[_Entry]:
         """The ACLs whose pattern stands for the resource."""
         literal = self._literal.get(resource_type)
         if literal:
@@ -170,8 +177,10 @@ class AclAuthorizer:
             return True
         denied: set[tuple[PatternType, str]] = set()
         allowed: list[tuple[PatternType, str]] = []
-        for acl in self._acls.values():
-            if acl.resource_type is resource_type and applies(acl, principal, host, operation, by_implication=False):
+        peer = Peer.of(host)
+        for entry in self._acls.values():
+            acl = entry.acl
+            if acl.resource_type is resource_type and _applies(entry, principal, peer, operation, by_implication=False):
                 pattern = (acl.pattern_type, acl.resource_name)
                 if acl.permission is Permission.DENY:
                     denied.add(pattern)
@@ -195,14 +204,15 @@ class AclAuthorizer:
 
     def select(self, wanted: AclFilter) -> Iterator[Acl]:
         """The ACLs that a filter means."""
-        return (acl for acl in self._acls.values() if wanted.matches(acl))
+        return (acl for acl in self.acls if wanted.matches(acl))
 
 
-def applies(acl: Acl, principal: str, host: str, operation: Operation, *, by_implication: bool = True) -> bool:
+def _applies(entry: _Entry, principal: str, peer: Peer, operation: Operation, *, by_implication: bool = True) -> bool:
     """Whether an ACL has something to say about who does what from where, whatever the resource."""
+    acl, place = entry
     if acl.principal not in (principal, WILDCARD_PRINCIPAL):
         return False
-    if acl.host not in (host, WILDCARD) and not (is_range(acl.host) and contains(acl.host, host)):
+    if acl.host not in (peer.host, WILDCARD) and (place is None or not place.holds(peer)):
         return False
     if acl.operation in (operation, Operation.ALL):
         return True

@@ -1,18 +1,64 @@
-"""Ranges of addresses as hosts of ACLs: 10.0.0.0/8, fe80::/10 (CIDR; metadata.version 4.4-IV1). Bits behind the prefix do not count."""
+"""Addresses as hosts of ACLs: one, however it is written, or a range: 10.0.0.0/8, fe80::/10 (CIDR; metadata.version 4.4-IV1).
+
+Bits behind the prefix of a range do not count. Kafka compares single addresses as text, and always writes all eight groups of an IPv6 address;
+here the address counts, so that an ACL that holds there holds here.
+"""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
+from typing import NamedTuple
 
 _IPV4 = re.compile(r"(\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})/(\d{1,2})", re.ASCII)
 _IPV6 = re.compile(r"([0-9a-fA-F:.]+)/(\d{1,3})", re.ASCII)
 BITS_OF_IPV4, BITS_OF_IPV6 = 32, 128
-#: Ranges and addresses whose parsed form is remembered.
-PARSED_KEPT = 4096
+#: The longest text of an address; longer ones are no addresses, and are not looked at.
+ADDRESS_CHARACTERS_MAX = 128
 
-Network = IPv4Network | IPv6Network
+
+class Peer(NamedTuple):
+    """Where a request comes from. `bits`: of its address, 0 when `host` is none; `scope`: of a link-local one, or ""."""
+
+    host: str
+    bits: int
+    number: int
+    scope: str
+
+    @classmethod
+    def of(cls, host: str) -> Peer:
+        """`host`: an address as it is written."""
+        if len(host) > ADDRESS_CHARACTERS_MAX:
+            return cls(host, 0, 0, "")
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return cls(host, 0, 0, "")
+        return cls(host, address.max_prefixlen, int(address), host.partition("%")[2])
+
+
+class Place(NamedTuple):
+    """Which addresses the host of an ACL stands for: those that begin with `prefix`, of which `shift` bits are left off."""
+
+    bits: int
+    shift: int
+    prefix: int
+    scope: str = ""
+
+    @classmethod
+    def of(cls, host: str) -> Place | None:
+        """None for a host that is no address and no range that can be read."""
+        if is_range(host):
+            try:
+                return parsed(host)
+            except InvalidRange:
+                return None
+        peer = Peer.of(host)
+        return cls(peer.bits, 0, peer.number, peer.scope) if peer.bits else None
+
+    def holds(self, peer: Peer) -> bool:
+        """Whether an address is among them."""
+        return self.bits == peer.bits and peer.number >> self.shift == self.prefix and self.scope in ("", peer.scope)
 
 
 class InvalidRange(ValueError):
@@ -24,14 +70,14 @@ def is_range(host: str) -> bool:
     return "/" in host
 
 
-def parsed(text: str) -> Network:
+def parsed(text: str) -> Place:
     """Raises InvalidRange."""
     if match := _IPV4.fullmatch(text):
         octet = next((part for part in match[1].split(".") if int(part) > 255), None)
         if octet is not None:
             raise InvalidRange(f"Value [{octet}] not in range [0,255]")
         address = IPv4Address(".".join(str(int(part)) for part in match[1].split(".")))
-        return IPv4Network((address, _prefix(match[2], BITS_OF_IPV4)), strict=False)
+        return _place(int(address), BITS_OF_IPV4, match[2])
     match = _IPV6.fullmatch(text)
     if match is None or ":" not in match[1]:
         raise InvalidRange(f"Could not parse [{text}]")
@@ -41,32 +87,11 @@ def parsed(text: str) -> Network:
         raise InvalidRange(f"Could not parse [{match[1]}]") from None
     if six.ipv4_mapped is not None:
         raise InvalidRange(f"Could not parse [{match[1]}] - not an IPv6 address")
-    return IPv6Network((six, _prefix(match[2], BITS_OF_IPV6)), strict=False)
+    return _place(int(six), BITS_OF_IPV6, match[2])
 
 
-def _prefix(text: str, bits: int) -> int:
-    if int(text) > bits:
-        raise InvalidRange(f"Value [{text}] not in range [0,{bits}]")
-    return int(text)
-
-
-@lru_cache(PARSED_KEPT)
-def _range(text: str) -> Network | None:
-    try:
-        return parsed(text)
-    except InvalidRange:
-        return None
-
-
-@lru_cache(PARSED_KEPT)
-def _address(text: str) -> IPv4Address | IPv6Address | None:
-    try:
-        return ip_address(text)
-    except ValueError:
-        return None
-
-
-def contains(text: str, host: str) -> bool:
-    """Whether an address, as it is written, is in a range; what cannot be read is in none."""
-    network, address = _range(text), _address(host)
-    return network is not None and address is not None and address in network
+def _place(number: int, bits: int, length: str) -> Place:
+    if int(length) > bits:
+        raise InvalidRange(f"Value [{length}] not in range [0,{bits}]")
+    shift = bits - int(length)
+    return Place(bits, shift, number >> shift)

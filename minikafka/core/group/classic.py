@@ -8,6 +8,8 @@ from minikafka.core.group.member import Member
 from minikafka.wire.records.group_records import GroupMetadataKey, GroupMetadataValue
 
 GROUP_METADATA_VALUE_VERSION = 3
+#: The last generation (INT32); the one after it is 0.
+GENERATION_MAX = (1 << 31) - 1
 
 
 class GroupState(Enum):
@@ -38,7 +40,7 @@ class ClassicGroup:
     """Members, generation and phase of one group.
 
     Invariants: `leader_id` is None or a member; every value of `static_members` is a member; `generation_id` never
-    goes back; members awaiting a sync exist in COMPLETING_REBALANCE only.
+    goes back but to 0 after the last one; members awaiting a sync exist in COMPLETING_REBALANCE only.
     """
 
     __slots__ = (
@@ -186,7 +188,7 @@ class ClassicGroup:
 
     def next_generation(self, wall_ms: int) -> None:
         """End the join phase: a new generation, with a protocol when there are members."""
-        self.generation_id += 1
+        self.generation_id = 0 if self.generation_id == GENERATION_MAX else self.generation_id + 1
         self.new_member_added = False
         if self.members:
             self.protocol_name = self.select_protocol()

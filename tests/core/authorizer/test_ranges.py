@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from helpers.controller_core import ControllerDriver
 
+from minikafka.core.authorizer import ranges
 from minikafka.core.authorizer.acl import Acl, Operation, PatternType, Permission, ResourceType
 from minikafka.core.authorizer.authorizer import AclAuthorizer
-from minikafka.core.authorizer.ranges import contains
+from minikafka.core.authorizer.ranges import Peer, Place
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_acls import CreateAclsRequest
 from minikafka.wire.messages.update_features import UpdateFeaturesRequest
@@ -55,10 +56,52 @@ def test_ranges_are_taken_from_metadata_version_32_on(host: str, why: str | None
         ("0.0.0.0/0", ["1.2.3.4"], ["::1"]),
         ("fe80::/10", ["fe80::1", "febf::"], ["fec0::", "10.0.0.1"]),
         ("10.0.0.0/99", [], ["10.0.0.0"]),
+        ("::/0", ["::1", "fe80::1%eth0"], ["1.2.3.4"]),
+        ("0:0:0:0:0:0:0:1", ["::1"], ["::2", "0.0.0.1"]),
+        ("2001:DB8:0:0:0:0:0:1", ["2001:db8::1"], ["2001:db8::2"]),
+        ("fe80:0:0:0:0:0:0:1%eth0", ["fe80::1%eth0"], ["fe80::1%eth1", "fe80::1"]),
+        ("fe80::1", ["fe80::1%eth0", "fe80::1"], ["fe80::2%eth0"]),
+        ("::ffff:10.0.0.1", [], ["10.0.0.1"]),
+        ("somehost", [], ["somehost"]),
     ],
 )
 def test_what_is_in_a_range(text: str, inside: list[str], outside: list[str]) -> None:
-    assert all(contains(text, host) for host in inside) and not any(contains(text, host) for host in outside)
+    place = Place.of(text)
+    assert all(place is not None and place.holds(Peer.of(host)) for host in inside)
+    assert not any(place is not None and place.holds(Peer.of(host)) for host in outside)
+
+
+def test_a_deny_for_an_address_holds_however_the_address_is_written() -> None:
+    """Kafka writes all groups: such an ACL comes with its metadata, and was not heeded."""
+    authorizer = AclAuthorizer()
+    acls = [
+        Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", host, Operation.READ, permission)
+        for host, permission in (("*", Permission.ALLOW), ("2001:db8:0:0:0:0:0:1", Permission.DENY), ("name", Permission.DENY))
+    ]
+    authorizer.replace({bytes([number]) * 16: acl.to_record(bytes([number]) * 16) for number, acl in enumerate(acls)})
+    hosts = ("2001:db8::1", "2001:db8::2", "name", "x" * 5000)
+    assert [authorizer.decide("User:a", host, Operation.READ, ResourceType.TOPIC, "t").is_allowed for host in hosts] == [
+        False, True, False, True,
+    ]  # fmt: skip
+    assert not authorizer.allows_some("User:b", hosts[0], Operation.READ, ResourceType.TOPIC)
+
+
+def test_ranges_are_read_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were read again for each decision when there were more of them than a cache had room for."""
+    authorizer, count = AclAuthorizer(), 5000
+    acls = [
+        Acl(ResourceType.TOPIC, "*", PatternType.LITERAL, "User:*", f"10.{n >> 8}.{n & 255}.0/24", Operation.ALL, Permission.DENY)
+        for n in range(count)
+    ]
+    authorizer.replace({number.to_bytes(16): acl.to_record(number.to_bytes(16)) for number, acl in enumerate(acls)})
+    monkeypatch.setattr(ranges, "parsed", None)
+    asked: list[str] = []
+    read = Peer.of
+    monkeypatch.setattr(Peer, "of", lambda host: asked.append(host) or read(host))
+    for name in ("t", "u"):
+        assert authorizer.decide("User:a", "11.0.0.1", Operation.READ, ResourceType.TOPIC, name).rule
+        assert authorizer.decide("User:a", "10.1.2.3", Operation.READ, ResourceType.TOPIC, name).acl is not None
+    assert len(asked) == 4
 
 
 def test_a_deny_for_a_range_outweighs_an_allow() -> None:

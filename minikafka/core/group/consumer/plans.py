@@ -19,6 +19,7 @@ from minikafka.core.group.consumer.reconciliation import Reconciliation
 from minikafka.core.group.consumer.records import (
     Records,
     current_record,
+    epoch_after_leaving,
     epoch_record,
     member_record,
     member_tombstones,
@@ -186,7 +187,7 @@ class GroupPlanner:
         for regex in dict.fromkeys(member.subscribed_topic_regex for member in gone.values()):
             if regex and regex not in still:
                 plan.records.append(regex_tombstone(group.group_id, regex))
-        plan.records.append(epoch_record(group.group_id, group.epoch + 1, self.hashes.of(group.topics_of(left))))
+        plan.records.append(epoch_record(group.group_id, epoch_after_leaving(group.epoch), self.hashes.of(group.topics_of(left))))
         return plan
 
     def downgrade(self, group: ConsumerGroup, gone: Collection[str], joining: ConsumerMember | None, wall_ms: int) -> Plan:

@@ -24,6 +24,13 @@ from minikafka.wire.records.group_records import (
 )
 
 Records = list[CoordinatorRecord]
+#: The last epoch (INT32). Only who writes to the log by himself can bring a group there.
+EPOCH_MAX = (1 << 31) - 1
+
+
+def epoch_after_leaving(epoch: int) -> int:
+    """The group's epoch when a member has left. After the last one there is none; but who is gone has to be gone."""
+    return min(epoch + 1, EPOCH_MAX)
 
 
 def epoch_record(group_id: str, epoch: int, metadata_hash: int) -> CoordinatorRecord:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from minikafka.core.coordinator.shard import CoordinatorRecord
 from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.member import Assignment
+from minikafka.core.group.consumer.records import epoch_after_leaving
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
 from minikafka.core.group.share.assignor import assign_simple
 from minikafka.core.group.share.group import ShareGroup, ShareMember, TopicStates
@@ -178,7 +179,7 @@ class SharePlanner:
         if member_id not in group.members:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
         left = {other: member for other, member in group.members.items() if other != member_id}
-        epoch = epoch_record(group.group_id, group.epoch + 1, self._hashes.of(group.subscribed_topics(left)))
+        epoch = epoch_record(group.group_id, epoch_after_leaving(group.epoch), self._hashes.of(group.subscribed_topics(left)))
         answer = ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH)
         return SharePlan([*member_tombstones(group.group_id, member_id), epoch], answer, gone=member_id)
 
