@@ -18,6 +18,8 @@ from minikafka.spark.scan import Cell, Detail, Resume
 from minikafka.spark.sources import UNBOUNDED
 from minikafka.spark.views import Key, ReplicaView, finding_of, names_of, zones_of
 
+DIGEST_MASK = (1 << 64) - 1
+
 Refine = Callable[[ReplicaView, Key, Resume | None], Detail]
 Logical = Callable[[list[ReplicaView], Key, int], list[tuple[Finding, list[ReplicaView]]]]
 Latest = Callable[[ReplicaView, ReplicaView, int, int], Finding | None]
@@ -45,11 +47,13 @@ def equal_cells(views: list[ReplicaView], key: Key) -> Cell | None:
 
 
 class _Pages:
-    """One replica's batches in a cell, page after page. `row`: how many of the page are behind us."""
+    """One replica's batches in a cell, page after page. `row`: how many of the page are behind us; `taken`: digest and number of all of
+    the cell that are."""
 
     def __init__(self, view: ReplicaView, key: Key, refine: Refine) -> None:
         self.view, self._key, self._refine = view, key, refine
         self.row = 0
+        self.taken = (0, 0)
         self.page = refine(view, key, None)
 
     def refill(self) -> None:
@@ -66,10 +70,18 @@ class _Pages:
         """The digest of the next batch; None at the end."""
         return int(self.page.digest[self.row]) if self.row < len(self.page.digest) else None
 
+    @property
+    def is_as_scanned(self) -> bool:
+        """Whether what was taken is what the cell's digest stands for."""
+        cell = self.view.cells.get(self._key)
+        return self.taken == ((0, 0) if cell is None else (cell.digest, cell.batches))
+
     def take(self, rows: int) -> Cell:
         """What the next `rows` batches amount to."""
         chosen = slice(self.row, self.row + rows)
         header = self.page.header[chosen]
+        digest, batches = self.taken
+        self.taken = (digest + int(self.page.digest[chosen].sum(dtype=np.uint64))) & DIGEST_MASK, batches + rows
         self.row += rows
         return Cell(
             0, rows, int(np.maximum(header["count"].astype(np.int64), 0).sum()), int(self.page.size[chosen].sum()), 0,
@@ -195,11 +207,11 @@ class Comparison:
     def _contradiction(self, going: list[_Pages], key: Key) -> None:
         """Replicas whose digests differ and that were the same to their ends when they were read again: one was changed in between, and
         neither reading proves anything."""
-        views = [pages.view for pages in going]
-        if len(views) > 1 and equal_cells(views, key) is None and not any(pages.page.failed for pages in going):
-            text = "digests differ, and the same replicas read again do not: files were changed between the two readings; audit again"
-            brokers, offset = tuple(one.broker for one in views), key[1] << self.shift
-            self.findings.add(finding_of("not-compared", text, self.views, brokers, offset))
+        if len(going) < 2 or equal_cells([pages.view for pages in going], key) is not None or any(pages.page.failed for pages in going):
+            return
+        changed = tuple(pages.view.broker for pages in going if not pages.is_as_scanned)
+        text = "digests differ, and the same replicas read again do not: files were changed between the two readings; audit again"
+        self.findings.add(finding_of("not-compared", text, self.views, changed, key[1] << self.shift))
 
     def _take(self, going: list[_Pages], rows: int, committed: bool) -> None:
         for number, pages in enumerate(going):

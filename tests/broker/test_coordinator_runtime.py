@@ -310,8 +310,8 @@ async def test_a_group_in_its_last_epoch_takes_nobody_and_hurts_no_other(kind: s
     log, records = coordinator_log(OFFSETS_TOPIC), consumer_records if kind == "consumer" else share_records
     member: Any = ConsumerMember("m", EPOCH_MAX, EPOCH_MAX) if kind == "consumer" else ShareMember("m", EPOCH_MAX, EPOCH_MAX)
     written = [
-        records.epoch_record("last", EPOCH_MAX, 0), records.member_record("last", member), records.target_epoch_record("last", EPOCH_MAX, 0),
-        records.current_record("last", member),
+        records.epoch_record("last", EPOCH_MAX, 0), records.member_record("last", member),
+        records.target_epoch_record("last", EPOCH_MAX, 0), records.current_record("last", member),
     ]  # fmt: skip
     append_records(log, [(record.key, record.value, record.version) for record in written])
     log.update_high_watermark(log.log_end_offset)

@@ -89,8 +89,11 @@ class _ShareFetch:
     def add(self, partition: Partition) -> None:
         """A partition of the session is to be fetched."""
         handlers = self._handlers
+        fault = handlers.fault_of(self.context, partition)
+        if fault is not None:
+            self.errors[partition] = fault
+            return
         try:
-            handlers.check_topic(self.context, partition)
             self.held[partition] = handlers.leader.get(SharePartitionKey(self.session.group_id, *partition))
         except ApiError as error:
             self.errors[partition] = error.code
@@ -191,15 +194,15 @@ class ShareFetchHandlers:
         if not is_member_id(request.member_id):
             raise ApiError(ErrorCode.INVALID_REQUEST)
 
-    def check_topic(self, context: RequestContext, partition: Partition) -> None:
-        """Raises UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or TOPIC_AUTHORIZATION_FAILED."""
+    def fault_of(self, context: RequestContext, partition: Partition) -> ErrorCode | None:
+        """UNKNOWN_TOPIC_ID, TOPIC_AUTHORIZATION_FAILED or UNKNOWN_TOPIC_OR_PARTITION; None when it may be read. (A session can have
+        thousands of unknown ones, for which exceptions would be dear.)"""
         topic = self._metadata.image.topics_by_id.get(partition[0])
         if topic is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+            return ErrorCode.UNKNOWN_TOPIC_ID
         if self._judge is not None and self._judge(context)(topic.name):
-            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        if partition[1] not in topic.partitions:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return None if partition[1] in topic.partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     # -- ShareFetch ----------------------------------------------------------------------------------------------------
 
@@ -360,6 +363,7 @@ class ShareFetchHandlers:
         """`known(results)` when everything is written or refused, perhaps before this returns."""
         results: Results = {}
         waiting = len(told) + 1
+        may_renew = context.api_version >= RENEWAL_VERSION_MIN
 
         def settle(partition: Partition | None, code: ErrorCode, message: str | None) -> None:
             nonlocal waiting
@@ -374,15 +378,12 @@ class ShareFetchHandlers:
             def done(code: ErrorCode, message: str | None, partition: Partition = partition) -> None:
                 settle(partition, code, message)
 
-            may_renew = context.api_version >= RENEWAL_VERSION_MIN
-            try:
-                self.check_topic(context, partition)
-                if not is_valid(batches, may_renew=may_renew, is_renewal=is_renewal):
-                    raise ApiError(ErrorCode.INVALID_REQUEST)
-            except ApiError as error:
-                done(error.code, None)
-                continue
-            if not batches:
+            fault = self.fault_of(context, partition)
+            if fault is None and not is_valid(batches, may_renew=may_renew, is_renewal=is_renewal):
+                fault = ErrorCode.INVALID_REQUEST
+            if fault is not None:
+                done(fault, None)
+            elif not batches:
                 done(ErrorCode.NONE, None)
             else:
                 self.leader.acknowledge(SharePartitionKey(session.group_id, *partition), session.member_id, batches, done)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from minikafka.core.client_metrics.subscriptions import CLIENT_INSTANCE_ID, Subscriptions, Wanted
+from minikafka.core.client_metrics.subscriptions import ATTRIBUTE_CHARACTERS_MAX, CLIENT_INSTANCE_ID, Subscriptions, Wanted
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.push_telemetry import PushTelemetryRequest
 from minikafka.wire.uuid import uuid_to_text
@@ -135,7 +135,7 @@ class Instances:
         known = self.by_id.pop(instance_id, None)
         version = self._subscriptions.version
         if known is None or known.version < version:
-            own = known.attributes if known is not None else {**attributes, CLIENT_INSTANCE_ID: uuid_to_text(instance_id)}
+            own = known.attributes if known is not None else _kept(attributes, instance_id)
             known = Instance(instance_id, own, self._subscriptions.wanted_of(instance_id, own), version)
             self._of_connection[connection] = instance_id
             while len(self.by_id) >= INSTANCES_MAX:
@@ -153,3 +153,9 @@ class Instances:
             found = bytes(drawn)
             if found not in self.by_id and not uuid_to_text(found).startswith("-"):
                 return found
+
+
+def _kept(attributes: Mapping[str, str | None], instance_id: bytes) -> dict[str, str | None]:
+    """What is remembered of a client: of a text that is too long for any pattern, enough to tell that."""
+    kept = {name: None if value is None else value[: ATTRIBUTE_CHARACTERS_MAX + 1] for name, value in attributes.items()}
+    return {**kept, CLIENT_INSTANCE_ID: uuid_to_text(instance_id)}

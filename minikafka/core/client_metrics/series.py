@@ -41,7 +41,7 @@ class Told:
 
 
 class Series:
-    """By client instance."""
+    """By client instance. Invariant: each has a sample, so that there are SERIES_MAX at most."""
 
     def __init__(self) -> None:
         self.by_instance: dict[bytes, Told] = {}
@@ -53,7 +53,7 @@ class Series:
         """A client, whom `who` names, has told these; they are kept until `expires_ms` unless it tells more."""
         told = self.by_instance.get(instance_id)
         if told is None:
-            told = self.by_instance[instance_id] = Told(who, expires_ms)
+            told = Told(who, expires_ms)
         told.expires_ms = expires_ms
         before = len(told)
         for point in points:
@@ -67,6 +67,9 @@ class Series:
             else:
                 self.dropped += 1
         self.count += len(told) - before
+        if told:
+            # Who has told nothing that is kept is not kept either: ids cost nothing.
+            self.by_instance[instance_id] = told
 
     def leave(self, instance_id: bytes, now_ms: int) -> None:
         """A client has gone."""

@@ -15,7 +15,7 @@ INITIAL_EPOCH, FINAL_EPOCH = 0, -1
 _EPOCH_MAX = 2_147_483_647
 #: Partitions of one session, all of which are looked at in one turn for each of its fetches, and of all sessions: a name costs its peer
 #: some bytes once, and stays. Kafka has no such bounds.
-PARTITIONS_MAX = 10_000
+PARTITIONS_MAX = 5_000
 PARTITIONS_OF_ALL_MAX = 500_000
 #: Topic id and number.
 Partition = tuple[bytes, int]

@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.core.client_metrics import instances as rules
 from minikafka.core.client_metrics.instances import Instance, Instances
-from minikafka.core.client_metrics.subscriptions import Subscriptions
+from minikafka.core.client_metrics.subscriptions import ATTRIBUTE_CHARACTERS_MAX, Subscriptions
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.push_telemetry import PushTelemetryRequest
 
@@ -149,3 +149,15 @@ def test_ids_that_are_given_are_random_and_read_as_no_flag() -> None:
     instances = Instances(Subscriptions(), 1, lambda count: next(drawn))
     ids = [instances.ask(bytes(16), {}, number, 0).instance_id for number in range(2)]
     assert [found.hex() for found in ids] == ["07070707070747078707070707070707", "09090909090949098909090909090909"]
+
+
+def test_of_long_texts_no_more_is_kept_than_tells_that_they_are_too_long() -> None:
+    subscriptions = Subscriptions()
+    subscriptions.put("s", {"metrics": "a.", "match": "client_id=x*"})
+    instances = Instances(subscriptions, 1000, random.Random(7).randbytes)
+    long, short = (instances.ask(bytes(16), {"client_id": "x" * length}, "c", 5) for length in (30_000, ATTRIBUTE_CHARACTERS_MAX))
+    assert not long.wanted.metrics and short.wanted.metrics == ("a.",)
+    assert len(long.attributes["client_id"] or "") == ATTRIBUTE_CHARACTERS_MAX + 1
+    subscriptions.put("s", {"metrics": "b.", "match": "client_id=x*"})
+    again = instances.ask(long.instance_id, {}, "c", 10**9)
+    assert not again.wanted.metrics

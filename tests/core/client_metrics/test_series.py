@@ -60,3 +60,15 @@ def test_a_sum_that_leaves_the_range_of_numbers_begins_anew() -> None:
     for _ in range(2):
         series.add(b"a", WHO, [point("sent", 1.7e308, counter=True, delta=True)], 100)
     assert [value for part in series.samples(9, are_counters=True) for _, value in part] == [1.7e308]
+
+
+def test_a_client_that_tells_nothing_that_is_kept_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids cost a peer nothing: there are no more clients than samples."""
+    monkeypatch.setattr(rules, "SERIES_MAX", 5)
+    series = Series()
+    for number in range(20):
+        series.add(bytes([number, 0]), WHO, [], 100)
+        series.add(bytes([number, 1]), WHO, [point("lag", number)], 100)
+    assert (len(series.by_instance), series.count, series.dropped) == (5, 5, 15)
+    series.expire(100)
+    assert (series.count, series.by_instance) == (0, {})
