@@ -1,7 +1,7 @@
 """Addresses as hosts of ACLs: one, however it is written, or a range: 10.0.0.0/8, fe80::/10 (CIDR; metadata.version 4.4-IV1).
 
-Bits behind the prefix of a range do not count. Kafka compares single addresses as text, and writes all eight groups of an IPv6 address; here
-the address counts, so that an ACL that holds there holds here.
+Bits behind the prefix of a range do not count. Kafka compares single addresses as text, and writes all eight groups of an IPv6 address;
+here the address counts, so that an ACL that holds there holds here.
 """
 
 from __future__ import annotations
