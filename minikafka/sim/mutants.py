@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.sim.bounds_mutations import BOUNDS_MUTATIONS
+from minikafka.sim.doubt_mutations import DOUBT_MUTATIONS
 from minikafka.sim.eligible_mutations import ELIGIBLE_MUTATIONS
 from minikafka.sim.follower_mutations import FOLLOWER_MUTATIONS
 from minikafka.sim.group_mutations import GROUP_MUTATIONS
@@ -60,7 +61,7 @@ class Caught:
 
 _ALL = (
     *MUTATIONS, *ROT_MUTATIONS, *TRANSACTION_MUTATIONS, *VOTER_MUTATIONS, *FOLLOWER_MUTATIONS, *HANDOVER_MUTATIONS, *ELIGIBLE_MUTATIONS,
-    *SUPERVISION_MUTATIONS, *BOUNDS_MUTATIONS, *STORAGE_MUTATIONS, *GROUP_MUTATIONS,
+    *SUPERVISION_MUTATIONS, *BOUNDS_MUTATIONS, *STORAGE_MUTATIONS, *GROUP_MUTATIONS, *DOUBT_MUTATIONS,
 )  # fmt: skip
 MUTANTS: dict[str, Mutant] = {entry["name"]: Mutant(**entry) for entry in _ALL}
 

@@ -190,6 +190,9 @@ class Quorum:
     def subscribe(self, listener: Any) -> None:
         self.listener = listener
 
+    def subscribe_doubt(self, callback: Any) -> None:
+        self.tell_doubt = callback
+
     def lead(self, endpoint: tuple[str, int] | None) -> None:
         self.endpoint = endpoint
         self.listener.on_leader_change(1, 1, False)

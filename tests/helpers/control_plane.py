@@ -56,6 +56,8 @@ class FakeRaft:
         self.leader_id: int | None = None
         self.is_leader = False
         self.is_holding = False
+        self.is_in_doubt = False
+        self._on_doubt: list[Any] = []
         self._delivered: dict[int, int] = {}
 
     @property
@@ -69,6 +71,9 @@ class FakeRaft:
         self.listeners.append(listener)
         self._delivered[id(listener)] = 0
         self.deliver()
+
+    def subscribe_doubt(self, callback: Any) -> None:
+        self._on_doubt.append(callback)
 
     def lead(self, node_id: int = 1) -> None:
         self.leader_id, self.is_leader = node_id, True

@@ -40,10 +40,12 @@ class Story(World):
     """Plays `play` instead of a load. `sleeper`: the broker that leads and coordinates everything after `begin`; `answers`: what it said
     in the end."""
 
+    shape = "separate"
+
     def __init__(self, **properties: str) -> None:
         """`properties`, with underscores for points, beside PROPERTIES."""
         named = PROPERTIES | {name.replace("_", "."): value for name, value in properties.items()}
-        options = Options(seed=7, shape="separate", duration_s=0.1, producers=0, readers=0, group_members=0, properties=named)
+        options = Options(seed=7, shape=self.shape, duration_s=0.1, producers=0, readers=0, group_members=0, properties=named)
         super().__init__(options, [])
         self.answers: dict[str, ErrorCode] = {}
 
@@ -53,7 +55,7 @@ class Story(World):
 
     async def _story(self) -> None:
         async with self.workload.admin() as admin:
-            await admin.create_topic(TOPIC, partitions=1, replication_factor=3)
+            await admin.create_topic(TOPIC, assignments={0: self.replicas()})
         network = self.fabric.network("client", self.loop)
         self.cluster = Cluster(self.bootstrap, network=network, request_timeout_ms=30_000)
         await self.cluster.refresh([TOPIC])
@@ -61,6 +63,10 @@ class Story(World):
             await find_coordinator(self.cluster, "any", kind=kind)
         await self.play()
         await self.cluster.close()
+
+    def replicas(self) -> list[int]:
+        """Of the topic; the first one leads it, and is the sleeper."""
+        return [node.config.node_id for node in self.brokers]
 
     async def play(self) -> None:
         """What happens; a subclass says it."""

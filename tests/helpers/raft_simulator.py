@@ -504,11 +504,20 @@ class World:
         node.highest_epoch = core.epoch
         if isinstance(core.role, Leader) and self.leaders.setdefault(core.epoch, node.node_id) != node.node_id:
             raise Violation(f"seed {self.seed}: epoch {core.epoch} has leaders {self.leaders[core.epoch]} and {node.node_id}")
+        if isinstance(core.role, Leader) and core.high_watermark > core.role.epoch_start:
+            self.check_deposed(core.epoch)
         if core.high_watermark < node.highest_hw:
             raise Violation(f"seed {self.seed}: high watermark of node {node.node_id} went back")
         if core.high_watermark > node.highest_hw:
             self.check_committed(node, node.highest_hw, core.high_watermark)
             node.highest_hw = core.high_watermark
+
+    def check_deposed(self, epoch: int) -> None:
+        """Who leads an earlier epoch when a leader of this one has committed its first record must be in doubt."""
+        for other in self.nodes.values():
+            core = other.core
+            if core is not None and core.is_leader and core.epoch < epoch and not core.is_in_doubt(self.now):
+                raise Violation(f"seed {self.seed} at {self.now}: {other.node_id} is sure to lead epoch {core.epoch} in epoch {epoch}")
 
     def check_committed(self, node: Node, low: int, high: int) -> None:
         """Everybody agrees on every batch below a high watermark."""

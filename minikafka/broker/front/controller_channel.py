@@ -35,6 +35,9 @@ class LeaderSource(Protocol):
     def subscribe(self, listener: ControllerChannel, /) -> None:
         """Call the listener's `on_leader_change`."""
 
+    def subscribe_doubt(self, callback: Callable[[bool], None], /) -> None:
+        """Call back when the leader is this node and may have been replaced (True), and when it has not been."""
+
 
 class ControllerChannel:
     """Sends requests to whichever controller is active.
@@ -76,6 +79,7 @@ class ControllerChannel:
         self._on_change: list[Callable[[], None]] = []
         self._on_loss: list[Callable[[], None]] = []
         raft.subscribe(self)
+        raft.subscribe_doubt(self._doubt_changed)
 
     async def request(
         self,
@@ -150,7 +154,8 @@ class ControllerChannel:
             raise TimeoutError(f"the active controller did not answer {type(request).__name__} within {left_ms} ms") from None
 
     def subscribe_disturbances(self, on_change: Callable[[], None], on_loss: Callable[[], None]) -> None:
-        """Call back when another controller is active, and when the connection has ended: a session there is to be renewed at once."""
+        """Call back when another controller is active, and when the connection has ended or the active controller, being in this process, does
+        not know whether it is one: a session there is to be renewed at once."""
         self._on_change.append(on_change)
         self._on_loss.append(on_loss)
 
@@ -228,6 +233,10 @@ class ControllerChannel:
         if not self._closed:
             for callback in self._on_loss:
                 callback()
+
+    def _doubt_changed(self, is_in_doubt: bool) -> None:
+        if is_in_doubt:
+            self._ended()
 
     def _drop(self, channel: Channel) -> None:
         if self._channel is channel:

@@ -126,6 +126,7 @@ class ControllerHost:
         self.activations = 0
         self._silence = f"nothing was heard of it for {config.broker_session_timeout_ms} ms (broker.session.timeout.ms)"
         raft.subscribe(self)
+        raft.subscribe_doubt(self._doubt_changed)
 
     @property
     def is_active(self) -> bool:
@@ -257,7 +258,7 @@ class ControllerHost:
     # -- answers ---------------------------------------------------------------------------------------------------
 
     def _answer_when_committed(self, offset: int, respond: Respond, response: Any) -> None:
-        if offset < self._raft.high_watermark and not self._waiting:
+        if offset < self._raft.high_watermark and not self._waiting and not self._raft.is_in_doubt:
             respond(response, None)
         else:
             self._waiting.append((offset, respond, response))
@@ -267,10 +268,20 @@ class ControllerHost:
         if self._core is None:
             # A node that starts as a follower is told of no change of leaders.
             self._note_leader(self._raft.leader_id)
+        self._answer_waiting(offset)
+
+    def _answer_waiting(self, offset: int) -> None:
+        """A controller that others have replaced and that does not know it yet must not tell anybody that all is as it was: a broker that
+        its successor has replaced, too, would believe that it is in service."""
         waiting = self._waiting
-        while waiting and waiting[0][0] < offset:
+        while waiting and waiting[0][0] < offset and not self._raft.is_in_doubt:
             _, respond, response = waiting.popleft()
             respond(response, None)
+
+    def _doubt_changed(self, is_in_doubt: bool) -> None:
+        # Whoever follows the log answers what has been delivered; what has not been is answered when it is.
+        if not is_in_doubt and self._core is not None:
+            self._answer_waiting(self._metadata.offset + 1)
 
     def on_commit(self, base_offset: int, epoch: int, records: list[tuple[int, Any]]) -> None:
         """The image is the MetadataHost's business."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.quorum import raft_wire
+from minikafka.broker.quorum.quorum_settings import quorum_config, static_voters
 from minikafka.broker.quorum.raft_delivery import SHORTAGE_RETRY_S, Delivery, RaftListener, SnapshotId
 from minikafka.broker.quorum.raft_figures import RaftFigures
 from minikafka.broker.quorum.raft_log import CorruptMetadata, MetadataLog, SyncTask, frame_all
@@ -18,8 +19,7 @@ from minikafka.core.raft import events as ev
 from minikafka.core.raft import messages as m
 from minikafka.core.raft.quorum import Quorum
 from minikafka.core.raft.roles import Resigned
-from minikafka.core.raft.types import NO_NODE, Endpoint, InvariantViolated, OffsetAndEpoch, QuorumConfig, ReplicaKey
-from minikafka.core.raft.voters import Voter, VoterSet
+from minikafka.core.raft.types import NO_NODE, Endpoint, InvariantViolated, OffsetAndEpoch, ReplicaKey
 from minikafka.storage.errors import ResourceShortage, StorageError
 from minikafka.wire.errors import ApiError, ErrorCode
 
@@ -92,6 +92,7 @@ class RaftHost:
         self._state_changed = asyncio.Event()
         self._stopping = False
         self._halted = False
+        self._on_doubt: list[Callable[[bool], None]] = []
         self._is_observer = not is_controller
         self.figures = RaftFigures()
 
@@ -132,6 +133,11 @@ class RaftHost:
         return self._quorum is not None and self._quorum.is_leader
 
     @property
+    def is_in_doubt(self) -> bool:
+        """Whether this leader may have been replaced by one that it does not know: it must not tell what only the leader may tell."""
+        return self._quorum is not None and self._quorum.is_in_doubt(self._now())
+
+    @property
     def high_watermark(self) -> int:
         return max(self._quorum.high_watermark, 0) if self._quorum is not None else 0
 
@@ -149,9 +155,7 @@ class RaftHost:
 
     def leader_endpoint(self) -> tuple[str, int] | None:
         """(host, port) of the leader's controller listener, None if there is no known leader."""
-        if self.leader_id is None:
-            return None
-        endpoint = self.quorum.leader_endpoint()
+        endpoint = None if self.leader_id is None else self.quorum.leader_endpoint()
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
     def voter_endpoints(self) -> list[tuple[int, str, int]]:
@@ -167,22 +171,13 @@ class RaftHost:
     async def start(self) -> None:
         """Load log, snapshot and election state, replay what is known to be committed; a lone voter leads on return, and everything
         before its epoch has been delivered. Raises StorageError."""
-        self._log.load(self._static_voters(), is_observer=self._is_observer)
+        self._log.load(static_voters(self._config, self.node_id, self._endpoints), is_observer=self._is_observer)
         config = self._config
         meta = self._log_directory.meta
         assert meta is not None
         self._quorum = Quorum(
             ReplicaKey(self.node_id, meta.directory_id),
-            QuorumConfig(
-                election_timeout_ms=config.controller_quorum_election_timeout_ms,
-                fetch_timeout_ms=config.controller_quorum_fetch_timeout_ms,
-                election_backoff_ms_max=config.controller_quorum_election_backoff_max_ms,
-                request_timeout_ms=config.controller_quorum_request_timeout_ms,
-                retry_backoff_ms=max(config.controller_quorum_retry_backoff_ms, 1),
-                fetch_bytes_max=max(config.controller_quorum_fetch_max_bytes, 1),
-                fetch_snapshot_bytes_max=max(config.controller_quorum_fetch_snapshot_max_bytes, 1),
-                auto_join=config.controller_quorum_auto_join_enable,
-            ),
+            quorum_config(config),
             self._environment.random,
             self._log.state,
             self._log.history,
@@ -245,17 +240,6 @@ class RaftHost:
         self._peers.close()
         self._fail_waiters(reason)
 
-    def _static_voters(self) -> VoterSet:
-        config = self._config
-        names = config.controller_listener_names or ["CONTROLLER"]
-        voters = []
-        for node_id, (host, port) in config.voters.items():
-            endpoint = Endpoint(names[0], host, port)
-            if node_id == self.node_id and self._endpoints and port == 0:
-                endpoint = self._endpoints[0]
-            voters.append(Voter(ReplicaKey(node_id), (endpoint,)))
-        return VoterSet(voters)
-
     # -- what others ask of it
 
     def append(self, records: Sequence[Any], *, atomic: bool = True, epoch: int | None = None) -> int:
@@ -307,6 +291,10 @@ class RaftHost:
             subscription.leader = ev.LeaderChanged(leader_id, quorum.epoch, is_leader, start)
             self._delivery.deliver()
 
+    def subscribe_doubt(self, callback: Callable[[bool], None]) -> None:
+        """Call back when this leader has heard of no majority for long, and when it has again; not when it leads no more."""
+        self._on_doubt.append(callback)
+
     async def wait_committed(self, offset: int, timeout_ms: int = 30_000) -> None:
         """Until the high watermark is beyond `offset` and listeners have seen it. Raises NotLeader when leadership was lost,
         TimeoutError."""
@@ -353,6 +341,11 @@ class RaftHost:
             respond(Quorum.reply_to(self._quorum, request, error) if self._quorum is not None else reply)
             return
         self._feed(ev.Received(respond, request))
+
+    def disconnected(self, respond: Callable[[m.Reply], None]) -> None:
+        """The connection over which the request with `respond` came has ended."""
+        if self._quorum is not None and not self._halted:
+            self._feed(ev.Disconnected(respond))
 
     def found_corrupt(self, error: CorruptMetadata) -> None:
         """This leader cannot give a replica what it asks for. Raises `error`, which ends this node so that another leads, if there is
@@ -483,6 +476,12 @@ class RaftHost:
             self._fail_waiters(NotLeader())
         self._delivery.leader_changed(ev.LeaderChanged(leader_id, effect.epoch, effect.is_self, effect.epoch_start))
 
+    def _doubt_changed(self, effect: ev.DoubtChanged) -> None:
+        text = "a majority is silent, and may have another leader" if effect.is_in_doubt else "a majority follows this leader"
+        logger.info("epoch %d of the metadata quorum: %s", self.leader_epoch, text)
+        for callback in self._on_doubt:
+            callback(effect.is_in_doubt)
+
     # -- disk
 
     def _sync_soon(self) -> None:
@@ -592,6 +591,7 @@ _APPLY: dict[type, Any] = {
     ev.Respond: RaftHost._respond,
     ev.HighWatermarkMoved: RaftHost._high_watermark_moved,
     ev.LeaderChanged: RaftHost._leader_changed,
+    ev.DoubtChanged: RaftHost._doubt_changed,
 }
 
 

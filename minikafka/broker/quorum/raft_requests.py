@@ -3,6 +3,7 @@ changes of the voter set."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from minikafka.broker.front.dispatch import Dispatcher, RequestContext
@@ -43,6 +44,8 @@ class RaftHandlers:
         self._raft = raft
         self._wall_ms = wall_ms
         self._now_ms = now_ms
+        #: What answers the fetch that came last over a connection.
+        self._fetches: dict[Hashable, Callable[[m.Reply], None]] = {}
 
     def register(self, dispatcher: Dispatcher) -> None:
         """On a controller listener all of them, on a broker listener none: brokers forward DescribeQuorum to the controller."""
@@ -54,6 +57,7 @@ class RaftHandlers:
         dispatcher.register(AddRaftVoterRequest, self.add_voter)
         dispatcher.register(RemoveRaftVoterRequest, self.remove_voter)
         dispatcher.register(UpdateRaftVoterRequest, self.update_voter)
+        dispatcher.subscribe_connection_ends(self._connection_closed)
 
     # -- replicas
 
@@ -101,8 +105,14 @@ class RaftHandlers:
                     partition.error_code = error.code if isinstance(error, ApiError) else ErrorCode.KAFKA_STORAGE_ERROR
             context.respond(response)
 
+        self._fetches[context.connection] = respond
         self._raft.request(flat, respond)
         return None
+
+    def _connection_closed(self, connection: Hashable) -> None:
+        respond = self._fetches.pop(connection, None)
+        if respond is not None:
+            self._raft.disconnected(respond)
 
     def _read_snapshot(self, reply: m.FetchSnapshotReply) -> None:
         if reply.error is not ErrorCode.NONE:

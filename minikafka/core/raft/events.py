@@ -80,7 +80,7 @@ class SnapshotWritten:
 
 @dataclass(slots=True)
 class Disconnected:
-    """The connection of `token`'s peer is gone: forget parked requests of it."""
+    """The connection over which the request with `token` came is gone: if it is parked it is not answered, and its voter may be, too."""
 
     token: Any
 
@@ -193,6 +193,15 @@ class LeaderChanged:
     epoch_start: int = -1
 
 
+@dataclass(slots=True)
+class DoubtChanged:
+    """Whether a majority of the voters may have another leader, for all that this one knows. Until it is over nobody is to be told
+    what only the leader may tell. It ends with a leadership, too, and LeaderChanged alone says so."""
+
+    RANK = 4
+    is_in_doubt: bool
+
+
 Effect = (
     Persist
     | PromisesRegained
@@ -206,4 +215,5 @@ Effect = (
     | Respond
     | HighWatermarkMoved
     | LeaderChanged
+    | DoubtChanged
 )

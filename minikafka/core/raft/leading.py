@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.core.raft import membership
 from minikafka.core.raft import messages as m
+from minikafka.core.raft.events import DoubtChanged
 from minikafka.core.raft.log_state import Validity
 from minikafka.core.raft.progress import Parked
 from minikafka.core.raft.roles import Leader
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Beyond this many replicas those that have not fetched for a fetch timeout are forgotten, so that made-up ids fill no memory.
 OBSERVERS_MAX = 1024
+#: How long a voter's fetch waits at a leader that wants to know whether it is one.
+DOUBT_WAIT_MS = 20
 
 
 def deadlines(replica: Replica, role: Leader) -> list[int]:
@@ -25,6 +28,8 @@ def deadlines(replica: Replica, role: Leader) -> list[int]:
     due.extend(at for node_id, at in role.begin_deadlines_ms.items() if not replica.requests.is_busy(node_id))
     if role.check_deadline_ms is not None:
         due.append(role.check_deadline_ms)
+    if role.doubt_deadline_ms is not None and not role.is_in_doubt:
+        due.append(role.doubt_deadline_ms)
     if replica.pending_change is not None:
         due.append(replica.pending_change.deadline_ms)
     return due
@@ -37,11 +42,37 @@ def poll(replica: Replica, role: Leader, now_ms: int) -> None:
     if role.resign_requested:
         replica.become_resigned(now_ms)
         return
+    _look_for_doubt(replica, role, now_ms)
     membership.poll(replica, now_ms)
     _announce(replica, role, now_ms)
     for parked in [parked for parked in role.progress.parked if parked.deadline_ms <= now_ms]:
         role.progress.parked.remove(parked)
         _answer(replica, parked.token, parked.request)
+
+
+def is_in_doubt(role: Leader, now_ms: int) -> bool:
+    """Whether a majority of the voters may have another leader by now. A process that was stopped is, before any timer says so."""
+    return role.doubt_deadline_ms is not None and now_ms >= role.doubt_deadline_ms
+
+
+def _look_for_doubt(replica: Replica, role: Leader, now_ms: int) -> None:
+    if is_in_doubt(role, now_ms) is role.is_in_doubt:
+        return
+    role.is_in_doubt = not role.is_in_doubt
+    replica.effect(DoubtChanged(role.is_in_doubt))
+    if role.is_in_doubt:
+        # Who is answered and still follows fetches again at once.
+        for parked in role.progress.parked:
+            parked.deadline_ms = now_ms
+
+
+def update_doubt(replica: Replica, role: Leader, now_ms: int) -> None:
+    """Voters that followed wait for controller.quorum.fetch.timeout.ms before they elect another leader; no two clocks go together."""
+    if replica.is_alone:
+        role.doubt_deadline_ms = None
+        return
+    followed_ms = role.progress.followed_ms(replica.voters, replica.local, now_ms)
+    role.doubt_deadline_ms = now_ms if followed_ms < 0 else followed_ms + replica.config.fetch_timeout_ms * 3 // 4
 
 
 def _announce(replica: Replica, role: Leader, now_ms: int) -> None:
@@ -113,8 +144,16 @@ def on_fetch(replica: Replica, token: Any, request: m.FetchRequest, now_ms: int)
     elif request.max_wait_ms == 0 or _is_ready(replica, request):
         _answer(replica, token, request)
     else:
-        wait_ms = min(request.max_wait_ms, replica.config.park_ms_max)
+        wait_ms = min(request.max_wait_ms, replica.config.park_ms_max, _wait_ms_max(replica, role, request.replica))
         role.progress.parked.append(Parked(token, request, now_ms + wait_ms))
+
+
+def _wait_ms_max(replica: Replica, role: Leader, peer: ReplicaKey) -> int:
+    """Only a voter's next fetch says that it still follows: two have to fit into the time after which there is doubt, and in doubt it is
+    asked for more often."""
+    if not replica.voters.is_voter(peer):
+        return replica.config.park_ms_max
+    return DOUBT_WAIT_MS if role.is_in_doubt else replica.config.fetch_timeout_ms // 4
 
 
 def note_contact(replica: Replica, role: Leader, peer: ReplicaKey, now_ms: int) -> None:
@@ -122,6 +161,8 @@ def note_contact(replica: Replica, role: Leader, peer: ReplicaKey, now_ms: int) 
     if replica.voters.is_voter(peer) and peer.node_id != replica.local.node_id:
         if peer.node_id not in role.acknowledged:
             role.acknowledged.append(peer.node_id)
+        role.progress.note_contact(peer.node_id, now_ms)
+        update_doubt(replica, role, now_ms)
         if role.progress.note_quorum(replica.voters, replica.local, peer.node_id):
             role.check_deadline_ms = replica.check_deadline(now_ms)
 
@@ -173,10 +214,16 @@ def update_high_watermark(replica: Replica, role: Leader, now_ms: int) -> None:
         membership.on_committed(replica, role, now_ms)
 
 
-def forget_parked(replica: Replica, token: Any) -> None:
+def on_disconnected(replica: Replica, token: Any, now_ms: int) -> None:
+    """Where no majority is left that is known to follow there is doubt at once: voters whose leader refuses connections elect another one
+    long before their fetch time-out."""
     role = replica.role
-    if isinstance(role, Leader):
-        role.progress.parked = [parked for parked in role.progress.parked if parked.token is not token]
+    if not isinstance(role, Leader):
+        return
+    for parked in [parked for parked in role.progress.parked if parked.token is token]:
+        role.progress.parked.remove(parked)
+        role.progress.forget_contact(parked.request.replica.node_id)
+    update_doubt(replica, role, now_ms)
 
 
 def on_voters_changed(replica: Replica, role: Leader, now_ms: int) -> None:
@@ -186,6 +233,7 @@ def on_voters_changed(replica: Replica, role: Leader, now_ms: int) -> None:
     for node_id in others:
         role.begin_deadlines_ms.setdefault(node_id, now_ms)
     role.check_deadline_ms = replica.check_deadline(now_ms)
+    update_doubt(replica, role, now_ms)
 
 
 def on_fetch_snapshot(replica: Replica, token: Any, request: m.FetchSnapshotRequest, now_ms: int) -> None:

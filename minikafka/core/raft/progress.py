@@ -23,6 +23,15 @@ class ReplicaProgress:
 
 
 @dataclass(slots=True)
+class Contact:
+    """With another voter: when it was heard last, and when it surely followed this leader (-1: not known). It did when its request came
+    that it has followed by another, for that one it sent after the answer; a request alone may have been sent long ago."""
+
+    heard_ms: int
+    followed_ms: int = -1
+
+
+@dataclass(slots=True)
 class Parked:
     """A fetch that waits for records or a higher high watermark."""
 
@@ -34,9 +43,10 @@ class Parked:
 class Progress:
     """Voters and observers that have fetched in this epoch, and the fetches that wait."""
 
-    __slots__ = ("_fetched", "parked", "replicas")
+    __slots__ = ("_contacts", "_fetched", "parked", "replicas")
 
     def __init__(self) -> None:
+        self._contacts: dict[int, Contact] = {}
         self.replicas: dict[ReplicaKey, ReplicaProgress] = {}
         self.parked: list[Parked] = []
         self._fetched: list[int] = []
@@ -86,6 +96,25 @@ class Progress:
             self._fetched.clear()
             return True
         return False
+
+    def note_contact(self, node_id: int, now_ms: int) -> None:
+        """A voter has sent a request that follows this leader."""
+        before = self._contacts.get(node_id)
+        self._contacts[node_id] = Contact(now_ms, -1 if before is None else before.heard_ms)
+
+    def forget_contact(self, node_id: int) -> None:
+        """The connection of a voter has ended: whether it still follows is not known."""
+        self._contacts.pop(node_id, None)
+
+    def followed_ms(self, voters: VoterSet, local: ReplicaKey, now_ms: int) -> int:
+        """The last moment at which a majority of the voters surely followed; -1 if there was none."""
+        moments = []
+        for node_id in voters.node_ids:
+            contact = self._contacts.get(node_id)
+            is_local = node_id == local.node_id and voters.is_voter(local)
+            moments.append(now_ms if is_local else -1 if contact is None else contact.followed_ms)
+        moments.sort(reverse=True)
+        return moments[voters.majority - 1] if moments else now_ms
 
     def drop_observers(self, voters: VoterSet, before_ms: int) -> None:
         """Forget observers that have not fetched for long."""

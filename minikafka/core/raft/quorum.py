@@ -85,7 +85,7 @@ class Quorum(Replica):
         elif kind is SnapshotWritten:
             self._on_snapshot_written(event)  # type: ignore[arg-type]
         elif kind is Disconnected:
-            leading.forget_parked(self, event.token)  # type: ignore[union-attr]
+            leading.on_disconnected(self, event.token, now_ms)  # type: ignore[union-attr]
         return self._finish(now_ms)
 
     def on_deadline(self, now_ms: int) -> list[Effect]:
@@ -93,6 +93,10 @@ class Quorum(Replica):
         if due_ms is not None and due_ms <= now_ms:
             self.lateness.observe(now_ms - due_ms)
         return self._finish(now_ms)
+
+    def is_in_doubt(self, now_ms: int) -> bool:
+        """Whether this leader may have been replaced by one that it does not know; False on other nodes."""
+        return isinstance(self.role, Leader) and leading.is_in_doubt(self.role, now_ms)
 
     def shutdown(self, now_ms: int) -> list[Effect]:
         """A leader hands over (EndQuorumEpoch); from now on every request is answered BROKER_NOT_AVAILABLE."""

@@ -330,6 +330,8 @@ class Replica:
         # Every other voter has to hear of the epoch and to fetch.
         leader.begin_deadlines_ms = dict.fromkeys(self.other_voters, now_ms)
         leader.check_deadline_ms = self.check_deadline(now_ms)
+        leader.doubt_deadline_ms = None if self.is_alone else now_ms
+        leader.is_in_doubt = not self.is_alone
         version, voters = self.history.kraft_version, self.voters
         is_first = version > 0 and self.history.latest_offset == BOOTSTRAP_OFFSET and len(voters) > 0
         own = voters.get(self.local.node_id)
@@ -347,10 +349,14 @@ class Replica:
             )
         )
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other voter has a say."""
+        return self.voters.is_only_voter(self.local) or not self.voters.node_ids
+
     def check_deadline(self, now_ms: int) -> int | None:
         """By when a majority has to fetch from this leader (KAFKA-15489); a lone voter needs nobody."""
-        is_alone = self.voters.is_only_voter(self.local) or not self.voters.node_ids
-        return None if is_alone else now_ms + self.fetch_timeout_ms * 3 // 2
+        return None if self.is_alone else now_ms + self.fetch_timeout_ms * 3 // 2
 
     def become_follower(
         self, epoch: int, leader_id: int, endpoint: Endpoint | None, now_ms: int, *, voted: ReplicaKey | None = None

@@ -129,7 +129,8 @@ class Resigned(Role):
 @dataclass(slots=True)
 class Leader(Role):
     """Leads `epoch`, which begins with the LeaderChange record at `epoch_start`. `told`: versions and directory ids that static
-    voters have announced."""
+    voters have announced. `doubt_deadline_ms`: when others may have elected another leader, for all that is known; None where this voter
+    alone decides. `is_in_doubt`: that it has passed, as the host was told last; a leadership begins so."""
 
     epoch_start: int = 0
     granting: tuple[int, ...] = ()
@@ -137,6 +138,8 @@ class Leader(Role):
     acknowledged: list[int] = field(default_factory=list)
     begin_deadlines_ms: dict[int, int] = field(default_factory=dict)
     check_deadline_ms: int | None = None
+    doubt_deadline_ms: int | None = None
+    is_in_doubt: bool = False
     resign_requested: bool = False
     told: dict[int, Voter] = field(default_factory=dict)
 

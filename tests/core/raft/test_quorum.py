@@ -230,6 +230,77 @@ def test_a_leader_that_a_majority_does_not_hear_resigns() -> None:
     assert ends[0].request.candidates == (key(2), key(3))
 
 
+def sure(members: VoterSet | None = None) -> Replica:
+    """A leader that voter 2 has just followed; its fetch waits for news."""
+    leader = elected(members=members)
+    for _ in range(2):
+        leader.ask(fetch(2, 1, 3, 1, high_watermark=3))
+    return leader
+
+
+def doubts(effects: list) -> list[bool]:
+    return [effect.is_in_doubt for effect in effects if isinstance(effect, ev.DoubtChanged)]
+
+
+def test_a_new_leader_is_in_doubt_until_a_majority_has_followed_it() -> None:
+    leader = elected()
+    assert leader.quorum.is_in_doubt(leader.now)
+    leader.ask(fetch(2, 1, 3, 1))
+    assert leader.quorum.is_in_doubt(leader.now), "that fetch may have been sent before another leader was elected"
+    leader.ask(fetch(2, 1, 3, 1))
+    assert not leader.quorum.is_in_doubt(leader.now)
+    assert doubts(leader.effects) == [False]
+    alone = Replica(1, voters(1))
+    alone.start()
+    assert alone.quorum.is_leader and not alone.quorum.is_in_doubt(10_000)
+
+
+def test_two_of_five_are_no_majority() -> None:
+    leader = sure(voters(1, 2, 3, 4, 5))
+    assert leader.quorum.is_leader and leader.quorum.is_in_doubt(leader.now)
+
+
+def test_a_leader_is_in_doubt_before_followers_may_elect_another() -> None:
+    leader = sure()
+    followed_ms = leader.now
+    while not doubts(done := leader.until_deadline()):
+        assert isinstance(leader.quorum.role, Leader)
+    assert doubts(done) == [True]
+    assert leader.now == followed_ms + QuorumConfig().fetch_timeout_ms * 3 // 4
+    assert [effect.token for effect in leader.effects if isinstance(effect, ev.Respond)][-1] == "t", "whoever waits is asked"
+    assert leader.ask(fetch(2, 1, 3, 1, high_watermark=3)) is None
+    assert leader.quorum.is_in_doubt(leader.now), "it waited for longer than it takes to elect another leader"
+    assert leader.quorum.next_deadline() == leader.now + 20, "it is asked again soon"
+    assert doubts(leader.feed(ev.Received("t", fetch(2, 1, 3, 1, high_watermark=3)))) == [False]
+
+
+def test_who_wakes_up_is_in_doubt_before_any_timer() -> None:
+    leader = sure()
+    leader.now += 5000
+    assert leader.quorum.is_in_doubt(leader.now)
+    leader.feed(ev.Received("t", fetch(2, 1, 3, 1, high_watermark=3)))
+    assert leader.quorum.is_in_doubt(leader.now) or not isinstance(leader.quorum.role, Leader)
+
+
+def test_the_end_of_a_connection_leaves_a_leader_in_doubt_where_no_majority_remains() -> None:
+    leader = sure()
+    assert doubts(leader.feed(ev.Disconnected("t"))) == [True]
+    other = sure()
+    for _ in range(2):
+        other.feed(ev.Received("u", fetch(3, 1, 3, 1, high_watermark=3)))
+    assert doubts(other.feed(ev.Disconnected("t"))) == []
+    assert not other.quorum.is_in_doubt(other.now)
+
+
+def test_two_fetches_fit_into_the_time_that_a_leader_is_sure() -> None:
+    leader = sure()
+    assert leader.ask(fetch(3, 1, 3, 1, high_watermark=3, wait=30_000)) is None
+    parked = leader.quorum.role.progress.parked
+    assert [entry.deadline_ms - leader.now for entry in parked][-1] <= QuorumConfig().fetch_timeout_ms // 4
+    assert leader.ask(fetch(9, 1, 3, 1, high_watermark=3, wait=30_000)) is None
+    assert parked[-1].deadline_ms - leader.now == 30_000, "an observer decides nothing"
+
+
 def test_errors_of_a_fetch() -> None:
     leader = elected()
     assert leader.ask(fetch(2, 0, 0, 0)).error is ErrorCode.FENCED_LEADER_EPOCH

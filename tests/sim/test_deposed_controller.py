@@ -1,0 +1,40 @@
+"""A combined node that leads the metadata quorum and is cut off from the others, not from clients. They elect another controller, which
+gives the broker of its predecessor's node 0.2 s; that one's heartbeats go to the controller in its own process, which does not know that it
+has a successor."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.cut_off import CutOff
+
+SESSION_MS = 9000
+
+
+class DeposedController(CutOff):
+    """The sleeper is the active controller, too. `is_told`: whether its connections end, or fall silent."""
+
+    shape = "combined"
+    watch_s = 5.0
+    is_told = True
+
+    def replicas(self) -> list[int]:
+        first = [node.node_id for node in self.nodes.values() if node.node is not None and node.node.controller.is_active]
+        return first + [node_id for node_id in self.nodes if node_id not in first]
+
+    def end_connections(self, own: str) -> None:
+        if self.is_told:
+            super().end_connections(own)
+
+
+class DeposedInSilence(DeposedController):
+    is_told = False
+
+
+@pytest.mark.parametrize("story_of", [DeposedController, DeposedInSilence])
+def test_the_broker_of_a_deposed_controller_does_not_tell_old_offsets(story_of: type[DeposedController]) -> None:
+    story = story_of(broker_session_timeout_ms=str(SESSION_MS), broker_heartbeat_interval_ms="2000")
+    outcome = story.run()
+    assert outcome.violation is None, outcome.story
+    assert 0.2 < story.committed_s < 4.0
+    assert not story.stale()
+    assert story.told[-1][1].name == "NOT_COORDINATOR"
