@@ -84,7 +84,7 @@ class Supervisor:
 
     # -- exceptions ------------------------------------------------------------------------------------------------
 
-    def caught(self, name: str, error: Exception, ends: Ends | None = None) -> None:
+    def caught(self, name: str, error: BaseException, ends: Ends | None = None) -> None:
         """`name` has raised what nobody expected: say so, count it, and end what it concerns."""
         if self._closed:
             return
@@ -101,7 +101,7 @@ class Supervisor:
             logger.critical("the %s cannot be ended", kind, exc_info=second)
             self.break_down(f"{reason}; the {kind} cannot be ended: {_named(second)}", second)
 
-    def break_down(self, reason: str, error: Exception) -> None:
+    def break_down(self, reason: str, error: BaseException) -> None:
         """A broken invariant of ours: the node ends."""
         broken = BrokenInvariant(reason)
         broken.__cause__ = error

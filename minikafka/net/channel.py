@@ -174,7 +174,7 @@ class Channel:
             self._held = []
             self._renewing = tasks.start(self._loop, self._renewed(security), f"authenticating {self} again", self._failed)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: BaseException) -> None:
         """What nobody expected ends this connection; the loop's exception handler is told."""
         self._loop.call_exception_handler({"message": f"{self} failed inside", "exception": error, "protocol": self})
         self.close(f"it failed inside: {error}")

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from minikafka.broker.front.dispatch import Dispatcher, Entry, Handler
 from minikafka.broker.front.error_responses import failure_response
 from minikafka.testing.mirror import mirrored_failure, partitions_of, patch_errors, without_partitions
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -81,19 +82,20 @@ _NOT_BY_DEFAULT = frozenset(
 class FaultTable:
     """The faults of one broker; wraps the handlers of its dispatchers when there is a first rule."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, dispatchers: Callable[[], list[Any]], topic_name: Callable[[bytes], str]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, dispatchers: Callable[[], list[Dispatcher]], topic_name: Callable[[bytes], str]
+    ) -> None:
         """`topic_name` gives the name of a topic id, "" for an unknown one."""
         self._loop = loop
         self._dispatchers = dispatchers
         self._topic_name = topic_name
         self._rules: dict[int, _Installed] = {}
         self._numbers = itertools.count(1)
-        self._wrapped: list[tuple[Any, Any]] = []
 
     def add(self, rule: FaultRule) -> int:
         """Install a rule; its number. Raises FaultError."""
         rule.check()
-        served = {entry.name for dispatcher in self._dispatchers() for entry in dispatcher.entries}
+        served = {entry.name for entry in self._entries()}
         if rule.api and rule.api not in served:
             raise FaultError(f"api={rule.api}: not served here; one of {', '.join(sorted(served))}")
         number = next(self._numbers)
@@ -132,18 +134,18 @@ class FaultTable:
     # -- wrapping --------------------------------------------------------------------------------------------------
 
     def _wrap(self) -> None:
-        if self._wrapped:
-            return
-        for dispatcher in self._dispatchers():
-            for entry in dispatcher.entries:
-                original = entry.handler
-                self._wrapped.append((entry, original))
-                entry.handler = self._asynchronous(original) if inspect.iscoroutinefunction(original) else self._plain(original)
+        for entry in self._entries():
+            entry.intercept(self._around)
 
     def _unwrap(self) -> None:
-        for entry, original in self._wrapped:
-            entry.handler = original
-        self._wrapped.clear()
+        for entry in self._entries():
+            entry.intercept(None)
+
+    def _entries(self) -> list[Entry]:
+        return [entry for dispatcher in self._dispatchers() for entry in dispatcher.entries]
+
+    def _around(self, original: Handler) -> Handler:
+        return self._asynchronous(original) if inspect.iscoroutinefunction(original) else self._plain(original)
 
     def _plain(self, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         def handler(context: Any, request: Any) -> Any:

@@ -15,10 +15,10 @@ from helpers.control_plane import CLUSTER_ID, ControlPlane
 
 from minikafka.broker.environment import Environment
 from minikafka.broker.front.controller_channel import ControllerChannel
-from minikafka.broker.front.forwarding import Forwarder, forwarded_of, principal_bytes, principal_of
+from minikafka.broker.front.forwarding import Forwarder, forwarded_of, principal_bytes, principal_of, seen_topics
 from minikafka.broker.quorum.broker_lifecycle import BrokerLifecycleHost, OwnFacts, RegistrationFailed
 from minikafka.broker.quorum.raft_peers import RaftPeers
-from minikafka.core.controller.forwarded import Forwarded
+from minikafka.core.controller.forwarded import Forwarded, SeenTopic
 from minikafka.net.channel import ConnectionLost, RequestTimeout, UnreadableResponse, UnsupportedVersion
 from minikafka.net.clock import SystemClock
 from minikafka.net.network import ConnectionLimits
@@ -28,7 +28,9 @@ from minikafka.wire.frame import encode_response
 from minikafka.wire.header import decode_request_header
 from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from minikafka.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
 from minikafka.wire.messages.envelope import EnvelopeRequest
 from minikafka.wire.messages.unregister_broker import UnregisterBrokerRequest
 from minikafka.wire.messages.vote import VoteRequest
@@ -384,5 +386,24 @@ def test_what_a_broker_says_of_a_forwarded_request() -> None:
     data = principal_bytes("User:a", forwarded)
     assert forwarded_of(data) == forwarded and principal_of(data) == principal_of(plain) == "User:a"
     assert data.startswith(plain[:-1])
-    for end in range(len(data)):
-        assert forwarded_of(data[:end]) is None
+    seen = (SeenTopic("orders", bytes(range(16, 32)), 300), SeenTopic("größe", bytes(16), 1))
+    knows = principal_bytes("User:a", forwarded._replace(seen=seen))
+    assert forwarded_of(knows) == forwarded._replace(seen=seen) and principal_of(knows) == "User:a"
+    for whole in (data, knows):
+        for end in range(len(whole)):
+            assert forwarded_of(whole[:end]) is None
+
+
+def test_what_a_broker_knew_of_topics_goes_with_what_deletes_or_enlarges_them() -> None:
+    known = (("a", 2), ("b", 5))
+    topics = {name: SimpleNamespace(name=name, topic_id=name.encode() * 16, partitions=range(count)) for name, count in known}
+    image = SimpleNamespace(topics_by_name=topics, topics_by_id={topic.topic_id: topic for topic in topics.values()})
+    metadata: Any = SimpleNamespace(image=image)
+    a, b = SeenTopic("a", b"a" * 16, 2), SeenTopic("b", b"b" * 16, 5)
+    state = DeleteTopicsRequest.DeleteTopicState
+    by_id = DeleteTopicsRequest(topics=[state(name=None, topic_id=b"b" * 16), state(name="a"), state(name="new")])
+    assert set(seen_topics(metadata, by_id)) == {a, b}
+    assert seen_topics(metadata, DeleteTopicsRequest(topic_names=["b", "new"])) == (b,)
+    growing = CreatePartitionsRequest(topics=[CreatePartitionsRequest.CreatePartitionsTopic(name="a", count=9)])
+    assert seen_topics(metadata, growing) == (a,)
+    assert seen_topics(metadata, CreateTopicsRequest()) == ()

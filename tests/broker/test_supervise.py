@@ -57,6 +57,47 @@ async def test_a_task_that_fails_ends_the_node(caplog: pytest.LogCaptureFixture)
     assert caplog.records[0].exc_info is not None, "the traceback is in the log"
 
 
+async def test_a_task_that_ends_because_what_it_awaits_was_cancelled_ends_the_node() -> None:
+    """Nobody asked the task itself to end: heartbeats would have stopped for good, without a word."""
+    supervisor = Supervisor(asyncio.get_running_loop())
+    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def heartbeats() -> None:
+        await answer
+
+    supervisor.start(heartbeats(), "heartbeats to the controller")
+    await turns()
+    answer.cancel()
+    await turns()
+    assert "heartbeats to the controller failed inside: UnaskedCancellation" in str(supervisor.failed.result())
+
+
+async def test_a_task_that_is_told_to_end_ends_nothing() -> None:
+    supervisor = Supervisor(asyncio.get_running_loop())
+    early = supervisor.start(asyncio.sleep(60), "retention")
+    early.cancel()
+    late = supervisor.start(asyncio.sleep(60), "cleaning")
+    await turns()
+    late.cancel()
+    await turns()
+    assert early.cancelled() and late.cancelled()
+    assert not supervisor.failed.done()
+
+
+async def test_what_is_no_exception_ends_no_task_in_silence() -> None:
+    class Exit(BaseException):
+        pass
+
+    async def exits() -> None:
+        raise Exit("now")
+
+    supervisor = Supervisor(asyncio.get_running_loop())
+    task = supervisor.start(exits(), "loading")
+    await turns()
+    assert isinstance(task.exception(), Exit)
+    assert str(supervisor.failed.result()) == "loading failed inside: Exit: now"
+
+
 async def test_a_timer_that_fails_ends_the_node() -> None:
     supervisor = Supervisor(asyncio.get_running_loop())
 

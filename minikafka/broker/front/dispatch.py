@@ -190,25 +190,10 @@ class Entry:
     """One served API."""
 
     __slots__ = (
-        "api_key",
-        "counts",
-        "decode",
-        "decode_few",
-        "decode_in_steps",
-        "elements_max",
-        "errors",
-        "flexible_from",
-        "handler",
-        "has_error_code",
-        "is_async",
-        "long_answers",
-        "long_bytes",
-        "max_version",
-        "min_version",
-        "name",
-        "response_class",
+        "_registered", "api_key", "counts", "decode", "decode_few", "decode_in_steps", "elements_max", "errors", "flexible_from",
+        "handler", "has_error_code", "is_async", "long_answers", "long_bytes", "max_version", "min_version", "name", "response_class",
         "supervisor",
-    )
+    )  # fmt: skip
 
     def __init__(self, request: type[Request], handler: Handler, supervisor: Supervisor, long_answers: LongAnswers) -> None:
         known = api(request.API_KEY)
@@ -218,7 +203,7 @@ class Entry:
         self.min_version = known.min_version
         self.max_version = known.max_version
         self.flexible_from = EVERY_VERSION_MAX if known.flexible_from is None else known.flexible_from
-        self.handler = handler
+        self.handler = self._registered = handler
         self.is_async = inspect.iscoroutinefunction(handler)
         self.supervisor = supervisor
         self.long_answers = long_answers
@@ -238,6 +223,10 @@ class Entry:
     def count(self) -> int:
         """Requests of all versions."""
         return sum(self.counts)
+
+    def intercept(self, around: Callable[[Handler], Handler] | None) -> None:
+        """From now on requests go to `around(handler)`, which is asynchronous if the registered handler is; None: to that one again."""
+        self.handler = self._registered if around is None else around(self._registered)
 
     def answer_to(self, context: Any, request: Request) -> Any:
         """What the handler gives: a response, None if one follows, or a coroutine of either."""

@@ -6,11 +6,13 @@ import ipaddress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.front.error_responses import failure_response
-from minikafka.core.controller.forwarded import KEY_BYTES, TRIES_MAX, Forwarded
+from minikafka.core.controller.forwarded import KEY_BYTES, TRIES_MAX, Forwarded, SeenTopic
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ApiError, ErrorCode, WireError
 from minikafka.wire.frame import encode_request
 from minikafka.wire.header import decode_response_header
+from minikafka.wire.messages.create_partitions import CreatePartitionsRequest
+from minikafka.wire.messages.delete_topics import DeleteTopicsRequest
 from minikafka.wire.messages.envelope import EnvelopeRequest
 from minikafka.wire.registry import api
 from minikafka.wire.varint import append_unsigned_varint, read_unsigned_varint
@@ -29,12 +31,18 @@ CONNECTION_TIMEOUT_MS = FORWARD_TIMEOUT_MS + 5_000
 CATCH_UP_MS = 1_000
 #: A client's request that was sent to a controller which then was lost goes to one more: one controller may die for other reasons.
 RESENDS_MAX = 1
+#: Bytes of a topic id.
+UUID_BYTES = 16
 #: Of a tagged field, far from those that Apache Kafka may come to use.
 FORWARDED_TAG = 20_000
 
 
 class ImageWaiter(Protocol):
     """What publishes images of the metadata (MetadataHost)."""
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest one."""
 
     async def wait_until(self, condition: Callable[[MetadataImage], bool], timeout_ms: int, /) -> bool:
         """Wait until the newest image satisfies `condition`; False when the time is over."""
@@ -53,10 +61,10 @@ class Forwarder:
         version = context.api_version
         frame = encode_request(request, version, context.correlation_id, context.client_id)
         data = b"".join(bytes(piece) for piece in frame if isinstance(piece, (bytes, bytearray, memoryview)))[4:]
-        key = self._random.randbytes(KEY_BYTES)
+        key, seen = self._random.randbytes(KEY_BYTES), seen_topics(self._metadata, request)
 
         def envelope(tries: int) -> EnvelopeRequest:
-            forwarded = Forwarded(key, tries) if tries <= TRIES_MAX else None
+            forwarded = Forwarded(key, tries, seen if tries else ()) if tries <= TRIES_MAX else None
             return EnvelopeRequest(
                 request_data=data,
                 request_principal=principal_bytes(context.principal, forwarded),
@@ -85,6 +93,21 @@ class Forwarder:
         return await self._metadata.wait_until(condition, timeout_ms)
 
 
+def seen_topics(metadata: ImageWaiter, request: Any) -> tuple[SeenTopic, ...]:
+    """What this broker knows of the topics that the request deletes or enlarges."""
+    if isinstance(request, DeleteTopicsRequest):
+        named = [*request.topic_names, *(topic.name for topic in request.topics)]
+        topic_ids = [topic.topic_id for topic in request.topics if topic.name is None]
+    elif isinstance(request, CreatePartitionsRequest):
+        named, topic_ids = [topic.name for topic in request.topics], []
+    else:
+        return ()
+    image = metadata.image
+    found = [image.topics_by_name.get(name) for name in named if name is not None]
+    found += [image.topics_by_id.get(topic_id) for topic_id in topic_ids]
+    return tuple(SeenTopic(topic.name, topic.topic_id, len(topic.partitions)) for topic in found if topic is not None)
+
+
 def _timeout_ms(request: Any) -> int:
     timeout_ms = getattr(request, "timeout_ms", FORWARD_TIMEOUT_MS)
     return max(1, min(timeout_ms if timeout_ms > 0 else FORWARD_TIMEOUT_MS, FORWARD_TIMEOUT_MS))
@@ -101,10 +124,16 @@ def principal_bytes(principal: str, forwarded: Forwarded | None = None) -> bytes
     data += b"\0"
     append_unsigned_varint(data, 0 if forwarded is None else 1)
     if forwarded is not None:
+        field = bytearray(forwarded.key)
+        field.append(forwarded.tries)
+        for topic in forwarded.seen:
+            name = topic.name.encode()
+            append_unsigned_varint(field, len(name))
+            field += name + topic.topic_id
+            append_unsigned_varint(field, topic.partitions)
         append_unsigned_varint(data, FORWARDED_TAG)
-        append_unsigned_varint(data, KEY_BYTES + 1)
-        data += forwarded.key
-        data.append(forwarded.tries)
+        append_unsigned_varint(data, len(field))
+        data += field
     return bytes(data)
 
 
@@ -118,12 +147,24 @@ def forwarded_of(data: bytes | None) -> Forwarded | None:
         for _ in range(tags):
             tag, position = read_unsigned_varint(data, position)
             size, position = read_unsigned_varint(data, position)
-            if tag == FORWARDED_TAG and size == KEY_BYTES + 1:
-                return Forwarded(bytes(data[position : position + KEY_BYTES]), data[position + KEY_BYTES])
+            if tag == FORWARDED_TAG and KEY_BYTES < size <= len(data) - position:
+                return _forwarded(bytes(data[position : position + size]))
             position += size
     except (IndexError, ValueError, WireError):
         return None
     return None
+
+
+def _forwarded(field: bytes) -> Forwarded:
+    """Raises IndexError, ValueError, WireError."""
+    seen, position = [], KEY_BYTES + 1
+    while position < len(field):
+        length, position = read_unsigned_varint(field, position)
+        name, position = field[position : position + length].decode(), position + length
+        topic_id, position = field[position : position + UUID_BYTES], position + UUID_BYTES
+        partitions, position = read_unsigned_varint(field, position)
+        seen.append(SeenTopic(name, topic_id, partitions))
+    return Forwarded(field[:KEY_BYTES], field[KEY_BYTES], tuple(seen))
 
 
 def principal_of(data: bytes | None) -> str:

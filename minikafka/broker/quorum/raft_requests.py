@@ -3,7 +3,7 @@ changes of the voter set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
 
 from minikafka.broker.front.dispatch import Dispatcher, RequestContext
@@ -14,6 +14,7 @@ from minikafka.core.raft import messages as m
 from minikafka.core.raft.progress import ReplicaProgress
 from minikafka.core.raft.roles import Leader
 from minikafka.core.raft.types import Endpoint, ReplicaKey
+from minikafka.net.network import Connection
 from minikafka.storage.errors import StorageError
 from minikafka.storage.log_dir import METADATA_TOPIC
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -45,7 +46,7 @@ class RaftHandlers:
         self._wall_ms = wall_ms
         self._now_ms = now_ms
         #: What answers the fetch that came last over a connection.
-        self._fetches: dict[Hashable, Callable[[m.Reply], None]] = {}
+        self._fetches: dict[Connection, Callable[[m.Reply], None]] = {}
 
     def register(self, dispatcher: Dispatcher) -> None:
         """On a controller listener all of them, on a broker listener none: brokers forward DescribeQuorum to the controller."""
@@ -109,7 +110,7 @@ class RaftHandlers:
         self._raft.request(flat, respond)
         return None
 
-    def _connection_closed(self, connection: Hashable) -> None:
+    def _connection_closed(self, connection: Connection) -> None:
         respond = self._fetches.pop(connection, None)
         if respond is not None:
             self._raft.disconnected(respond)

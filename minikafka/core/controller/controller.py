@@ -94,9 +94,10 @@ class Controller:
             self._balance_ms = now_ms + config.leader_imbalance_check_interval_ms
         self._unclean_ms: int = now_ms + config.unclean_leader_election_interval_ms
         self._methods = self._table()
-        self._spending: Mapping[type, Callable[[Any, int, Spend], Result]] = {
+        self._of_topics: Mapping[type, Callable[[Any, int, Spend | None, Forwarded | None], Result]] = {
+            CreateTopicsRequest: lambda request, version, spend, forwarded: self.topics.create(request, spend, forwarded),
             DeleteTopicsRequest: self.topics.delete,
-            CreatePartitionsRequest: lambda request, version, spend: self.topics.create_partitions(request, spend),
+            CreatePartitionsRequest: lambda request, version, spend, forwarded: self.topics.create_partitions(request, spend, forwarded),
         }
 
     def _table(self) -> Mapping[type, Method]:
@@ -110,9 +111,6 @@ class Controller:
             AssignReplicasToDirsRequest: lambda request, version, now: self._assign_directories(request),
             ElectLeadersRequest: lambda request, version, now: self.partitions.elect_leaders(request),
             AllocateProducerIdsRequest: lambda request, version, now: self._allocate_producer_ids(request),
-            CreateTopicsRequest: lambda request, version, now: self.topics.create(request),
-            DeleteTopicsRequest: lambda request, version, now: self.topics.delete(request, version),
-            CreatePartitionsRequest: lambda request, version, now: self.topics.create_partitions(request),
             IncrementalAlterConfigsRequest: lambda request, version, now: self.configs.incremental(request),
             AlterConfigsRequest: lambda request, version, now: self.configs.legacy(request),
             UpdateFeaturesRequest: lambda request, version, now: self.features.update(request, version),
@@ -134,14 +132,13 @@ class Controller:
     ) -> Result:
         """Decide about a request; `spend` counts partitions that are created or deleted; `forwarded`: how often a broker has sent
         it before. Raises ApiError for what fails as a whole."""
-        method = self._methods.get(type(request))
-        if method is None:
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not a request to the controller")
-        spending = None if spend is None else self._spending.get(type(request))
-        if type(request) is CreateTopicsRequest:
-            result = self.topics.create(request, spend, forwarded)
+        of_topics, method = self._of_topics.get(type(request)), self._methods.get(type(request))
+        if of_topics is not None:
+            result = of_topics(request, version, spend, forwarded)
+        elif method is not None:
+            result = method(request, version, now_ms)
         else:
-            result = method(request, version, now_ms) if spending is None or spend is None else spending(request, version, spend)
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"{type(request).__name__} is not a request to the controller")
         if result.atomic and len(result.records) > 2 * RECORDS_PER_REQUEST_MAX:
             raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
         return result

@@ -3,11 +3,15 @@
 A controller that dies, or loses its office, may have written what a request asks for and not have answered; the broker sends it again. The
 topics that a sending makes have ids that are made of it, so that whoever is active then knows them for what they are. No id is ever used
 twice: a topic that was deleted in between is made anew with another.
+
+Of topics that a request deletes or enlarges the broker says how it knew them before it sent the request first. Who finds a topic gone that
+was there has deleted it, one that is there anew was not meant, and one that has got just as many partitions as were asked for got them so.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import NamedTuple
 
 KEY_BYTES = 16
@@ -15,11 +19,21 @@ KEY_BYTES = 16
 TRIES_MAX = 255
 
 
+class SeenTopic(NamedTuple):
+    """A topic as a broker knew it."""
+
+    name: str
+    topic_id: bytes
+    partitions: int
+
+
 class Forwarded(NamedTuple):
-    """`key`: bytes of the request's own; `tries`: how often it was sent before this time."""
+    """`key`: bytes of the request's own; `tries`: how often it was sent before this time; `seen`: the topics that it names, as its broker
+    knew them before the first time, when it has been sent before."""
 
     key: bytes
     tries: int
+    seen: tuple[SeenTopic, ...] = ()
 
     def topic_id(self, name: str) -> bytes:
         """Of a topic that this sending makes."""
@@ -28,6 +42,12 @@ class Forwarded(NamedTuple):
     def earlier_ids(self, name: str) -> set[bytes]:
         """Those that it would have had from earlier ones."""
         return {_topic_id(self.key, tries, name) for tries in range(self.tries)}
+
+    def seen_before(self) -> Mapping[str | bytes, SeenTopic]:
+        """By name and by id, what an earlier sending may have changed."""
+        if not self.tries:
+            return {}
+        return {key: topic for topic in self.seen for key in (topic.name, topic.topic_id)}
 
 
 def _topic_id(key: bytes, tries: int, name: str) -> bytes:

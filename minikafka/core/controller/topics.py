@@ -8,7 +8,7 @@ from typing import Any
 
 from minikafka.core.controller.config import PARTITIONS_PER_REQUEST_MAX, ControllerConfig, RandomSource
 from minikafka.core.controller.configs import ConfigControl
-from minikafka.core.controller.forwarded import Forwarded, uuid_of
+from minikafka.core.controller.forwarded import Forwarded, SeenTopic, uuid_of
 from minikafka.core.controller.placement import UsableBroker, place_replicas
 from minikafka.core.controller.state import ControllerState, Result
 from minikafka.core.metadata.image import (
@@ -266,8 +266,13 @@ class TopicControl:
 
     # -- add partitions --------------------------------------------------------------------------------------------
 
-    def create_partitions(self, request: CreatePartitionsRequest, spend: Spend | None = None) -> Result:
-        """CreatePartitions: topics get more partitions, with the replication factor that they have."""
+    def create_partitions(
+        self, request: CreatePartitionsRequest, spend: Spend | None = None, forwarded: Forwarded | None = None
+    ) -> Result:
+        """CreatePartitions: topics get more partitions, with the replication factor that they have.
+
+        A topic that had fewer when its broker sent the request first, and has as many as are asked for, has got them so."""
+        seen = {} if forwarded is None else forwarded.seen_before()
         response = CreatePartitionsResponse()
         records: list[Any] = []
         counts: dict[str, int] = {}
@@ -284,7 +289,8 @@ class TopicControl:
                 continue
             code, message = ErrorCode.NONE, None
             try:
-                records += self._add_partitions(topic, spend)
+                if not self._has_grown(topic, seen.get(topic.name)):
+                    records += self._add_partitions(topic, spend)
             except ApiError as error:
                 # Of a topic that does not exist Kafka says the code alone here.
                 code, message = error.code, None if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else error.message
@@ -292,6 +298,15 @@ class TopicControl:
                 CreatePartitionsResponse.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
             )
         return Result(response, [] if request.validate_only else records)
+
+    def _has_grown(self, request: CreatePartitionsRequest.CreatePartitionsTopic, before: SeenTopic | None) -> bool:
+        topic = self._state.image.topics_by_name.get(request.name)
+        if topic is None or before is None or topic.topic_id != before.topic_id:
+            return False
+        if not before.partitions < request.count == len(topic.partitions):
+            return False
+        asked = [] if request.assignments is None else [tuple(assignment.broker_ids) for assignment in request.assignments]
+        return not asked or asked == [tuple(topic.partitions[index].replicas) for index in range(before.partitions, request.count)]
 
     def _add_partitions(self, request: CreatePartitionsRequest.CreatePartitionsTopic, spend: Spend | None) -> list[Any]:
         topic = self._state.image.topics_by_name.get(request.name)
@@ -327,8 +342,13 @@ class TopicControl:
 
     # -- delete ----------------------------------------------------------------------------------------------------
 
-    def delete(self, request: DeleteTopicsRequest, version: int, spend: Spend | None = None) -> Result:
-        """DeleteTopics, by name or (version 6) by id."""
+    def delete(
+        self, request: DeleteTopicsRequest, version: int, spend: Spend | None = None, forwarded: Forwarded | None = None
+    ) -> Result:
+        """DeleteTopics, by name or (version 6) by id.
+
+        A topic that was there when its broker sent the request first, and is not any more, counts as deleted; one that has been made
+        since with its name was not meant, and stays."""
         if not self._config.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST
             raise ApiError(code, "Topic deletion is disabled.")
@@ -338,6 +358,7 @@ class TopicControl:
         names: dict[str, int] = {}
         ids: dict[bytes, int] = {}
         removed: set[bytes] = set()
+        seen = {} if forwarded is None else forwarded.seen_before()
         for name, topic_id in wanted:
             if name is not None:
                 names[name] = names.get(name, 0) + 1
@@ -346,7 +367,11 @@ class TopicControl:
         for name, topic_id in dict.fromkeys(wanted):
             failure = _ambiguous(name, topic_id, names, ids)
             topic = None if failure is not None else self._find(name, topic_id)
-            if failure is None and topic is None:
+            before = seen.get(topic_id if name is None else name)
+            is_gone = before is not None and failure is None and before.topic_id not in self._state.image.topics_by_id
+            if before is not None and is_gone:
+                topic, name, topic_id = None, before.name, before.topic_id
+            elif failure is None and topic is None:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
                 failure = (code, code.text)
             elif topic is not None and topic.topic_id in removed:

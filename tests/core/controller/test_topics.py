@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from helpers.controller_core import ControllerDriver
 
-from minikafka.core.controller.forwarded import TRIES_MAX, Forwarded
+from minikafka.core.controller.forwarded import TRIES_MAX, Forwarded, SeenTopic
 from minikafka.core.controller.placement import UsableBroker, place_replicas
 from minikafka.core.controller.topics import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -410,3 +410,70 @@ def test_no_topic_id_is_used_twice(driver: ControllerDriver) -> None:
         ids.add(topic_id)
         driver.do(DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="a", topic_id=bytes(16))]))
     assert len(ids) == 4
+
+
+def seen(driver: ControllerDriver, *names: str) -> tuple[SeenTopic, ...]:
+    """What a broker knows."""
+    topics = [driver.image.topics_by_name[name] for name in names]
+    return tuple(SeenTopic(topic.name, topic.topic_id, len(topic.partitions)) for topic in topics)
+
+
+def delete_again(
+    driver: ControllerDriver, before: tuple[SeenTopic, ...], *topics: tuple[str | None, bytes], tries: int = 1
+) -> list[ErrorCode]:
+    states = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in topics]
+    answers = driver.do(DeleteTopicsRequest(topics=states), forwarded=Forwarded(b"k" * 16, tries, before)).responses
+    return [ErrorCode(answer.error_code) for answer in answers]
+
+
+def test_a_topic_that_was_deleted_when_a_request_was_sent_before_is_deleted_and_not_unknown(driver: ControllerDriver) -> None:
+    for name in ("a", "b", "c"):
+        driver.create(name)
+    before = seen(driver, "a", "b", "c")
+    topic_id = before[1].topic_id
+    driver.do(DeleteTopicsRequest(topic_names=["a", "b"]), 5, Forwarded(b"k" * 16, 0))
+    driver.fail_over()
+    again = driver.do(DeleteTopicsRequest(topic_names=["a", "c", "d"]), 5, Forwarded(b"k" * 16, 1, before)).responses
+    assert [(topic.name, topic.error_code) for topic in again] == [("a", 0), ("c", 0), ("d", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
+    assert again[0].topic_id == before[0].topic_id and len(driver.last_records) == 1, "only what is there is removed"
+    assert delete_again(driver, before, (None, topic_id)) == [ErrorCode.NONE]
+    unknown = [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert delete_again(driver, (), (None, topic_id), ("a", bytes(16))) == unknown
+    assert delete_again(driver, before, ("a", bytes(16)), tries=0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION], "it was not sent before"
+
+
+def test_a_topic_that_was_made_after_the_first_sending_is_not_deleted_by_the_second(driver: ControllerDriver) -> None:
+    driver.create("a")
+    before = seen(driver, "a")
+    driver.do(DeleteTopicsRequest(topic_names=["a"]), 5)
+    driver.create("a")
+    assert delete_again(driver, before, ("a", bytes(16))) == [ErrorCode.NONE]
+    assert "a" in driver.image.topics_by_name and not driver.last_records
+    assert delete_again(driver, (), ("a", bytes(16))) == [ErrorCode.NONE], "a broker that knew nothing"
+    assert "a" not in driver.image.topics_by_name
+
+
+def grow_again(driver: ControllerDriver, before: tuple[SeenTopic, ...], count: int, replicas: list[list[int]] | None = None) -> ErrorCode:
+    kind = CreatePartitionsRequest
+    assignments = None if replicas is None else [kind.CreatePartitionsAssignment(broker_ids=ids) for ids in replicas]
+    topic = kind.CreatePartitionsTopic(name="a", count=count, assignments=assignments)
+    answer = driver.do(kind(topics=[topic]), forwarded=Forwarded(b"k" * 16, 1, before)).results[0]
+    return ErrorCode(answer.error_code)
+
+
+def test_partitions_that_were_made_when_a_request_was_sent_before_are_made(driver: ControllerDriver) -> None:
+    driver.create("a")
+    before = seen(driver, "a")
+    count = before[0].partitions + 2
+    assert grow_again(driver, before, count) is ErrorCode.NONE and len(driver.last_records) == 2
+    driver.fail_over()
+    assert grow_again(driver, before, count) is ErrorCode.NONE and not driver.last_records
+    made = [list(driver.image.topics_by_name["a"].partitions[index].replicas) for index in (count - 2, count - 1)]
+    assert grow_again(driver, before, count, made) is ErrorCode.NONE
+    elsewhere = [made[0], [made[1][0] % 3 + 1, *made[1][1:]]]
+    assert grow_again(driver, before, count, elsewhere) is not ErrorCode.NONE
+    assert grow_again(driver, before, count - 1) is ErrorCode.INVALID_PARTITIONS
+    assert grow_again(driver, seen(driver, "a"), count) is ErrorCode.INVALID_PARTITIONS, "it had as many before"
+    assert grow_again(driver, (), count) is ErrorCode.INVALID_PARTITIONS
+    other = (before[0]._replace(topic_id=b"o" * 16),)
+    assert grow_again(driver, other, count) is ErrorCode.INVALID_PARTITIONS, "another topic of that name"
