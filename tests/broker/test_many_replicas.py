@@ -12,7 +12,10 @@ from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.partitions.replica_manager import PLACED_AT_ONCE, ReplicaManager
 from minikafka.client.admin import Admin
+from minikafka.core.metadata.delta import MetadataDelta
+from minikafka.core.metadata.image import MetadataImage
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.records.metadata_records import PartitionChangeRecord
 
 MANY = 3 * PLACED_AT_ONCE + 5
 
@@ -70,3 +73,51 @@ async def test_a_replica_whose_topic_goes_before_its_turn_is_not_made(tmp_path: 
         while replicas._late:
             replicas._place_late()
         assert not replicas.partitions
+
+
+def elected_again(node: Any) -> tuple[MetadataDelta, MetadataImage]:
+    """A step of the metadata after which every partition has another leader epoch."""
+    delta = MetadataDelta(node.metadata.image)
+    for topic_id, topic in node.metadata.image.topics_by_id.items():
+        for index, registration in topic.partitions.items():
+            delta.apply(PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=registration.leader))
+    image = delta.image(node.metadata.image.offset + 1, node.metadata.image.epoch)
+    node.metadata.image = image
+    return delta, image
+
+
+@pytest.mark.timeout(60)
+async def test_replicas_take_other_roles_some_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker dies, and this one leads two thousand partitions more, which takes 0.3 s."""
+    assumed: list[tuple[int, str, int]] = []
+    assume, place_late, turn = ReplicaManager._assume_role, ReplicaManager._place_late, 0
+
+    def noted(manager: ReplicaManager, partition: Any, registration: Any, *arguments: Any) -> None:
+        assumed.append((turn, partition.key, registration.leader_epoch))
+        assume(manager, partition, registration, *arguments)
+
+    def late(manager: ReplicaManager) -> None:
+        nonlocal turn
+        turn += 1
+        place_late(manager)
+
+    async with live_node(tmp_path) as node, Admin(f"127.0.0.1:{broker_port(node)}") as admin:
+        assert node.broker is not None
+        replicas = node.broker.replicas
+        await admin.create_topic("t", partitions=MANY, replication_factor=1)
+        while len(replicas.partitions) < MANY:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(ReplicaManager, "_assume_role", noted)
+        monkeypatch.setattr(ReplicaManager, "_place_late", late)
+        replicas.apply(*elected_again(node))
+        first = [key for _, key, _ in assumed]
+        replicas.apply(*elected_again(node))
+        while len({key for _, key, epoch in assumed if epoch == 2}) < MANY:
+            await asyncio.sleep(0)
+        assert all(partition.leader_epoch == 2 for partition in replicas.partitions.values()), "the newest metadata count"
+        assert not replicas._late_roles
+        monkeypatch.undo()
+    turns = Counter(at for at, _, _ in assumed)
+    assert len(first) == PLACED_AT_ONCE and turns[0] == 2 * PLACED_AT_ONCE, "some of each step at once"
+    assert sorted(turns.values())[:-1] == [5, PLACED_AT_ONCE, PLACED_AT_ONCE]
+    assert {epoch for at, _, epoch in assumed if at} == {2}, "a role that the next step has changed is not taken"

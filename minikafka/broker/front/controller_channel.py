@@ -154,7 +154,7 @@ class ControllerChannel:
             raise TimeoutError(f"the active controller did not answer {type(request).__name__} within {left_ms} ms") from None
 
     def subscribe_disturbances(self, on_change: Callable[[], None], on_loss: Callable[[], None]) -> None:
-        """Call back when another controller is active, and when the connection has ended or the active controller, which is in this process,
+        """Call back when another controller is active, and when the connection has ended or the active controller, in this process,
         does not know whether it is one: a session there is to be renewed at once."""
         self._on_change.append(on_change)
         self._on_loss.append(on_loss)

@@ -127,9 +127,9 @@ def principal_bytes(principal: str, forwarded: Forwarded | None = None) -> bytes
         field = bytearray(forwarded.key)
         field.append(forwarded.tries)
         for topic in forwarded.seen:
-            name = topic.name.encode()
-            append_unsigned_varint(field, len(name))
-            field += name + topic.topic_id
+            encoded = topic.name.encode()
+            append_unsigned_varint(field, len(encoded))
+            field += encoded + topic.topic_id
             append_unsigned_varint(field, topic.partitions)
         append_unsigned_varint(data, FORWARDED_TAG)
         append_unsigned_varint(data, len(field))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("minikafka.replicas")
 #: A replica that could not be made for want of descriptors is tried again after so long.
 SHORTAGE_RETRY_S = 1.0
-#: Replicas that are made in one turn of the loop, at half a millisecond each.
+#: Replicas that are made, or take another role, in one turn of the loop, at half a millisecond each at most.
 PLACED_AT_ONCE = 32
 #: For how long a follower's fetch, known to have followed another one's answer, proves that nobody else leads: a follower that turns away
 #: says nothing. Fetches wait 500 ms at most by default (replica.fetch.wait.max.ms), and half of that while no controller answers.
@@ -113,6 +113,8 @@ class ReplicaManager:
         self._on_loss: list[Callable[[Partition], None]] = []
         #: Replicas, by topic id and index, that are made in turns of the loop to come; nobody finds them before.
         self._late: dict[tuple[bytes, int], None] = {}
+        #: Replicas that have another role or in-sync set by the metadata, and are told so in turns of the loop to come.
+        self._late_roles: dict[tuple[bytes, int], None] = {}
         self._is_placing = self._is_registered = self._stopping = False
         self.replication_bytes_in = self.replication_bytes_out = 0
         self.truncated_records = 0
@@ -194,16 +196,21 @@ class ReplicaManager:
                 if partition is not None:
                     self._remove(partition, wall_ms, "its topic was deleted")
         followers: list[Partition] = []
-        placed = 0
+        count = 0
         for topic_id, changed in delta.changed_topics.items():
             for index, registration in changed.changed.items():
                 if self.broker_id in registration.replicas:
-                    is_new = (topic_id, index) not in self.partitions_by_id
-                    placed += is_new
-                    if is_new and (self._late or placed > PLACED_AT_ONCE):
-                        self._late[topic_id, index] = None
-                    else:
-                        self._follow_registration(changed.name, topic_id, index, registration, image, followers)
+                    key = topic_id, index
+                    count += 1
+                    if key in self.partitions_by_id:
+                        if count > PLACED_AT_ONCE:
+                            self._late_roles[key] = None
+                            continue
+                    elif self._late or count > PLACED_AT_ONCE:
+                        self._late[key] = None
+                        continue
+                    self._late_roles.pop(key, None)
+                    self._follow_registration(changed.name, topic_id, index, registration, image, followers)
                 else:
                     partition = self.partitions_by_id.get((topic_id, index))
                     if partition is not None:
@@ -264,7 +271,7 @@ class ReplicaManager:
             self.placement.observe(partition)
 
     def _place_late_soon(self) -> None:
-        if self._late and not self._is_placing:
+        if (self._late or self._late_roles) and not self._is_placing:
             self._is_placing = True
             self._environment.supervisor.call_soon("making replicas", self._place_late)
 
@@ -272,9 +279,12 @@ class ReplicaManager:
         self._is_placing = False
         if self._stopping:
             self._late.clear()
-        keys = list(itertools.islice(self._late, PLACED_AT_ONCE))
+            self._late_roles.clear()
+        # Replicas that clients use already are first.
+        keys = list(itertools.islice(itertools.chain(self._late_roles, self._late), PLACED_AT_ONCE))
         for key in keys:
-            del self._late[key]
+            self._late_roles.pop(key, None)
+            self._late.pop(key, None)
         self._place_again(*keys)
         self._place_late_soon()
 
