@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from minikafka.broker.coordinators.runtime import CoordinatorKind, CoordinatorRuntime
@@ -24,13 +25,27 @@ class CoordinatorHost(Generic[S]):
         self, kind: CoordinatorKind[S], environment: Environment, replicas: ReplicaManager, topic: CoordinatorTopic, steps: StepQueue
     ) -> None:
         self.topic = topic
+        self._supervisor = environment.supervisor
+        self._periodic: dict[str, asyncio.TimerHandle] = {}
         self.runtime: CoordinatorRuntime[S] = CoordinatorRuntime(kind, environment, replicas, topic, steps)
         #: How long loading a partition took, ms.
         self.loads = self.runtime.loads
 
     async def stop(self) -> None:
         """Answer what waits and forget the shards."""
+        for timer in self._periodic.values():
+            timer.cancel()
         self.runtime.stop()
+
+    def every(self, interval_ms: int, name: str, work: Callable[[int, S], Iterator[None]]) -> None:
+        """Have each shard that is loaded do `work(index, shard)` in steps, again and again; first after `interval_ms`."""
+
+        def run() -> None:
+            self.every(interval_ms, name, work)
+            for index, shard in self.runtime.loaded():
+                self.run_steps(index, shard, work(index, shard))
+
+        self._periodic[name] = self._supervisor.call_later(interval_ms / 1000, name, run)
 
     def partition_of(self, key: str) -> int | None:
         """The partition that coordinates a group or transactional id; None while the topic does not exist."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from minikafka.broker.coordinators.coordinator_host import CoordinatorHost
@@ -63,7 +63,6 @@ class GroupHost(CoordinatorHost[GroupShard]):
         self._metadata = metadata
         #: Topics that went while a partition was loaded.
         self._deleted: dict[int, list[str]] = {}
-        self._expiry: asyncio.TimerHandle | None = None
         topic = CoordinatorTopic(
             OFFSETS_TOPIC,
             metadata,
@@ -109,13 +108,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
 
     async def start(self) -> None:
         """Begin the periodic expiry of offsets."""
-        self._schedule_expiry()
-
-    async def stop(self) -> None:
-        """Answer what is parked and forget the shards."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-        await super().stop()
+        self.every(self._config.offsets_retention_check_interval_ms, "expiry of offsets", self._expire)
 
     def _forget_deleted_topics(self, index: int, shard: GroupShard) -> None:
         deleted = self._deleted.pop(index, None)
@@ -178,14 +171,8 @@ class GroupHost(CoordinatorHost[GroupShard]):
                 shard.shares.topics_deleted(delta.deleted_topics, self._environment.clock.now_ms())
                 self.runtime.run_steps(index, shard, shard.partitions_deleted(deleted))
 
-    def _schedule_expiry(self) -> None:
-        interval = self._config.offsets_retention_check_interval_ms / 1000
-        self._expiry = self._environment.supervisor.call_later(interval, "expiry of offsets", self._expire)
-
-    def _expire(self) -> None:
-        for index, shard in self.runtime.loaded():
-            self.runtime.run_steps(index, shard, shard.expire_offsets(self._environment.clock.now_ms()))
-        self._schedule_expiry()
+    def _expire(self, index: int, shard: GroupShard) -> Iterator[None]:
+        return shard.expire_offsets(self._environment.clock.now_ms())
 
     # -- what the shards are given -----------------------------------------------------------------------------------
 

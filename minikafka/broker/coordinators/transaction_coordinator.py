@@ -58,7 +58,6 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
         self._metadata = metadata
         self._producer_ids = producer_ids
         self._markers = markers
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         #: How many transactions were open for too long.
         self.timeouts = 0
@@ -86,24 +85,16 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
     def start(self) -> None:
         """Begin to look for transactions that take too long and for ids that are not used any more."""
         config = self._config
-        self._every(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, "timeouts", self._abort_timed_out)
-        self._every(config.transaction_remove_expired_transaction_cleanup_interval_ms, "expiry", self._remove_expired)
+        self.every(
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms, "transactions: timeouts", self._abort_timed_out
+        )
+        self.every(config.transaction_remove_expired_transaction_cleanup_interval_ms, "transactions: expiry", self._remove_expired)
 
     async def stop(self) -> None:
         """Answer what waits and forget the shards."""
-        for timer in self._timers.values():
-            timer.cancel()
         for task in self._tasks:
             task.cancel()
         await super().stop()
-
-    def _every(self, interval_ms: int, name: str, work: Callable[[int, TransactionShard], Iterator[None]]) -> None:
-        def run() -> None:
-            self._every(interval_ms, name, work)
-            for index, shard in self.runtime.loaded():
-                self.runtime.run_steps(index, shard, work(index, shard))
-
-        self._timers[name] = self._environment.supervisor.call_later(interval_ms / 1000, f"transactions: {name}", run)
 
     def _abort_timed_out(self, index: int, shard: TransactionShard) -> Iterator[None]:
         now_ms = self._clock.wall_ms()

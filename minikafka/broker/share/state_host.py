@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,6 @@ class ShareStateHost(CoordinatorHost[ShareStateShard]):
         self._environment = environment
         self._replicas = replicas
         self._topics = ImageTopics(metadata)
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         #: Topics that went while a partition was loaded.
         self._deleted: dict[int, list[bytes]] = {}
         topic = CoordinatorTopic(
@@ -112,22 +110,9 @@ class ShareStateHost(CoordinatorHost[ShareStateShard]):
 
     async def start(self) -> None:
         """Begin to delete what is superseded, and to write snapshots of what is cold."""
-        self._every(self._config.share_coordinator_state_topic_prune_interval_ms, "pruning", self._prune)
-        self._every(self._config.share_coordinator_cold_partition_snapshot_interval_ms, "snapshots", self._snapshot_cold)
-
-    async def stop(self) -> None:
-        """Answer what waits and forget the shards."""
-        for timer in self._timers.values():
-            timer.cancel()
-        await super().stop()
-
-    def _every(self, interval_ms: int, name: str, work: Callable[[int, ShareStateShard], Iterator[None]]) -> None:
-        def run() -> None:
-            self._every(interval_ms, name, work)
-            for index, shard in self.runtime.loaded():
-                self.runtime.run_steps(index, shard, work(index, shard))
-
-        self._timers[name] = self._environment.supervisor.call_later(interval_ms / 1000, f"share state: {name}", run)
+        config = self._config
+        self.every(config.share_coordinator_state_topic_prune_interval_ms, "share state: pruning", self._prune)
+        self.every(config.share_coordinator_cold_partition_snapshot_interval_ms, "share state: snapshots", self._snapshot_cold)
 
     def _snapshot_cold(self, index: int, shard: ShareStateShard) -> Iterator[None]:
         return shard.snapshot_cold(self._environment.clock.now_ms())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from minikafka.core.coordinator.shard import CoordinatorRecord
 from minikafka.core.share.state_batches import StateBatch, combine
 from minikafka.wire.records.share_records import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateKey, ShareUpdateValue
 from minikafka.wire.uuid import uuid_to_text
+
+B = TypeVar("B")
 
 
 class SharePartitionKey(NamedTuple):
@@ -41,14 +43,21 @@ class ShareState:
     def merged(self, value: ShareUpdateValue) -> ShareState:
         """With an update."""
         start = self.start_offset if value.start_offset == -1 else value.start_offset
-        new = [StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in value.state_batches]
         return replace(
             self,
             leader_epoch=self.leader_epoch if value.leader_epoch == -1 else value.leader_epoch,
             start_offset=start,
             delivery_complete_count=value.delivery_complete_count,
-            batches=combine(self.batches, new, start),
+            batches=combine(self.batches, _read(value.state_batches), start),
         )
+
+
+def _read(batches: Iterable[ShareSnapshotValue.StateBatch] | Iterable[ShareUpdateValue.StateBatch]) -> list[StateBatch]:
+    return [StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count) for batch in batches]
+
+
+def _written(kind: Callable[..., B], batches: Iterable[StateBatch]) -> list[B]:
+    return [kind(first_offset=b[0], last_offset=b[1], delivery_state=b[2], delivery_count=b[3]) for b in batches]
 
 
 def state_of(value: ShareSnapshotValue) -> ShareState:
@@ -59,7 +68,7 @@ def state_of(value: ShareSnapshotValue) -> ShareState:
         leader_epoch=value.leader_epoch,
         start_offset=value.start_offset,
         delivery_complete_count=value.delivery_complete_count,
-        batches=[StateBatch(b.first_offset, b.last_offset, b.delivery_state, b.delivery_count) for b in value.state_batches],
+        batches=_read(value.state_batches),
         create_wall_ms=value.create_timestamp,
         write_wall_ms=value.write_timestamp,
     )
@@ -67,7 +76,6 @@ def state_of(value: ShareSnapshotValue) -> ShareState:
 
 def snapshot_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
     """The whole state."""
-    kind = ShareSnapshotValue.StateBatch
     value = ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch,
         state_epoch=state.state_epoch,
@@ -76,24 +84,19 @@ def snapshot_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRec
         delivery_complete_count=state.delivery_complete_count,
         create_timestamp=state.create_wall_ms,
         write_timestamp=state.write_wall_ms,
-        state_batches=[
-            kind(first_offset=b[0], last_offset=b[1], delivery_state=b[2], delivery_count=b[3]) for b in state.batches
-        ],
+        state_batches=_written(ShareSnapshotValue.StateBatch, state.batches),
     )
     return CoordinatorRecord(ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), value)
 
 
 def update_record(key: SharePartitionKey, state: ShareState) -> CoordinatorRecord:
     """What has changed since the snapshot of the same epoch; a start offset of -1 changes nothing."""
-    kind = ShareUpdateValue.StateBatch
     value = ShareUpdateValue(
         snapshot_epoch=state.snapshot_epoch,
         leader_epoch=state.leader_epoch,
         start_offset=state.start_offset,
         delivery_complete_count=state.delivery_complete_count,
-        state_batches=[
-            kind(first_offset=b[0], last_offset=b[1], delivery_state=b[2], delivery_count=b[3]) for b in state.batches
-        ],
+        state_batches=_written(ShareUpdateValue.StateBatch, state.batches),
     )
     return CoordinatorRecord(ShareUpdateKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), value)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_requests import KEY_TYPE_GROUP, KEY_TYPE_SHARE, KEY_TYPE_TRANSACTION
@@ -11,7 +11,7 @@ from minikafka.broker.security.authorization.guard import Guard, Verdict
 from minikafka.broker.security.authorization.topics import split, topic_name
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.wire.errors import ApiError, ErrorCode
-from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from minikafka.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -20,6 +20,7 @@ from minikafka.wire.messages.list_groups import ListGroupsRequest, ListGroupsRes
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from minikafka.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
 if TYPE_CHECKING:
     from minikafka.broker.security.authorization.authority import Authority
@@ -38,6 +39,13 @@ def require_group(authority: Authority, context: Any, operation: Operation, grou
     """Raises ApiError GROUP_AUTHORIZATION_FAILED unless the principal may do it to the group."""
     if not authority.allows(context, operation, ResourceType.GROUP, group_id):
         raise ApiError(DENIED)
+
+
+def require_topics(authority: Authority, context: Any, operation: Operation, names: Iterable[str] | None) -> None:
+    """Raises ApiError TOPIC_AUTHORIZATION_FAILED unless the principal may do it to each of the topics."""
+    wanted = list(dict.fromkeys(names or ()))
+    if wanted and len(authority.allowed_among(context, operation, ResourceType.TOPIC, wanted)) < len(wanted):
+        raise ApiError(TOPIC_DENIED)
 
 
 def of_group(operation: Operation) -> Guard:
@@ -212,36 +220,45 @@ def offset_delete(authority: Authority, context: Any, request: OffsetDeleteReque
 # -- consumer groups (KIP-848) -------------------------------------------------------------------------------------
 
 
-def consumer_group_heartbeat(authority: Authority, context: Any, request: ConsumerGroupHeartbeatRequest) -> Verdict:
+def heartbeat(authority: Authority, context: Any, request: ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest) -> Verdict:
     """READ of the group, and DESCRIBE of each topic that is subscribed to by name."""
     require_group(authority, context, Operation.READ, request.group_id)
-    names = list(dict.fromkeys(request.subscribed_topic_names or ()))
-    if names and len(authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names)) < len(names):
-        raise ApiError(TOPIC_DENIED)
+    require_topics(authority, context, Operation.DESCRIBE, request.subscribed_topic_names)
     return None
 
 
-def consumer_group_describe(authority: Authority, context: Any, request: ConsumerGroupDescribeRequest) -> Verdict:
-    """DESCRIBE of each group, and of every topic that one of its members has or is to have."""
-    allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
-    kind = ConsumerGroupDescribeResponse.DescribedGroup
-    errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
-    request.group_ids = [group_id for group_id in request.group_ids if group_id in allowed]
+def describing(kind: Callable[..., Any], topics_of: Callable[[Any], Iterable[str]], hidden: str = HIDDEN_TOPICS) -> Guard:
+    """For requests that describe groups: DESCRIBE of each group, and of every topic of it. `kind` makes a described group; `hidden` is
+    said in the place of a group with other topics."""
 
-    def visible(group: ConsumerGroupDescribeResponse.DescribedGroup) -> ConsumerGroupDescribeResponse.DescribedGroup:
-        assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
-        names = {topic.topic_name for held in assignments for topic in held.topic_partitions}
-        if not all(_describes(authority, context, name) for name in sorted(names)):
-            return kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=HIDDEN_TOPICS)
-        if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
-        return group
+    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+        allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+        errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
+        request.group_ids = [group_id for group_id in request.group_ids if group_id in allowed]
 
-    def merge(response: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:
-        response.groups = [*errors, *(visible(group) for group in response.groups)]
-        return response
+        def visible(group: Any) -> Any:
+            if not all(_describes(authority, context, name) for name in sorted(set(topics_of(group)))):
+                return kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=hidden)
+            if request.include_authorized_operations and not group.error_code:
+                group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
+            return group
 
-    return merge
+        def merge(response: Any) -> Any:
+            response.groups = [*errors, *(visible(group) for group in response.groups)]
+            return response
+
+        return merge
+
+    return guard
+
+
+def _topics_of_members(group: ConsumerGroupDescribeResponse.DescribedGroup) -> Iterable[str]:
+    """That one of them has or is to have."""
+    assignments = [held for member in group.members for held in (member.assignment, member.target_assignment)]
+    return (topic.topic_name for held in assignments for topic in held.topic_partitions)
+
+
+consumer_group_describe = describing(ConsumerGroupDescribeResponse.DescribedGroup, _topics_of_members)
 
 
 # -- groups --------------------------------------------------------------------------------------------------------

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.security.authorization.cluster import on_cluster
-from minikafka.broker.security.authorization.groups import DENIED, HIDDEN_TOPICS, TOPIC_DENIED, may_describe_topic, require_group
+from minikafka.broker.security.authorization.groups import DENIED, TOPIC_DENIED, describing, heartbeat, may_describe_topic, require_group
 from minikafka.broker.security.authorization.guard import Guard, Verdict
 from minikafka.broker.security.authorization.topics import split
 from minikafka.core.authorizer.acl import Operation, ResourceType
-from minikafka.wire.errors import ApiError
 from minikafka.wire.message import Request
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
@@ -29,16 +28,6 @@ if TYPE_CHECKING:
     from minikafka.broker.security.authorization.authority import Authority
 
 
-
-def heartbeat(authority: Authority, context: Any, request: ShareGroupHeartbeatRequest) -> Verdict:
-    """READ of the group, and DESCRIBE of each topic that is subscribed to."""
-    require_group(authority, context, Operation.READ, request.group_id)
-    names = list(dict.fromkeys(request.subscribed_topic_names or ()))
-    if names and len(authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names)) < len(names):
-        raise ApiError(TOPIC_DENIED)
-    return None
-
-
 def read_group(authority: Authority, context: Any, request: Any) -> Verdict:
     """READ of the group, if the request names one."""
     if request.group_id is not None:
@@ -46,26 +35,11 @@ def read_group(authority: Authority, context: Any, request: Any) -> Verdict:
     return None
 
 
-def describe(authority: Authority, context: Any, request: ShareGroupDescribeRequest) -> Verdict:
-    """DESCRIBE of each group, and of every topic that one of its members has."""
-    allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
-    kind = ShareGroupDescribeResponse.DescribedGroup
-    errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
-    request.group_ids = [group_id for group_id in request.group_ids if group_id in allowed]
+def _topics_of_members(group: ShareGroupDescribeResponse.DescribedGroup) -> Iterable[str]:
+    return (topic.topic_name for member in group.members for topic in member.assignment.topic_partitions)
 
-    def visible(group: ShareGroupDescribeResponse.DescribedGroup) -> ShareGroupDescribeResponse.DescribedGroup:
-        names = {topic.topic_name for member in group.members for topic in member.assignment.topic_partitions}
-        if not all(may_describe_topic(authority)(context, name) for name in sorted(names)):
-            return kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=HIDDEN_TOPICS)
-        if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
-        return group
 
-    def merge(response: ShareGroupDescribeResponse) -> ShareGroupDescribeResponse:
-        response.groups = [*errors, *(visible(group) for group in response.groups)]
-        return response
-
-    return merge
+describe = describing(ShareGroupDescribeResponse.DescribedGroup, _topics_of_members)
 
 
 def describe_offsets(authority: Authority, context: Any, request: DescribeShareGroupOffsetsRequest) -> Verdict:

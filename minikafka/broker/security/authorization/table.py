@@ -138,7 +138,7 @@ ON_BROKERS: Guards = {
     DescribeGroupsRequest: groups.describe_groups,
     ListGroupsRequest: groups.list_groups,
     DeleteGroupsRequest: groups.delete_groups,
-    ConsumerGroupHeartbeatRequest: groups.consumer_group_heartbeat,
+    ConsumerGroupHeartbeatRequest: groups.heartbeat,
     ConsumerGroupDescribeRequest: groups.consumer_group_describe,
     **SHARE_GUARDS,
     InitProducerIdRequest: transactions.init_producer_id,
