@@ -88,11 +88,32 @@ def _header(facts: list[DirectoryFacts], options: AuditOptions, instant_ms: int)
     name = hashlib.blake2b(repr((host, places)).encode(), digest_size=8).hexdigest()
     return {
         "shape": SHAPE, "version": __version__, "id": name, "host": host, "instant_ms": instant_ms, "running": _running(facts),
+        "states": {one.directory.path: _state_of(one.directory.path) for one in facts},
         "options": {
             "topics": list(options.topics), "partitions": [list(one) for one in options.partitions], "level": options.level,
             "digest": options.digest, "compacted": list(options.compacted), "transaction_timeout_ms": options.transaction_timeout_ms,
         },
     }  # fmt: skip
+
+
+def _state_of(path: str) -> str | None:
+    """What tells one state of a log directory at rest from another: names, sizes and times of its segments. None while a broker may be at
+    work in it: then they change of themselves."""
+    if is_locked(path):
+        return None
+    found = []
+    try:
+        for folder in _entries(path):
+            files = _entries(folder.path) if folder.is_dir() else []
+            found += [(folder.name, one.name, one.stat().st_size, one.stat().st_mtime_ns) for one in files if one.name.endswith(".log")]
+    except OSError:
+        return None  # What cannot be read is told by the scan.
+    return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=8).hexdigest()
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    with os.scandir(path) as entries:
+        return list(entries)
 
 
 def _running(facts: list[DirectoryFacts]) -> list[str]:
@@ -206,6 +227,7 @@ class Summaries:
             if one.header.get("questions") or (one.header.get("answers") and one.header["id"] not in by_name):
                 raise SummaryError(f"{one.path} answers no scan that is given")
             if one.header.get("answers"):
+                _check_states(by_name[one.header["id"]].reader, one)
                 by_name[one.header["id"]].answers.append(one)
 
     def close(self) -> None:
@@ -291,6 +313,14 @@ class Summaries:
             file.add("header", "", {"shape": SHAPE, "questions": True, "version": self.scans[0].reader.header["version"]})
             for (name, digest), (kind, arguments) in self.questions.items():
                 file.add("question", name + digest, (kind, arguments), prefixes[name])
+
+
+def _check_states(scan: SummaryReader, answers: SummaryReader) -> None:
+    """Answers are of what was scanned. Raises SummaryError."""
+    before, after = scan.header.get("states", {}), answers.header.get("states", {})
+    for path, state in before.items():
+        if state is not None and after.get(path) is not None and after[path] != state:
+            raise SummaryError(f"{path} was changed between {scan.path} and {answers.path}: scan again")
 
 
 def _distinguish(facts: DirectoryFacts, scan: Scan) -> None:

@@ -215,11 +215,16 @@ def test_answers_of_other_bytes_than_were_scanned_prove_nothing(three: Path, tmp
     raw[end - 2] ^= 1
     raw[17:21] = crc32c.crc32c(bytes(raw[21:end])).to_bytes(4, "big")
     path.write_bytes(raw)
-    options = replace(OPTIONS, level="batches")
+    options, time_ns = replace(OPTIONS, level="batches"), path.stat().st_mtime_ns
     files = scans(three, out, options)
     assert direct(three, options).exit_code == 1
     assert compare_summaries(files, options, str(questions)).exit_code == 3
     path.write_bytes(good)
+    os.utime(path, ns=(time_ns + 10**9, time_ns + 10**9))
+    write_scan([str(three / "b2")], LocalEngine(1), options, str(out / "late"), str(questions))
+    with pytest.raises(SummaryError, match="was changed between"):
+        compare_summaries([*files, str(out / "late")], options)
+    os.utime(path, ns=(time_ns, time_ns))
     for name in ("b1", "b2", "b3"):
         files.append(str(out / f"{name}-more"))
         write_scan([str(three / name)], LocalEngine(1), options, files[-1], str(questions))
