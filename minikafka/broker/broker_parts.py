@@ -51,11 +51,15 @@ from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.broker.security.authorization.authority import Authority
 from minikafka.broker.security.authorization.data_plane import guard_lanes, judge_fetch, judge_share_fetch
 from minikafka.broker.security.authorization.groups import may_describe_topic
+from minikafka.broker.security.authorization.streams_groups import uncreatable
 from minikafka.broker.security.authorization.table import ON_BROKERS, guarding
 from minikafka.broker.security.authorization.transactions import may_describe
 from minikafka.broker.security.node_security import NodeSecurity
 from minikafka.broker.security.sasl_requests import LateSaslHandlers, ScramHandlers
 from minikafka.broker.share.parts import ShareParts
+from minikafka.broker.streams.group_requests import StreamsGroupHandlers
+from minikafka.broker.streams.internal_topics import InternalTopics
+from minikafka.broker.streams.settings import StreamsGroupSettings
 from minikafka.core.broker_lifecycle import heartbeat_timeout_ms
 from minikafka.net.memory_budget import MemoryBudget
 from minikafka.net.network import Listener
@@ -119,7 +123,8 @@ class BrokerParts:
         )
         self.groups = GroupHost(
             config, environment, self.replicas, metadata, self.controller_channel, steps, consumer, patterns,
-            self.shares.settings.of_groups, self.shares.persister,
+            self.shares.settings.of_groups, self.shares.persister, StreamsGroupSettings(config, self.settings, metadata).of_groups,
+            InternalTopics(config, environment, self.forwarder, partial(uncreatable, node.authority)),
         )  # fmt: skip
         self.producer_ids = ProducerIdBlocks(config.node_id, self.lifecycle, self.controller_channel, environment.supervisor)
         self.peers = RaftPeers(environment, f"broker-{config.node_id}-transactions", config.request_timeout_ms, node.security.inter_broker)
@@ -188,6 +193,7 @@ class BrokerParts:
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
             GroupHandlers(self.groups, self.transactions, metadata, environment, self.shares.states),
             ConsumerGroupHandlers(self.groups, patterns, metadata, environment, heavy_work),
+            StreamsGroupHandlers(self.groups, metadata, environment),
             TransactionHandlers(
                 self.transactions,
                 markers,

@@ -8,6 +8,7 @@ import pytest
 from helpers.acl_node import acl_node, channel_of, error_codes, set_acls
 from helpers.acl_rows import CLUSTER_DENIED, GROUP_DENIED, TOPIC_DENIED, TXN_DENIED, Row, prepare, rows
 from helpers.acl_rows_share import share_rows
+from helpers.acl_rows_streams import streams_rows
 
 from minikafka.broker.security.authorization.table import ON_BROKERS
 from minikafka.core.authorizer.acl import Acl
@@ -29,7 +30,7 @@ async def test_every_api_takes_what_it_should_and_no_less(tmp_path: Path) -> Non
         topic_id = await prepare(admin)
         admin.close()
         alice = await channel_of(node, "alice")
-        for name, row in {**rows(), **share_rows()}.items():
+        for name, row in {**rows(), **share_rows(), **streams_rows()}.items():
             async def codes(acls: list[Acl], row: Row = row) -> list[int]:
                 set_acls(node, acls)
                 return error_codes(await alice.request(row.make(topic_id), row.version))
@@ -47,5 +48,5 @@ async def test_every_api_takes_what_it_should_and_no_less(tmp_path: Path) -> Non
 
 
 def test_every_api_of_a_broker_is_in_the_table() -> None:
-    told = {type(row.make(bytes(16))).__name__.removesuffix("Request") for row in {**rows(), **share_rows()}.values()}
+    told = {type(row.make(bytes(16))).__name__.removesuffix("Request") for row in {**rows(), **share_rows(), **streams_rows()}.values()}
     assert told == {request.__name__.removesuffix("Request") for request in ON_BROKERS} - NOT_HERE

@@ -34,6 +34,8 @@ from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from minikafka.wire.records.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
     StreamsGroupMetadataKey,
     StreamsGroupMetadataValue,
 )
@@ -414,23 +416,24 @@ async def test_a_successor_finds_what_its_predecessor_found() -> None:
 # -- other things
 
 
-async def test_a_group_of_a_type_that_is_not_served_is_refused() -> None:
+async def test_a_streams_group_is_loaded_and_has_its_offsets() -> None:
     log = coordinator_log(OFFSETS_TOPIC)
+    member = StreamsGroupMemberMetadataValue(instance_id=None, rack_id=None, process_id="p", topology_epoch=0)
     append_records(log, [(StreamsGroupMetadataKey(group_id="g"), StreamsGroupMetadataValue(epoch=3, metadata_hash=0), 0)])
+    append_records(log, [(StreamsGroupMemberMetadataKey(group_id="g", member_id="m"), member, 0)])
     append_records(log, [offset_of(8)])
     log.update_high_watermark(log.log_end_offset)
     world = CoordinatorWorld(log)
     world.lead()
-    assert commit(world, 9) == [ErrorCode.GROUP_ID_NOT_FOUND]
+    assert commit(world, 9) == [ErrorCode.UNKNOWN_MEMBER_ID]
     _, shard = world.groups.shard("g")
     with pytest.raises(ApiError) as refused:
         shard.delete_group("g", lambda code: None)
     assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
-    list(shard.expire_offsets(10**15))
-    assert committed(world) == 8 and not shard.groups and shard.take_effects().appends == []
-    append_records(log, [(StreamsGroupMetadataKey(group_id="g"), None, 0)])
+    assert committed(world) == 8 and not shard.groups and shard.listed() == [("g", "streams", "NotReady", "streams")]
+    append_records(log, [(StreamsGroupMemberMetadataKey(group_id="g", member_id="m"), None, 0)])
     world.offsets.replicate()
-    assert commit(world, 9) == [ErrorCode.NONE], "it has been deleted by whoever serves it"
+    assert commit(world, 9) == [ErrorCode.NONE], "an empty one takes commits of whoever has no epoch"
     await world.stop()
 
 

@@ -52,14 +52,10 @@ def run(config, **options):
     )
 
 
-#: Of Apache Kafka 4.3 and not served here yet: a new cluster of ours does not have it unless told so.
-KAFKAS = {"streams.version": 1}
-
-
 def test_a_standalone_controller_as_kafka_formats_it(tmp_path) -> None:
     directory = tmp_path / "d"
     config = config_of(directory)
-    told = run(config, standalone=True, features=KAFKAS)
+    told = run(config, standalone=True)
     assert told == [f"Formatting dynamic metadata directory {directory} with metadata.version 4.3-IV0."]
     golden = GOLDEN / "kraft-standalone" / "formatted"
     bootstrap = (directory / "bootstrap.checkpoint").read_bytes()
@@ -92,7 +88,7 @@ def test_the_first_snapshot_byte_for_byte(folder) -> None:
 
 def test_static_and_dynamic_bootstrap_files_are_alike(tmp_path) -> None:
     config = config_of(tmp_path / "d", voters={1: ("127.0.0.1", 1)})
-    run(config, features=KAFKAS)
+    run(config)
     assert not (tmp_path / "d" / "__cluster_metadata-0").exists()
     ours = (tmp_path / "d" / "bootstrap.checkpoint").read_bytes()
     assert same_but_for_time(ours, (GOLDEN / "kraft-static" / "formatted" / "bootstrap.checkpoint").read_bytes())
@@ -108,7 +104,7 @@ def test_a_new_cluster_has_the_features_that_are_served(tmp_path) -> None:
     records = read_bootstrap(OsFileSystem(), str(tmp_path / "d"))
     assert [(record.name, record.feature_level) for record in records] == [
         ("metadata.version", 30), ("eligible.leader.replicas.version", 1), ("group.version", 1), ("share.version", 1),
-        ("transaction.version", 2),
+        ("streams.version", 1), ("transaction.version", 2),
     ]  # fmt: skip
 
 

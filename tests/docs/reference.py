@@ -193,7 +193,6 @@ def compatibility_page() -> str:
         "",
         *_apis(),
         "",
-        "Not implemented: streams groups.",
         "Apache Kafka serves GetTelemetrySubscriptions and PushTelemetry only with a telemetry plug-in; a broker here always does, for its"
         " receiver is built in ([operations](operations.md#metrics-of-clients)).",
         "Asked for delegation tokens, a broker says that there are none, as Apache Kafka does without `delegation.token.secret.key`.",

@@ -7,7 +7,7 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from minikafka.broker.admin import broker_loggers
-from minikafka.broker.config.group_rules import GROUP_DEFAULTS, GROUP_PROPERTIES
+from minikafka.broker.config.group_rules import ASSIGNOR, GROUP_DEFAULTS, GROUP_PROPERTIES
 from minikafka.broker.config.listener_security import general_name
 from minikafka.broker.config.listeners import base_of
 from minikafka.broker.config.properties import Property
@@ -146,13 +146,15 @@ class ConfigDescriptions:
         layers = ((own, BROKER_SOURCE), (cluster, CLUSTER_SOURCE), (self._config.given, STATIC_SOURCE))
         results = []
         for key in sorted(GROUP_PROPERTIES if keys is None else GROUP_PROPERTIES.intersection(keys)):
-            general = BROKER_PROPERTIES.get(f"group.{key}")
+            general = BROKER_PROPERTIES.get("group.streams.assignors" if key == ASSIGNOR else f"group.{key}")
+            if general is not None and general.internal:
+                continue
             synonyms: list[Synonym] = [(key, overrides[key], GROUP_SOURCE)] if key in overrides else []
             if general is None:
                 kind, default = GROUP_DEFAULTS[key]
                 synonyms.append((key, default, DEFAULT_SOURCE))
             else:
-                kind = general.kind
+                kind = "string" if key == ASSIGNOR else general.kind
                 synonyms += [(general.name, values[general.name], source) for values, source in layers if general.name in values]
                 synonyms.append((general.name, general.default, DEFAULT_SOURCE))
             doc = "" if general is None else general.doc

@@ -20,7 +20,17 @@ GROUP_NUMBERS: Mapping[str, tuple[int, str, str]] = {
     "share.record.lock.duration.ms": (1000, "share", "record.lock.duration.ms"),
     "share.delivery.count.limit": (2, "share", "delivery.count.limit"),
     "share.partition.max.record.locks": (100, "share", "partition.max.record.locks"),
+    "streams.session.timeout.ms": (1, "streams", "session.timeout.ms"),
+    "streams.heartbeat.interval.ms": (1, "streams", "heartbeat.interval.ms"),
+    "streams.assignment.interval.ms": (0, "streams", "assignment.interval.ms"),
+    "streams.initial.rebalance.delay.ms": (0, "streams", "initial.rebalance.delay.ms"),
+    "streams.task.offset.interval.ms": (1, "streams", "task.offset.interval.ms"),
+    "streams.num.standby.replicas": (0, "streams", "standby.replicas"),
+    "streams.num.warmup.replicas": (0, "streams", "warmup.replicas"),
+    "streams.acceptable.recovery.lag": (0, "streams", "acceptable.recovery.lag"),
 }
+#: Numbers that are no int.
+_LONGS = frozenset({"streams.acceptable.recovery.lag"})
 #: Texts of a group, each with a pattern and what Kafka says of what is not like it.
 _GROUP_TEXTS: Mapping[str, tuple[re.Pattern[str], str]] = {
     "share.auto.offset.reset": (
@@ -32,9 +42,12 @@ _GROUP_TEXTS: Mapping[str, tuple[re.Pattern[str], str]] = {
         re.compile("read_committed|read_uncommitted"),
         "Invalid value {value} for configuration {name}: String must be one of: read_committed, read_uncommitted",
     ),
-    "share.renew.acknowledge.enable": (
-        re.compile("true|false", re.IGNORECASE),
-        "Invalid value {value} for configuration {name}: Expected value to be either true or false",
+    **dict.fromkeys(
+        ("share.renew.acknowledge.enable", "streams.assignor.offload.enable"),
+        (
+            re.compile("true|false", re.IGNORECASE),
+            "Invalid value {value} for configuration {name}: Expected value to be either true or false",
+        ),
     ),
 }
 #: What brokers have no property for: kind and default.
@@ -43,36 +56,44 @@ GROUP_DEFAULTS: Mapping[str, tuple[str, str]] = {
     "share.isolation.level": ("string", "read_uncommitted"),
     "share.renew.acknowledge.enable": ("boolean", "true"),
 }
+ASSIGNOR, TAGS = "streams.assignor.name", "streams.rack.aware.assignment.tags"
 #: What may be stored for a group.
-GROUP_PROPERTIES = frozenset(
-    {
-        *GROUP_NUMBERS, *_GROUP_TEXTS, "streams.session.timeout.ms", "streams.heartbeat.interval.ms", "streams.num.standby.replicas",
-        "streams.initial.rebalance.delay.ms", "streams.assignment.interval.ms",
-    }
-)  # fmt: skip
+GROUP_PROPERTIES = frozenset({*GROUP_NUMBERS, *_GROUP_TEXTS, ASSIGNOR, TAGS})
 
 
-def fault_of_text(name: str, value: str) -> str | None:
+def fault_of_text(name: str, value: str, config: BrokerConfig) -> str | None:
     """A message for a text that a group may not have, or None."""
+    if name == TAGS:
+        tags = [tag.strip() for tag in value.split(",")] if value.strip() else []
+        return f"{name} must not contain duplicate tag keys." if len(set(tags)) < len(tags) else None
+    if name == ASSIGNOR and value not in config.group_streams_assignors:
+        registered = f"Registered assignors are: [{', '.join(config.group_streams_assignors)}]."
+        return f"{name} '{value}' is not a registered task assignor. {registered}"
     if name not in _GROUP_TEXTS:
         return None
     pattern, message = _GROUP_TEXTS[name]
     return None if pattern.fullmatch(value.strip()) else message.format(name=name, value=value)
 
 
+def kind_of_number(name: str) -> str:
+    """The type of a number of a group."""
+    return "long" if name in _LONGS else "int"
+
+
 def fault_of_bounds(name: str, value: int, config: BrokerConfig) -> str | None:
-    """Numbers of a group stay between the broker's bounds (KIP-848, KIP-932)."""
+    """Numbers of a group stay between the broker's bounds, where it has such (KIP-848, KIP-932, KIP-1071)."""
     _, kind, rest = GROUP_NUMBERS[name]
-    for word, bound, is_outside in (("greater", "min", int.__lt__), ("less", "max", int.__gt__)):
-        limit = f"group.{kind}.{bound}.{rest}"
-        if is_outside(value, getattr(config, limit.replace(".", "_"))):
-            return f"{name} must be {word} than or equal to {limit}"
-    return None
+    low, high = (getattr(config, f"group.{kind}.{bound}.{rest}".replace(".", "_"), None) for bound in ("min", "max"))
+    if (low is None or value >= low) and (high is None or value <= high):
+        return None
+    if low is None:
+        return f"{name} must be less than or equal to {high}"
+    return f"{name} must be greater than or equal to {low}" if high is None else f"{name} must be in the range {low} to {high} inclusive."
 
 
 def fault_together(values: Mapping[str, str], config: BrokerConfig) -> str | None:
     """A member has to heartbeat more than once in its session."""
-    for kind in ("consumer", "share"):
+    for kind in ("consumer", "share", "streams"):
         session, interval = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         numbers = [int(values.get(name, getattr(config, f"group_{name.replace('.', '_')}"))) for name in (session, interval)]
         if numbers[0] <= numbers[1]:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from minikafka.broker.config.group_rules import GROUP_NUMBERS, GROUP_PROPERTIES, fault_of_bounds, fault_of_text, fault_together
+from minikafka.broker.config.group_rules import (
+    GROUP_NUMBERS,
+    GROUP_PROPERTIES,
+    fault_of_bounds,
+    fault_of_text,
+    fault_together,
+    kind_of_number,
+)
 from minikafka.broker.config.listeners import base_of
 from minikafka.broker.config.properties import Property
 from minikafka.broker.config.table import BROKER_PROPERTIES
@@ -101,8 +108,8 @@ class BrokerConfigRules:
 
     def _fault_of_group(self, name: str, value: str) -> str | None:
         if name not in GROUP_NUMBERS:
-            return fault_of_text(name, value)
-        fault = fault_of(Property(name, "int", None, "", low=GROUP_NUMBERS[name][0]), value)
+            return fault_of_text(name, value, self._config)
+        fault = fault_of(Property(name, kind_of_number(name), None, "", low=GROUP_NUMBERS[name][0]), value)
         return fault if fault is not None else fault_of_bounds(name, int(value), self._config)
 
     def validate_together(self, resource_type: int, values: Mapping[str, str]) -> str | None:

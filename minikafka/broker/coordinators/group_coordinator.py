@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from minikafka.broker.partitions.replica_manager import ReplicaManager
     from minikafka.broker.quorum.metadata_log import MetadataHost
     from minikafka.core.group.consumer.settings import ConsumerSettings
-    from minikafka.core.group.effects import StateQuestion
+    from minikafka.core.group.effects import Creation, StateQuestion
     from minikafka.core.group.share.settings import ShareSettings
+    from minikafka.core.group.streams.settings import StreamsSettings
 
 OFFSETS_TOPIC = "__consumer_offsets"
 LOAD_BUFFER_BYTES = 1 << 20
@@ -35,6 +36,13 @@ class StatePersister(Protocol):
 
     async def answer(self, question: StateQuestion) -> StateAnswers:
         """What they say."""
+
+
+class TopicMaker(Protocol):
+    """Who has internal topics made."""
+
+    def create(self, creation: Creation) -> None:
+        """Begin, or say in the answer why not."""
 
 
 class GroupHost(CoordinatorHost[GroupShard]):
@@ -52,8 +60,13 @@ class GroupHost(CoordinatorHost[GroupShard]):
         patterns: TopicPatterns | None = None,
         share: ShareSettings | None = None,
         persister: StatePersister | None = None,
+        streams: StreamsSettings | None = None,
+        internal_topics: TopicMaker | None = None,
     ) -> None:
-        """`consumer`, `patterns`: for groups of the consumer protocol (KIP-848); `share`, `persister`: for share groups (KIP-932)."""
+        """`consumer`, `patterns`: for groups of the consumer protocol (KIP-848); `share`, `persister`: for share groups (KIP-932);
+        `streams`, `internal_topics`: for streams groups (KIP-1071)."""
+        self._streams = streams
+        self._internal_topics = internal_topics
         self._share = share
         self._persister = persister
         self._consumer = consumer
@@ -91,7 +104,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
 
         def new_shard(index: int, leader_epoch: int) -> GroupShard:
             self._deleted.pop(index, None)
-            return GroupShard(limits, self._new_uuid, self._wall_ms, self._consumer, self._share)
+            return GroupShard(limits, self._new_uuid, self._wall_ms, self._consumer, self._share, self._streams)
 
         return CoordinatorKind(
             name="group",
@@ -116,6 +129,9 @@ class GroupHost(CoordinatorHost[GroupShard]):
             self.runtime.run_steps(index, shard, shard.partitions_deleted(deleted))
 
     def _carry_out(self, index: int, shard: GroupShard, effects: Effects) -> None:
+        for creation in effects.creations:
+            if self._internal_topics is not None:
+                self._internal_topics.create(creation)
         for reply, response in effects.answers:
             reply.respond(response)
         for steps in effects.work:
@@ -164,6 +180,7 @@ class GroupHost(CoordinatorHost[GroupShard]):
             for _, shard in self.runtime.all_shards():
                 shard.consumers.topics_changed(changed.union(deleted), has_new=has_new)
                 shard.shares.topics_changed(changed.union(deleted))
+                shard.streams.topics_changed(changed.union(deleted))
         if deleted:
             for index in self.runtime.loading():
                 self._deleted.setdefault(index, []).extend(deleted)

@@ -333,7 +333,7 @@ class GroupHandlers:
             return described
         group = shard.groups.get(group_id)
         if group is None:
-            is_other = group_id in shard.consumers.groups or group_id in shard.other_types
+            is_other = any(group_id in groups for groups in (shard.consumers.groups, shard.shares.groups, shard.streams.groups))
             described.group_state = GroupState.DEAD.value
             if context.header.api_version >= 6:
                 described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
@@ -362,7 +362,8 @@ class GroupHandlers:
             shards = self._groups.shards()
         except ApiError as error:
             return ListGroupsResponse(error_code=error.code)
-        states = {state.lower() for state in request.states_filter}
+        # Apache Kafka knows the state NotReady by another name here.
+        states = {state.lower().replace("_", "") for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         found = [listed for shard in shards for listed in shard.listed()]
         return ListGroupsResponse(

@@ -63,6 +63,7 @@ from minikafka.wire.messages.produce import ProduceRequest
 from minikafka.wire.messages.read_share_group_state import ReadShareGroupStateRequest
 from minikafka.wire.messages.read_share_group_state_summary import ReadShareGroupStateSummaryRequest
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from minikafka.wire.messages.write_share_group_state import WriteShareGroupStateRequest
 from minikafka.wire.messages.write_txn_markers import WriteTxnMarkersRequest
@@ -142,6 +143,7 @@ CUTS: dict[type[Request], list[Cut]] = {
         Cut(("topics", "partition_indexes"), ("topics", "partitions")),
     ],
     ShareGroupDescribeRequest: _described(("group_ids",), ("groups",)),
+    StreamsGroupDescribeRequest: _described(("group_ids",), ("groups",)),
     DescribeShareGroupOffsetsRequest: [
         Cut(("groups", "topics", "partitions"), ("groups", "topics", "partitions"), weights=(HEAVY, 1, 1)),
     ],

@@ -33,12 +33,13 @@ RELEASES: dict[str, int] = {
     "3.7-IV1": 16, "3.7-IV2": 17, "3.7-IV3": 18, "3.7-IV4": 19, "3.8-IV0": 20, "3.9-IV0": 21, "4.0-IV0": 22, "4.0-IV1": 23, "4.0-IV2": 24,
     "4.0-IV3": 25, "4.1-IV0": 26, "4.1-IV1": 27, "4.2-IV0": 28, "4.2-IV1": 29, "4.3-IV0": 30, "4.4-IV0": 31, "4.4-IV1": 32, "4.4-IV2": 33,
 }  # fmt: skip
-#: From which metadata.version on a new cluster has a feature, and at which level (Feature.java, defaultLevel), as far as it is served.
+#: From which metadata.version on a new cluster has a feature, and at which level (Feature.java, defaultLevel).
 FEATURE_RELEASES: dict[str, tuple[int, int]] = {
     "transaction.version": (24, 2),
     "eligible.leader.replicas.version": (26, 1),
     "group.version": (22, 1),
     "share.version": (28, 1),
+    "streams.version": (29, 1),
 }
 #: Ids that must not be given to anything: they stand for "none", the metadata topic, and Kafka's two reserved directory ids.
 RESERVED_IDS = tuple(number.to_bytes(16, "big") for number in range(101))

@@ -19,15 +19,13 @@ SUPPORTED_FEATURES: Mapping[str, tuple[int, int]] = {
     "eligible.leader.replicas.version": (0, 1),
 }
 
-#: Feature levels of a cluster that is formatted without saying otherwise, in the order of Kafka's bootstrap.checkpoint: Kafka's own, as far
-#: as they are served. Groups of the streams protocol are not; where others have finalized them, or who formats asks
-#: for them, a node of ours lives with them.
+#: Feature levels of a cluster that is formatted without saying otherwise, in the order of Kafka's bootstrap.checkpoint: Kafka's own.
 DEFAULT_FEATURES: Mapping[str, int] = {
     "metadata.version": 30,
     "eligible.leader.replicas.version": 1,
     "group.version": 1,
     "share.version": 1,
-    "streams.version": 0,
+    "streams.version": 1,
     "transaction.version": 2,
 }
 

@@ -6,7 +6,7 @@ partition's log holds is fed back by `replay` as it is committed. Rules: GroupCo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
@@ -26,6 +26,11 @@ from minikafka.core.group.offsets import CommittedOffset, OffsetStore, committed
 from minikafka.core.group.removal import Done, Removals
 from minikafka.core.group.share.coordinator import ShareGroups, ShareSurroundings
 from minikafka.core.group.share.settings import ShareSettings
+from minikafka.core.group.streams.checks import check_commit as check_streams_commit
+from minikafka.core.group.streams.checks import check_fetch as check_streams_fetch
+from minikafka.core.group.streams.coordinator import StreamsGroups, StreamsSurroundings
+from minikafka.core.group.streams.records import group_tombstones as streams_tombstones
+from minikafka.core.group.streams.settings import StreamsSettings
 from minikafka.core.group.subscriptions import subscribed_topics
 from minikafka.core.group.transactional import IDS_VERSION, TopicResolver, sort_out
 from minikafka.wire.errors import ApiError, ErrorCode
@@ -34,6 +39,7 @@ from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from minikafka.wire.messages.join_group import JoinGroupRequest
 from minikafka.wire.messages.leave_group import LeaveGroupRequest
 from minikafka.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from minikafka.wire.messages.sync_group import SyncGroupRequest
 from minikafka.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from minikafka.wire.records.group_records import (
@@ -41,23 +47,19 @@ from minikafka.wire.records.group_records import (
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
-    StreamsGroupMetadataKey,
 )
 from minikafka.wire.uuid import uuid_to_text
 
 #: From this version on a commit to a group that does not exist is told so, and not ILLEGAL_GENERATION.
 UNKNOWN_GROUP_VERSION = 9
-SHARE = "share"
-#: The record that says that a group is of a type that is not served here.
-OTHER_TYPES = {StreamsGroupMetadataKey: "streams"}
+CONSUMER, SHARE, STREAMS = "consumer", "share", "streams"
 
 
 class GroupShard:
     """Groups and committed offsets of one coordinator partition.
 
     Offsets and deletions take effect by `replay` alone. A classic group lives in memory between two records, as in Apache Kafka: it is made
-    of its record at the load, and writes one when an assignment is agreed upon. `other_types` are share groups (`shares`) and
-    groups of types that are not served here, by id: whatever members of other types do with them is refused, and their offsets stay.
+    of its record at the load, and writes one when an assignment is agreed upon.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class GroupShard:
         wall_ms: Callable[[int], int],
         consumer: ConsumerSettings | None = None,
         share: ShareSettings | None = None,
+        streams: StreamsSettings | None = None,
     ) -> None:
         """`new_uuid` gives the random part of member ids; `wall_ms(now_ms)` gives the wall time of the caller's now."""
         self._config = config
@@ -74,7 +77,6 @@ class GroupShard:
         self._rebalancer = MigratingRebalancer(config, new_uuid, wall_ms)
         self._is_loaded = False
         self._loading: dict[str, GroupMetadataValue] = {}
-        self.other_types: dict[str, str] = {}
         self.offsets = OffsetStore()
         self._removals = Removals(self.offsets, self._append)
         settings = consumer or ConsumerSettings()
@@ -91,6 +93,11 @@ class GroupShard:
         around_shares = ShareSurroundings(share or ShareSettings(), settings.topics, wall_ms, self._check_free)
         #: The share groups (KIP-932).
         self.shares = ShareGroups(around_shares, lambda: self._rebalancer.effects)
+        around_streams = StreamsSurroundings(
+            streams or StreamsSettings(), settings.topics, wall_ms, self._make_room_for_streams, self._is_no_streams_group
+        )
+        #: The streams groups (KIP-1071).
+        self.streams = StreamsGroups(around_streams, lambda: self._rebalancer.effects)
         self._classics = ClassicRequests(self._consumers)
 
     @property
@@ -116,7 +123,7 @@ class GroupShard:
     def next_deadline(self) -> int | None:
         """When `on_deadline` is due, in the caller's milliseconds."""
         timers = (self._rebalancer.timers, self._consumers.sessions.timers, self.shares.timers)
-        deadlines = [queue.next_deadline() for queue in timers]
+        deadlines = [self.streams.next_deadline(), *(queue.next_deadline() for queue in timers)]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def on_deadline(self, now_ms: int) -> None:
@@ -124,6 +131,7 @@ class GroupShard:
         self._rebalancer.on_deadline(now_ms)
         self._consumers.on_deadline(now_ms)
         self.shares.on_deadline(now_ms)
+        self.streams.on_deadline(now_ms)
 
     def replay(self, key: Any, value: Any, producer_id: int = -1) -> None:
         """Apply one committed record, of a producer's transaction or of none."""
@@ -139,17 +147,11 @@ class GroupShard:
                 self._exists(key.group, value.commit_timestamp)
         elif isinstance(key, GroupMetadataKey):
             self._replay_group(key.group, value)
-        elif type(key) in OTHER_TYPES:
-            if value is not None:
-                self.other_types[key.group_id] = OTHER_TYPES[type(key)]
-            else:
-                self.other_types.pop(key.group_id, None)
         elif self.shares.replay(key, value):
-            if key.group_id in self.shares.groups:
-                self.other_types[key.group_id] = SHARE
-            elif self.other_types.get(key.group_id) == SHARE:
-                del self.other_types[key.group_id]
-        elif self._consumers.replay(key, value) and key.group_id in self._consumers.groups:
+            pass
+        elif (self._consumers.replay(key, value) and key.group_id in self._consumers.groups) or (
+            self.streams.replay(key, value) and key.group_id in self.streams.groups
+        ):
             # It had offsets before it had members.
             self.groups.pop(key.group_id, None)
 
@@ -166,18 +168,19 @@ class GroupShard:
 
     def _exists(self, group_id: str, wall_ms: int) -> None:
         """Whoever has offsets is a group, if only an empty one."""
-        if group_id not in self.groups and group_id not in self.other_types and group_id not in self._consumers.groups:
+        if group_id not in self.groups and self._type_of(group_id) is None:
             self.groups[group_id] = ClassicGroup(group_id, wall_ms)
 
     def loaded(self, now_ms: int) -> None:
         """The log has been replayed: bring the groups to life."""
         self._is_loaded = True
         for group_id, value in self._loading.items():
-            if group_id not in self.other_types and group_id not in self._consumers.groups:
+            if self._type_of(group_id) is None:
                 self._rebalancer.restore(ClassicGroup.from_value(group_id, value), now_ms)
         self._loading.clear()
         self._consumers.loaded(now_ms)
         self.shares.loaded(now_ms)
+        self.streams.loaded(now_ms)
         for group_id in self.offsets.group_ids():
             self._exists(group_id, self._wall_ms(now_ms))
 
@@ -191,6 +194,7 @@ class GroupShard:
         self._removals.shutdown()
         self._consumers.shutdown()
         self.shares.shutdown()
+        self.streams.shutdown()
 
     def consumer_heartbeat(self, reply: Reply, request: ConsumerGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
         """ConsumerGroupHeartbeat: answered through the effects."""
@@ -200,45 +204,77 @@ class GroupShard:
         else:
             self._consumers.heartbeat(reply, request, client, now_ms)
 
+    def streams_heartbeat(self, reply: Reply, request: StreamsGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
+        """StreamsGroupHeartbeat: answered through the effects."""
+        if request.group_id in self._removals.groups:
+            refused = StreamsGroupHeartbeatResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            self._rebalancer.effects.answers.append((reply, refused))
+        else:
+            self.streams.heartbeat(reply, request, client, now_ms)
+
+    def _type_of(self, group_id: str) -> str | None:
+        """The type of a group that is not a classic one; None when there is none."""
+        if group_id in self._consumers.groups:
+            return CONSUMER
+        if group_id in self.shares.groups:
+            return SHARE
+        return STREAMS if group_id in self.streams.groups else None
+
     def _make_room(self, group_id: str) -> Records:
         """Records that end an empty classic group, for one of the consumer protocol takes its place."""
+        if self.streams.is_busy(group_id):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self._end_classic(group_id, CONSUMER)
+
+    def _make_room_for_streams(self, group_id: str) -> Records:
+        """The same for one of the streams protocol."""
+        if self._consumers.is_busy(group_id):
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self._end_classic(group_id, STREAMS)
+
+    def _is_no_streams_group(self, group_id: str) -> bool:
+        return group_id in self.groups or self._type_of(group_id) not in (None, STREAMS)
+
+    def _end_classic(self, group_id: str, kind: str) -> Records:
         group = self.groups.get(group_id)
         if self.shares.is_busy(group_id):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if group_id in self.other_types or (group is not None and group.state is not GroupState.EMPTY):
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        if self._type_of(group_id) is not None or (group is not None and group.state is not GroupState.EMPTY):
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a {kind} group.")
         if group is not None:
             return [CoordinatorRecord(group.key(), None)]
         self._check_room()
         return []
 
     def _check_room(self) -> None:
-        if len(self.groups) + len(self._consumers.groups) + len(self.shares.groups) >= self._config.groups_max:
+        if sum(len(groups) for groups in self._every_type()) >= self._config.groups_max:
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def _check_free(self, group_id: str) -> None:
         """Raises when a share group cannot be made: another has the id, or is about to."""
-        if self._consumers.is_busy(group_id) or group_id in self._removals.groups:
+        if self._consumers.is_busy(group_id) or self.streams.is_busy(group_id) or group_id in self._removals.groups:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if group_id in self.groups or group_id in self._consumers.groups or group_id in self.other_types:
+        if group_id in self.groups or self._type_of(group_id) is not None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
         self._check_room()
 
     def listed(self) -> list[tuple[str, str, str, str]]:
         """Id, protocol type, state and type of every group, for ListGroups."""
         classic = [(group.group_id, group.protocol_type or "", group.state.value, "classic") for group in self.groups.values()]
-        consumer = [(group.group_id, "consumer", group.state, "consumer") for group in self._consumers.groups.values()]
-        return classic + consumer + [(group.group_id, SHARE, group.state, SHARE) for group in self.shares.groups.values()]
+        consumer = [(group.group_id, CONSUMER, group.state, CONSUMER) for group in self._consumers.groups.values()]
+        share = [(group.group_id, SHARE, group.state, SHARE) for group in self.shares.groups.values()]
+        return classic + consumer + share + [(group.group_id, STREAMS, group.state, STREAMS) for group in self.streams.groups.values()]
 
     def member_counts(self) -> dict[str, int]:
         """Number of members by group."""
-        classic = {group_id: len(group.members) for group_id, group in self.groups.items()}
-        consumer = {group_id: len(group.members) for group_id, group in self._consumers.groups.items()}
-        return classic | consumer | {group_id: len(group.members) for group_id, group in self.shares.groups.items()}
+        return {group_id: len(group.members) for groups in self._every_type() for group_id, group in groups.items()}
+
+    def _every_type(self) -> tuple[Mapping[str, Any], ...]:
+        return self.groups, self._consumers.groups, self.shares.groups, self.streams.groups
 
     def _check_type(self, group_id: str) -> None:
-        """Raises GROUP_ID_NOT_FOUND for a group of a type that is not served, COORDINATOR_LOAD_IN_PROGRESS while one is being deleted."""
-        if group_id in self.other_types:
+        """Raises GROUP_ID_NOT_FOUND for a share group, COORDINATOR_LOAD_IN_PROGRESS while one is being deleted."""
+        if group_id in self.shares.groups:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
         if group_id in self._removals.groups:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -247,14 +283,27 @@ class GroupShard:
 
     def join(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
         """JoinGroup: answered through the effects."""
-        if request.group_id in self.other_types:
+        if request.group_id in self.shares.groups:
             self._rebalancer.refuse_join(reply, client, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
         elif request.group_id in self._removals.groups or self.shares.is_busy(request.group_id):
             self._rebalancer.refuse_join(reply, client, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, request.member_id)
         elif self._classics.concerns(request.group_id):
             self._classics.join(reply, request, client, now_ms)
+        elif request.group_id in self.streams.groups or self.streams.is_busy(request.group_id):
+            self._join_after_streams(reply, request, client, now_ms)
         else:
             self._rebalancer.join(reply, request, client, now_ms)
+
+    def _join_after_streams(self, reply: Reply, request: JoinGroupRequest, client: Client, now_ms: int) -> None:
+        """An empty streams group gives way to a classic one."""
+
+        def ended(code: ErrorCode, at_ms: int) -> None:
+            if code is ErrorCode.NONE:
+                self._rebalancer.join(reply, request, client, at_ms)
+            else:
+                self._rebalancer.refuse_join(reply, client, code, "")
+
+        self.streams.when_ended(request.group_id, ended, now_ms)
 
     def sync(self, reply: Reply, request: SyncGroupRequest, client: Client, now_ms: int) -> None:
         """SyncGroup: answered through the effects."""
@@ -343,21 +392,33 @@ class GroupShard:
         self._append(Append(records, stored))
 
     def _check_commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> tuple[ErrorCode, CommitCheck | None]:
-        consumers = self._consumers.groups.get(request.group_id)
-        if consumers is None:
+        if self._type_of(request.group_id) in (None, SHARE):
             return self._check_classic_commit(request, version, now_ms), None
-        epoch = request.generation_id_or_member_epoch
+        return self._check_member_commit(request, version)
+
+    def _check_member_commit(
+        self, request: OffsetCommitRequest | TxnOffsetCommitRequest, version: int | None
+    ) -> tuple[ErrorCode, CommitCheck | None]:
+        """Of a group whose members have epochs. `version` of an OffsetCommit."""
+        group_id, epoch = request.group_id, request.generation_id_or_member_epoch
+        who = request.member_id, request.group_instance_id, epoch, version
+        consumers, streams = self._consumers.groups.get(group_id), self.streams.groups.get(group_id)
         try:
-            self._check_type(request.group_id)
-            return ErrorCode.NONE, check_commit(consumers, request.member_id, request.group_instance_id, epoch, version)
+            self._check_type(group_id)
+            if consumers is not None:
+                return ErrorCode.NONE, check_commit(consumers, *who)
+            assert streams is not None
+            return ErrorCode.NONE, check_streams_commit(streams, *who)
         except ApiError as error:
             return error.code, None
 
     def check_fetch(self, group_id: str, member_id: str | None, member_epoch: int) -> None:
         """Whether a member may read offsets (KIP-848). Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH or GROUP_ID_NOT_FOUND."""
-        group = self._consumers.groups.get(group_id)
+        group, streams = self._consumers.groups.get(group_id), self.streams.groups.get(group_id)
         if group is not None:
             check_fetch(group, member_id, member_epoch)
+        elif streams is not None:
+            check_streams_fetch(streams, member_id, member_epoch)
 
     def _check_classic_commit(self, request: OffsetCommitRequest, version: int, now_ms: int) -> ErrorCode:
         generation = request.generation_id_or_member_epoch
@@ -409,15 +470,9 @@ class GroupShard:
         self._append(Append(records, stored, (request.producer_id, request.producer_epoch)))
 
     def _check_transactional(self, request: TxnOffsetCommitRequest, version: int) -> tuple[ErrorCode, CommitCheck | None]:
-        consumers = self._consumers.groups.get(request.group_id)
-        if consumers is None:
+        if self._type_of(request.group_id) in (None, SHARE):
             return self._check_classic_transactional(request, version), None
-        epoch = request.generation_id_or_member_epoch
-        try:
-            self._check_type(request.group_id)
-            return ErrorCode.NONE, check_commit(consumers, request.member_id, request.group_instance_id, epoch, None)
-        except ApiError as error:
-            return error.code, None
+        return self._check_member_commit(request, None)
 
     def _check_classic_transactional(self, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
         group = self.groups.get(request.group_id)
@@ -441,8 +496,9 @@ class GroupShard:
         """Whether OffsetDelete may touch each partition: not while live members subscribe to its topic (KIP-496)."""
         self._check_type(group_id)
         consumers = self._consumers.groups.get(group_id)
-        if consumers is not None:
-            return dict(subscribes(consumers, partitions))
+        others = self.streams.groups.get(group_id) if consumers is None else consumers
+        if others is not None:
+            return dict(subscribes(others, partitions))
         group = self.groups.get(group_id)
         if group is None:
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND)
@@ -464,11 +520,14 @@ class GroupShard:
         if group_id in self.shares.groups:
             self.shares.delete_group(group_id, done, 0)
             return iter(())
-        if group_id in self.other_types:
-            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         self._check_type(group_id)
-        if self._consumers.is_busy(group_id):
+        if self._consumers.is_busy(group_id) or self.streams.is_busy(group_id):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        streams = self.streams.groups.get(group_id)
+        if streams is not None:
+            if streams.members:
+                raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+            return self._removals.delete_group(group_id, streams_tombstones(streams), done)
         consumers = self._consumers.groups.get(group_id)
         if consumers is not None:
             if consumers.state != EMPTY:
@@ -487,7 +546,7 @@ class GroupShard:
 
     def expire_offsets(self, now_ms: int) -> Iterator[None]:
         """Delete offsets that nobody has needed for `offsets.retention.minutes` (KIP-211), in steps."""
-        groups = ExpiringGroups(self.groups, self._consumers)
+        groups = ExpiringGroups(self.groups, self._consumers, self.streams)
         return self._removals.expire(groups, self._wall_ms(now_ms), self._config.offsets_retention_ms)
 
 

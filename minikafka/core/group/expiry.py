@@ -9,25 +9,28 @@ from minikafka.core.group.classic import ClassicGroup, GroupState
 from minikafka.core.group.consumer.coordinator import ConsumerGroups
 from minikafka.core.group.consumer.group import EMPTY
 from minikafka.core.group.consumer.records import group_tombstones
+from minikafka.core.group.streams.coordinator import StreamsGroups
+from minikafka.core.group.streams.records import group_tombstones as streams_tombstones
 from minikafka.core.group.subscriptions import subscribed_topics
 
 
 class ExpiringGroups:
-    """The groups of a shard, of both protocols."""
+    """The groups of a shard that have offsets, of all protocols."""
 
-    def __init__(self, classic: Mapping[str, ClassicGroup], consumers: ConsumerGroups) -> None:
+    def __init__(self, classic: Mapping[str, ClassicGroup], consumers: ConsumerGroups, streams: StreamsGroups) -> None:
         self._classic = classic
         self._consumers = consumers
+        self._streams = streams
 
     def ids(self) -> list[str]:
         """Ids of all of them."""
-        return [*self._classic, *self._consumers.groups]
+        return [*self._classic, *self._consumers.groups, *self._streams.groups]
 
     def needs(self, group_id: str) -> tuple[int, Collection[str]] | None:
         """Since when it is not in use (wall ms, 0: the commit counts) and the topics whose offsets stay; None: all of them stay."""
-        consumers = self._consumers.groups.get(group_id)
-        if consumers is not None:
-            return 0, consumers.subscribed_topics()
+        others = self._consumers.groups.get(group_id) or self._streams.groups.get(group_id)
+        if others is not None:
+            return 0, others.subscribed_topics()
         group = self._classic.get(group_id)
         if group is None:
             return None
@@ -43,6 +46,9 @@ class ExpiringGroups:
         if consumers is not None:
             is_idle = consumers.state == EMPTY and not self._consumers.is_busy(group_id)
             return group_tombstones(consumers) if is_idle else []
+        streams = self._streams.groups.get(group_id)
+        if streams is not None:
+            return [] if streams.members or self._streams.is_busy(group_id) else streams_tombstones(streams)
         group = self._classic.get(group_id)
         is_over = group is not None and group.state is GroupState.EMPTY and not group.pending_members
         return [CoordinatorRecord(group.key(), None)] if group is not None and is_over else []

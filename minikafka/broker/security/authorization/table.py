@@ -9,6 +9,7 @@ from minikafka.broker.security.authorization import groups, topics, transactions
 from minikafka.broker.security.authorization.cluster import describe_cluster, describe_controllers, on_cluster, open_to_all
 from minikafka.broker.security.authorization.guard import Guard, guarded
 from minikafka.broker.security.authorization.share_groups import SHARE_GUARDS
+from minikafka.broker.security.authorization.streams_groups import STREAMS_GUARDS
 from minikafka.core.authorizer.acl import Operation
 from minikafka.wire.message import Request
 from minikafka.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -141,6 +142,7 @@ ON_BROKERS: Guards = {
     ConsumerGroupHeartbeatRequest: groups.heartbeat,
     ConsumerGroupDescribeRequest: groups.consumer_group_describe,
     **SHARE_GUARDS,
+    **STREAMS_GUARDS,
     InitProducerIdRequest: transactions.init_producer_id,
     AddPartitionsToTxnRequest: transactions.add_partitions,
     AddOffsetsToTxnRequest: transactions.add_offsets,

@@ -6,15 +6,12 @@ there for a group that changes meanwhile is a target of the epoch in which it wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
-from minikafka.core.coordinator.shard import Append
-from minikafka.core.group.consumer.group import ConsumerGroup
-from minikafka.core.group.consumer.member import Assignment
-from minikafka.core.group.consumer.records import Records, target_epoch_record, target_record
-from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
-from minikafka.core.group.consumer.targets import assignor_of, is_early, target_steps
-from minikafka.core.group.consumer.topics import Topics
+from minikafka.core.coordinator.shard import Append, CoordinatorRecord
+from minikafka.core.group.consumer.assignor import Steps
+from minikafka.core.group.consumer.records import Records
 from minikafka.core.group.consumer.turns import Turns
 from minikafka.core.group.effects import Effects
 from minikafka.wire.errors import ErrorCode
@@ -23,23 +20,58 @@ from minikafka.wire.errors import ErrorCode
 BATCH_RECORDS_MAX = 200
 
 
-class Assignments:
+class AssignedGroup(Protocol):
+    """A group whose coordinator assigns, of any protocol."""
+
+    group_id: str
+    epoch: int
+    assignment_epoch: int
+
+    @property
+    def members(self) -> Mapping[str, Any]:
+        """By member id."""
+
+    @property
+    def static_members(self) -> Mapping[str, str]:
+        """Member ids by instance id."""
+
+    @property
+    def targets(self) -> Mapping[str, Any]:
+        """What each member is to have."""
+
+
+GroupKind = TypeVar("GroupKind", bound=AssignedGroup)
+RuleFor_contra = TypeVar("RuleFor_contra", bound=AssignedGroup, contravariant=True)
+Target = TypeVar("Target")
+
+
+class TargetRule(Protocol[RuleFor_contra, Target]):
+    """How a kind of groups is assigned, and how that is recorded."""
+
+    def is_early(self, group: RuleFor_contra, wall_ms: int) -> bool:
+        """Whether the last assignment is too recent for another one."""
+
+    def steps(self, group: RuleFor_contra) -> Steps[dict[str, Target]]:
+        """Who is to have what."""
+
+    @property
+    def target_record(self) -> Callable[[str, str, Target], CoordinatorRecord]:
+        """(group, member, target): what a member is to have."""
+
+    @property
+    def epoch_record(self) -> Callable[[str, int, int], CoordinatorRecord]:
+        """(group, epoch, wall time): the epoch of all targets."""
+
+
+class Assignments(Generic[GroupKind, Target]):
     """The assignments that are under way, one of a group at most."""
 
     def __init__(
-        self,
-        groups: dict[str, ConsumerGroup],
-        turns: Turns,
-        config: ConsumerGroupConfig,
-        topics: Topics,
-        intervals: Callable[[str], GroupIntervals],
-        effects: Callable[[], Effects],
+        self, groups: dict[str, GroupKind], turns: Turns, rule: TargetRule[GroupKind, Target], effects: Callable[[], Effects]
     ) -> None:
         self._groups = groups
         self._turns = turns
-        self._config = config
-        self._topics = topics
-        self._intervals = intervals
+        self._rule = rule
         self._effects = effects
         self._running: set[str] = set()
 
@@ -48,13 +80,13 @@ class Assignments:
         group = self._groups.get(group_id)
         if group is None or not group.members or group.assignment_epoch >= group.epoch or group_id in self._running:
             return
-        if not is_early(group, self._intervals(group_id), wall_ms):
+        if not self._rule.is_early(group, wall_ms):
             self._running.add(group_id)
             self._effects().work.append(self._steps(group, now_ms, wall_ms))
 
-    def _steps(self, group: ConsumerGroup, now_ms: int, wall_ms: int) -> Iterator[None]:
+    def _steps(self, group: GroupKind, now_ms: int, wall_ms: int) -> Iterator[None]:
         epoch, instances = group.epoch, dict(group.static_members)
-        targets = yield from target_steps(group, None, assignor_of(group, None, self._config.assignors), self._topics)
+        targets = yield from self._rule.steps(group)
 
         def work(at_ms: int) -> bool:
             current = self._groups.get(group.group_id)
@@ -66,13 +98,13 @@ class Assignments:
 
         self._turns.run(group.group_id, work, None, now_ms)
 
-    def _write(self, group: ConsumerGroup, epoch: int, targets: dict[str, Assignment], wall_ms: int) -> Iterator[None]:
+    def _write(self, group: GroupKind, epoch: int, targets: dict[str, Target], wall_ms: int) -> Iterator[None]:
         """The group is ours until everything is settled. The epoch of the targets comes last: if it does not, they are made anew."""
         batch: Records = []
         writing = _Writing(lambda at_ms: self._end(group.group_id, at_ms), lambda at_ms: self._turns.stalled(group.group_id, at_ms))
         for member_id, target in targets.items():
             if group.targets.get(member_id) != target:
-                batch.append(target_record(group.group_id, member_id, target))
+                batch.append(self._rule.target_record(group.group_id, member_id, target))
             if len(batch) >= BATCH_RECORDS_MAX:
                 self._effects().appends.append(writing.append(batch))
                 batch = []
@@ -80,7 +112,7 @@ class Assignments:
                 if writing.has_failed:
                     break
         is_whole = not writing.has_failed
-        last = [*batch, target_epoch_record(group.group_id, epoch, wall_ms)] if is_whole else []
+        last = [*batch, self._rule.epoch_record(group.group_id, epoch, wall_ms)] if is_whole else []
         if last:
             self._effects().appends.append(writing.append(last))
         writing.close()
@@ -126,7 +158,7 @@ class _Writing:
             self._ended(self._now_ms)
 
 
-def _of_present(group: ConsumerGroup, targets: dict[str, Assignment], instances: dict[str, str]) -> dict[str, Assignment]:
+def _of_present(group: AssignedGroup, targets: dict[str, Target], instances: dict[str, str]) -> dict[str, Target]:
     """The targets of those who are members still; who has come back under an instance id has that of who left."""
     successors = {
         old_id: group.static_members[instance_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from minikafka.core.group.consumer.group import ConsumerGroup
 from minikafka.core.group.consumer.member import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, Assignment, AssignmentEpochs, ConsumerMember
@@ -15,8 +16,39 @@ MEMBER_ID_REQUIRED_VERSION = 1
 MEMBER_EPOCH_VERSION = 9
 #: Resolves a committed topic: name and id, or None when the cluster does not have the partition.
 TopicResolver = Callable[[str, bytes, int], "tuple[str, bytes] | None"]
-#: (topic id, partition) -> whether its offset may be committed.
-CommitCheck = Callable[[bytes, int], ErrorCode]
+#: (topic, topic id, partition) -> whether its offset may be committed.
+CommitCheck = Callable[[str, bytes, int], ErrorCode]
+
+
+class Member(Protocol):
+    """A member of a group whose coordinator assigns."""
+
+    @property
+    def member_id(self) -> str:
+        """Its id."""
+
+    @property
+    def member_epoch(self) -> int:
+        """Its epoch."""
+
+
+MemberKind = TypeVar("MemberKind", bound=Member)
+MemberOf_co = TypeVar("MemberOf_co", bound=Member, covariant=True)
+
+
+class Members(Protocol[MemberOf_co]):
+    """A group with static members among others."""
+
+    @property
+    def group_id(self) -> str:
+        """Its id."""
+
+    @property
+    def members(self) -> Mapping[str, MemberOf_co]:
+        """By member id."""
+
+    def static_member(self, instance_id: str | None) -> MemberOf_co | None:
+        """The member of an instance id, or None."""
 
 
 def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assignors: Sequence[str]) -> None:
@@ -27,15 +59,13 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assign
     ]  # fmt: skip
     if version >= MEMBER_ID_REQUIRED_VERSION or epoch > 0 or epoch == LEAVE_EPOCH:
         names.insert(0, ("MemberId", request.member_id))
-    for name, text in names:
-        if text is not None and not text.strip():
-            raise _invalid(f"{name} can't be empty.")
+    check_texts(names)
     if epoch == 0:
         _check_joining(request)
     elif epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
-        raise _invalid("InstanceId can't be null.")
+        raise invalid("InstanceId can't be null.")
     elif epoch < LEAVE_STATIC_EPOCH:
-        raise _invalid("MemberEpoch is invalid.")
+        raise invalid("MemberEpoch is invalid.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         message = f"ServerAssignor {request.server_assignor} is not supported. Supported assignors: {', '.join(assignors)}."
         raise ApiError(ErrorCode.UNSUPPORTED_ASSIGNOR, message)
@@ -43,14 +73,22 @@ def check_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int, assign
 
 def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
     if request.rebalance_timeout_ms == -1:
-        raise _invalid("RebalanceTimeoutMs must be provided in first request.")
+        raise invalid("RebalanceTimeoutMs must be provided in first request.")
     if request.topic_partitions is None or request.topic_partitions:
-        raise _invalid("TopicPartitions must be empty when (re-)joining.")
+        raise invalid("TopicPartitions must be empty when (re-)joining.")
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        raise _invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
+        raise invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
 
 
-def _invalid(message: str) -> ApiError:
+def check_texts(names: Sequence[tuple[str, str | None]]) -> None:
+    """Raises INVALID_REQUEST when one of these is there and blank."""
+    for name, text in names:
+        if text is not None and not text.strip():
+            raise invalid(f"{name} can't be empty.")
+
+
+def invalid(message: str) -> ApiError:
+    """INVALID_REQUEST with a message."""
     return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
@@ -61,7 +99,7 @@ def check_room(group: ConsumerGroup, member_id: str, size_max: int) -> None:
         raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
 
 
-def known_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+def known_member(group: Members[MemberKind], member_id: str) -> MemberKind:
     """A member of the group. Raises UNKNOWN_MEMBER_ID."""
     member = group.members.get(member_id)
     if member is None:
@@ -69,7 +107,7 @@ def known_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
     return member
 
 
-def known_static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> ConsumerMember:
+def known_static_member(group: Members[MemberKind], member_id: str, instance_id: str) -> MemberKind:
     """The member of an instance id. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
     member = group.static_member(instance_id)
     if member is None:
@@ -80,7 +118,7 @@ def known_static_member(group: ConsumerGroup, member_id: str, instance_id: str) 
     return member
 
 
-def check_released(member: ConsumerMember, member_id: str, instance_id: str) -> None:
+def check_released(member: Member, member_id: str, instance_id: str) -> None:
     """Raises UNRELEASED_INSTANCE_ID unless who had the instance id has left for a while."""
     if member.member_epoch != LEAVE_STATIC_EPOCH:
         message = (
@@ -128,20 +166,20 @@ def check_commit(group: ConsumerGroup, member_id: str, instance_id: str | None, 
     (KIP-1251). `version` of the OffsetCommit; None for a TxnOffsetCommit. Raises UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION,
     STALE_MEMBER_EPOCH, ILLEGAL_GENERATION."""
     if epoch < 0 and not group.members:
-        return _every
+        return commit_any
     if version is None and epoch == -1 and not member_id and instance_id is None:
-        return _every
+        return commit_any
     member = known_member(group, member_id)
     if version is not None and version < MEMBER_EPOCH_VERSION and not member.is_classic:
         message = "OffsetCommit version 9 or above must be used by members using the consumer group protocol"
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)
     if epoch == member.member_epoch:
-        return _every
+        return commit_any
     stale = stale_error(member)
     if epoch > member.member_epoch:
         raise ApiError(stale)
 
-    def check(topic_id: bytes, partition: int) -> ErrorCode:
+    def check(topic: str, topic_id: bytes, partition: int) -> ErrorCode:
         since = member.assignment_epoch(topic_id, partition)
         return ErrorCode.NONE if since is not None and epoch >= since else stale
 
@@ -152,13 +190,14 @@ def first_refusal(check: CommitCheck, resolve: TopicResolver, partitions: Sequen
     """Whether a member may commit all of these, given by topic name, id and number; one that it may not spoils the whole request."""
     for name, topic_id, partition in partitions:
         known = resolve(name, topic_id, partition)
-        code = ErrorCode.NONE if known is None else check(known[1], partition)
+        code = ErrorCode.NONE if known is None else check(*known, partition)
         if code is not ErrorCode.NONE:
             return code
     return ErrorCode.NONE
 
 
-def _every(topic_id: bytes, partition: int) -> ErrorCode:
+def commit_any(topic: str, topic_id: bytes, partition: int) -> ErrorCode:
+    """The check of who may commit whatever he wants to."""
     return ErrorCode.NONE
 
 
@@ -176,7 +215,14 @@ def stale_error(member: ConsumerMember) -> ErrorCode:
     return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
-def subscribes(group: ConsumerGroup, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], ErrorCode]:
+class Subscribed(Protocol):
+    """A group of any protocol with members."""
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Topics that they subscribe to."""
+
+
+def subscribes(group: Subscribed, partitions: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], ErrorCode]:
     """Whether OffsetDelete may touch each partition: not while members subscribe to its topic (KIP-496)."""
     subscribed = group.subscribed_topics()
     return {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key[0] in subscribed else ErrorCode.NONE for key in partitions}

@@ -25,6 +25,7 @@ from minikafka.core.group.consumer.regexes import RefreshRule, plan_resolution
 from minikafka.core.group.consumer.replay import replay_record
 from minikafka.core.group.consumer.sessions import Sessions
 from minikafka.core.group.consumer.settings import ConsumerGroupConfig, GroupIntervals
+from minikafka.core.group.consumer.targets import ConsumerTargets
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
 from minikafka.core.group.consumer.turns import Refusal, Turns
 from minikafka.core.group.effects import Effects, Reply
@@ -67,7 +68,8 @@ class ConsumerGroups:
         self.sessions = Sessions()
         self.turns = Turns()
         self.groups: dict[str, ConsumerGroup] = {}
-        self._assignments = Assignments(self.groups, self.turns, around.config, around.topics, around.intervals, effects)
+        rule = ConsumerTargets(around.config.assignors, around.topics, around.intervals)
+        self._assignments = Assignments(self.groups, self.turns, rule, effects)
 
     # -- the log ---------------------------------------------------------------------------------------------------------
 

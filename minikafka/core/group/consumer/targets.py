@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
+from minikafka.core.coordinator.shard import CoordinatorRecord
 from minikafka.core.group.consumer.assignor import Assignor, GroupSpec, MemberSpec, Pace, Steps, at_once
 from minikafka.core.group.consumer.group import ConsumerGroup
 from minikafka.core.group.consumer.member import Assignment, ConsumerMember
 from minikafka.core.group.consumer.range_assignor import assign_range
-from minikafka.core.group.consumer.records import Records, target_record
+from minikafka.core.group.consumer.records import Records, target_epoch_record, target_record
 from minikafka.core.group.consumer.settings import GroupIntervals
 from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.consumer.uniform_assignor import assign_uniform
@@ -31,7 +33,23 @@ def is_large(group: ConsumerGroup, updated: ConsumerMember, topics: Topics) -> b
     return False
 
 
-def is_early(group: ConsumerGroup, intervals: GroupIntervals, wall_ms: int) -> bool:
+class Assigned(Protocol):
+    """A group of any protocol whose coordinator assigns."""
+
+    @property
+    def assignment_wall_ms(self) -> int:
+        """When its targets were computed; 0: they may be computed anew at any time."""
+
+
+class Paced(Protocol):
+    """What holds for such a group."""
+
+    @property
+    def assignment_interval_ms(self) -> int:
+        """Least time between two assignments."""
+
+
+def is_early(group: Assigned, intervals: Paced, wall_ms: int) -> bool:
     """Whether the last assignment is too recent for another one."""
     interval_ms = intervals.assignment_interval_ms
     return interval_ms > 0 and group.assignment_wall_ms > 0 and wall_ms < group.assignment_wall_ms + interval_ms
@@ -93,3 +111,23 @@ def target_changes(group: ConsumerGroup, targets: Mapping[str, Assignment]) -> R
 def _ids(names: frozenset[str], topics: Topics) -> frozenset[bytes]:
     found = (topics.by_name(name) for name in names)
     return frozenset(topic.topic_id for topic in found if topic is not None)
+
+
+class ConsumerTargets:
+    """How targets of consumer groups are computed and written in steps."""
+
+    def __init__(self, configured: Sequence[str], topics: Topics, intervals: Callable[[str], GroupIntervals]) -> None:
+        self._configured = configured
+        self._topics = topics
+        self._intervals = intervals
+
+    def is_early(self, group: ConsumerGroup, wall_ms: int) -> bool:
+        """Whether the last assignment is too recent for another one."""
+        return is_early(group, self._intervals(group.group_id), wall_ms)
+
+    def steps(self, group: ConsumerGroup) -> Steps[dict[str, Assignment]]:
+        """Who is to have what."""
+        return target_steps(group, None, assignor_of(group, None, self._configured), self._topics)
+
+    target_record: Callable[[str, str, Assignment], CoordinatorRecord] = staticmethod(target_record)
+    epoch_record: Callable[[str, int, int], CoordinatorRecord] = staticmethod(target_epoch_record)

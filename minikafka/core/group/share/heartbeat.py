@@ -13,6 +13,7 @@ from minikafka.core.coordinator.shard import CoordinatorRecord
 from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.member import Assignment
 from minikafka.core.group.consumer.records import epoch_after_leaving
+from minikafka.core.group.consumer.targets import is_early
 from minikafka.core.group.consumer.topics import TopicHashes, Topics
 from minikafka.core.group.share.assignor import assign_simple
 from minikafka.core.group.share.group import ShareGroup, ShareMember, TopicStates
@@ -121,9 +122,7 @@ class SharePlanner:
     def _next_target(
         self, group: ShareGroup, updated: ShareMember, epoch: int, plan: SharePlan, intervals: ShareIntervals, wall_ms: int
     ) -> tuple[int, Assignment]:
-        interval_ms = intervals.assignment_interval_ms
-        is_early = interval_ms > 0 and group.assignment_wall_ms > 0 and wall_ms < group.assignment_wall_ms + interval_ms
-        if group.assignment_epoch >= epoch or is_early:
+        if group.assignment_epoch >= epoch or is_early(group, intervals, wall_ms):
             return group.assignment_epoch, group.targets.get(updated.member_id, {})
         subscriptions = {
             member_id: self._ids(member.subscribed_topic_names) for member_id, member in group.members_with(updated).items()

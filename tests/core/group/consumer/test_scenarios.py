@@ -231,9 +231,9 @@ def test_commits_and_reads_of_offsets_need_the_epoch() -> None:
     world.join("m2", "a")
     world.beat("m1", 2, topic_partitions=wire_partitions(of_a(0)))
     group = world.group()
-    assert check_commit(group, "m1", None, 3, 9)(A, 1) is ErrorCode.NONE
+    assert check_commit(group, "m1", None, 3, 9)("a", A, 1) is ErrorCode.NONE
     older = check_commit(group, "m1", None, 2, 9)
-    assert (older(A, 0), older(A, 1)) == (ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH)
+    assert (older("a", A, 0), older("a", A, 1)) == (ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH)
     for member, epoch, version, error in (
         ("m1", 4, 9, ErrorCode.STALE_MEMBER_EPOCH), ("m9", 3, 9, ErrorCode.UNKNOWN_MEMBER_ID), ("", -1, 9, ErrorCode.UNKNOWN_MEMBER_ID),
         ("m1", 3, 8, ErrorCode.UNSUPPORTED_VERSION),
@@ -241,7 +241,7 @@ def test_commits_and_reads_of_offsets_need_the_epoch() -> None:
         with pytest.raises(ApiError) as caught:
             check_commit(group, member, None, epoch, version)
         assert caught.value.code is error
-    assert check_commit(group, "", None, -1, None)(A, 0) is ErrorCode.NONE, "a producer that does not tell its consumer"
+    assert check_commit(group, "", None, -1, None)("a", A, 0) is ErrorCode.NONE, "a producer that does not tell its consumer"
     check_fetch(group, None, -1)
     check_fetch(group, "m1", 3)
     for wanted, epoch, error in (("m1", 2, ErrorCode.STALE_MEMBER_EPOCH), ("m9", 1, ErrorCode.UNKNOWN_MEMBER_ID)):

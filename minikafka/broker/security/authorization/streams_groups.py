@@ -1,0 +1,74 @@
+"""Guards of the APIs of streams groups (KafkaApis), and who may have their internal topics made."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from minikafka.broker.security.authorization.groups import DENIED, TOPIC_DENIED, require_group
+from minikafka.broker.security.authorization.guard import Guard, Verdict
+from minikafka.broker.streams.group_requests import check_topic_names, topology_topics
+from minikafka.core.authorizer.acl import Operation, ResourceType
+from minikafka.wire.errors import ApiError
+from minikafka.wire.message import Request
+from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+
+if TYPE_CHECKING:
+    from minikafka.broker.security.authorization.authority import Authority
+
+_HIDDEN_TOPICS = "The described group uses topics that the client is not authorized to describe."
+
+
+def heartbeat(authority: Authority, context: Any, request: StreamsGroupHeartbeatRequest) -> Verdict:
+    """READ of the group, and DESCRIBE of each topic of the topology."""
+    require_group(authority, context, Operation.READ, request.group_id)
+    names = topology_topics(request)
+    check_topic_names(names)
+    if names and len(authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names)) < len(names):
+        raise ApiError(TOPIC_DENIED)
+    return None
+
+
+def describe(authority: Authority, context: Any, request: StreamsGroupDescribeRequest) -> Verdict:
+    """DESCRIBE of each group, and of every topic of its topology."""
+    allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
+    kind = StreamsGroupDescribeResponse.DescribedGroup
+    errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
+    request.group_ids = [group_id for group_id in request.group_ids if group_id in allowed]
+
+    def visible(group: StreamsGroupDescribeResponse.DescribedGroup) -> StreamsGroupDescribeResponse.DescribedGroup:
+        names = _described_topics(group)
+        if len(authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names)) < len(names):
+            return kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=_HIDDEN_TOPICS)
+        if request.include_authorized_operations and not group.error_code:
+            group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
+        return group
+
+    def merge(response: StreamsGroupDescribeResponse) -> StreamsGroupDescribeResponse:
+        response.groups = [*errors, *(visible(group) for group in response.groups)]
+        return response
+
+    return merge
+
+
+def _described_topics(group: StreamsGroupDescribeResponse.DescribedGroup) -> list[str]:
+    names: set[str] = set()
+    for subtopology in () if group.topology is None else group.topology.subtopologies or ():
+        names.update(subtopology.source_topics, subtopology.repartition_sink_topics)
+        names.update(topic.name for topic in (*subtopology.repartition_source_topics, *subtopology.state_changelog_topics))
+    return sorted(names)
+
+
+def uncreatable(authority: Authority | None, context: Any, names: Collection[str]) -> Collection[str]:
+    """The topics that a principal may not create: it needs CREATE of the cluster, or of each of them."""
+    if authority is None or authority.may_on_cluster(context, Operation.CREATE, log=False):
+        return ()
+    allowed = authority.allowed_among(context, Operation.CREATE, ResourceType.TOPIC, list(names))
+    return [name for name in names if name not in allowed]
+
+
+STREAMS_GUARDS: Mapping[type[Request], Guard] = {
+    StreamsGroupHeartbeatRequest: heartbeat,
+    StreamsGroupDescribeRequest: describe,
+}

@@ -1,0 +1,92 @@
+"""The APIs of streams groups at their coordinator (KIP-1071): StreamsGroupHeartbeat and StreamsGroupDescribe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
+from minikafka.broker.partitions.partition import INTERNAL_TOPICS
+from minikafka.core.controller.topics import topic_name_fault
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
+from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from minikafka.broker.coordinators.group_coordinator import GroupHost
+    from minikafka.broker.environment import Environment
+    from minikafka.broker.front.dispatch import Dispatcher, RequestContext
+    from minikafka.broker.quorum.metadata_log import MetadataHost
+
+STREAMS_VERSION = "streams.version"
+
+
+class StreamsGroupHandlers:
+    """Translates between the wire and the shards. Both APIs are refused while the feature `streams.version` is 0."""
+
+    def __init__(self, groups: GroupHost, metadata: MetadataHost, environment: Environment) -> None:
+        self._groups = groups
+        self._metadata = metadata
+        self._clock = environment.clock
+
+    def register(self, dispatcher: Dispatcher) -> None:
+        """Serve them on a broker listener."""
+        dispatcher.register(StreamsGroupHeartbeatRequest, self.heartbeat)
+        dispatcher.register(StreamsGroupDescribeRequest, self.describe)
+
+    @property
+    def _is_served(self) -> bool:
+        return self._metadata.image.features.get(STREAMS_VERSION, 0) >= 1
+
+    def heartbeat(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse | None:
+        """Answered when what it changes is committed."""
+        if not self._is_served:
+            return StreamsGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            check_topic_names(topology_topics(request))
+            index, shard = self._groups.shard(request.group_id)
+        except ApiError as error:
+            return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
+        shard.streams_heartbeat(context, request, client_of(context), self._clock.now_ms())
+        self._groups.run_effects(index, shard)
+        return None
+
+    def describe(self, context: RequestContext, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
+        """Streams groups; another one is GROUP_ID_NOT_FOUND."""
+        response = StreamsGroupDescribeResponse(groups=[self._describe(group_id) for group_id in request.group_ids])
+        for group in response.groups if request.include_authorized_operations else ():
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+        return response
+
+    def _describe(self, group_id: str) -> StreamsGroupDescribeResponse.DescribedGroup:
+        try:
+            if not self._is_served:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
+            if not group_id:
+                raise ApiError(ErrorCode.INVALID_GROUP_ID)
+            return self._groups.shard(group_id)[1].streams.describe(group_id)
+        except ApiError as error:
+            message = error.message if error.code is ErrorCode.GROUP_ID_NOT_FOUND else None
+            return StreamsGroupDescribeResponse.DescribedGroup(group_id=group_id, error_code=error.code, error_message=message)
+
+
+def topology_topics(request: StreamsGroupHeartbeatRequest) -> list[str]:
+    """Names of all topics of the topology that a member brings."""
+    names: dict[str, None] = {}
+    for subtopology in () if request.topology is None else request.topology.subtopologies:
+        names.update(dict.fromkeys(subtopology.source_topics))
+        names.update(dict.fromkeys(subtopology.repartition_sink_topics))
+        names.update(dict.fromkeys(topic.name for topic in subtopology.repartition_source_topics))
+        names.update(dict.fromkeys(topic.name for topic in subtopology.state_changelog_topics))
+    return list(names)
+
+
+def check_topic_names(names: list[str]) -> None:
+    """Raises STREAMS_INVALID_TOPOLOGY for topics that no topology may have."""
+    prohibited = [name for name in names if name in INTERNAL_TOPICS]
+    if prohibited:
+        message = f"Use of Kafka internal topics {','.join(prohibited)} in a Kafka Streams topology is prohibited."
+        raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+    invalid = [name for name in names if topic_name_fault(name) is not None]
+    if invalid:
+        raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, f"Topic names {','.join(invalid)} are not valid topic names.")

@@ -1,0 +1,176 @@
+"""Which requests of members of streams groups are refused, and how Apache Kafka 4.4 says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minikafka.core.group.consumer.checks import MEMBER_EPOCH_VERSION, CommitCheck, check_texts, commit_any, invalid, known_member
+from minikafka.core.group.streams.group import StreamsGroup
+from minikafka.core.group.streams.member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, HeldTasks, StreamsMember, Task
+from minikafka.core.group.streams.model import ConfiguredTopology, Topology
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+
+_TaskIds = Sequence[StreamsGroupHeartbeatRequest.TaskIds]
+
+
+def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
+    """Raises INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY for what no group would take."""
+    topology = request.topology
+    if topology is not None and any(subtopology.source_topic_regex for subtopology in topology.subtopologies):
+        raise invalid("Regular expressions for source topics are not supported yet.")
+    check_texts(
+        [
+            ("MemberId", request.member_id), ("GroupId", request.group_id), ("InstanceId", request.instance_id),
+            ("RackId", request.rack_id),
+        ]
+    )  # fmt: skip
+    if request.member_epoch == JOIN_EPOCH:
+        _check_joining(request)
+    elif request.member_epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+        raise invalid("InstanceId can't be null.")
+    elif request.member_epoch < LEAVE_STATIC_EPOCH:
+        raise invalid(f"MemberEpoch is {request.member_epoch}, but must be greater than or equal to -2.")
+    tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    if any(one is not None for one in tasks) and any(one is None for one in tasks):
+        raise invalid("If one task-type is non-null, all must be non-null.")
+    if request.member_epoch != JOIN_EPOCH and topology is not None:
+        raise invalid("Topology can only be provided when (re-)joining.")
+
+
+def _check_joining(request: StreamsGroupHeartbeatRequest) -> None:
+    if request.rebalance_timeout_ms == -1:
+        raise invalid("RebalanceTimeoutMs must be provided in first request.")
+    for name, tasks in (("Active", request.active_tasks), ("Standby", request.standby_tasks), ("Warmup", request.warmup_tasks)):
+        if tasks is None or tasks:
+            raise invalid(f"{name}Tasks must be empty when (re-)joining.")
+    if request.topology is None:
+        raise invalid("Topology must be non-null when (re-)joining.")
+    _check_topology(request.topology)
+
+
+def _check_topology(topology: StreamsGroupHeartbeatRequest.Topology) -> None:
+    """UNKNOWN_SERVER_ERROR is what Apache Kafka says of topologies that it did not expect."""
+    for subtopology in topology.subtopologies:
+        for topic in subtopology.state_changelog_topics:
+            if topic.partitions:
+                message = f"Changelog topic {topic.name} must have an undefined partition count, but it is set to {topic.partitions}."
+                raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+    is_odd = topology.epoch < 0 or len({one.subtopology_id for one in topology.subtopologies}) < len(topology.subtopologies)
+    if is_odd or any(_is_odd(subtopology) for subtopology in topology.subtopologies):
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _is_odd(subtopology: StreamsGroupHeartbeatRequest.Subtopology) -> bool:
+    """Whether it reads nothing, names a topic or a property twice, or says of a topic that it does not have how it is partitioned."""
+    if not subtopology.source_topics and not subtopology.repartition_source_topics:
+        return True
+    for topics in (subtopology.repartition_source_topics, subtopology.state_changelog_topics):
+        if len({topic.name for topic in topics}) < len(topics):
+            return True
+        if any(len({config.key for config in topic.topic_configs}) < len(topic.topic_configs) for topic in topics):
+            return True
+    sources, repartitions = len(subtopology.source_topics), len(subtopology.repartition_source_topics)
+    return any(
+        not all(0 <= index < sources for index in group.source_topics)
+        or not all(0 <= index < repartitions for index in group.repartition_source_topics)
+        for group in subtopology.copartition_groups
+    )
+
+
+def check_room(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, size_max: int) -> None:
+    """Raises GROUP_MAX_SIZE_REACHED when a new member is one too many; who comes back under an instance id is none."""
+    is_new = request.member_id not in group.members and group.static_member(request.instance_id) is None
+    if is_new and len(group.members) >= size_max:
+        message = f"The streams group has reached its maximum capacity of {size_max} members."
+        raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
+
+
+def check_epoch(member: StreamsMember, epoch: int, owned: HeldTasks | None) -> None:
+    """Raises FENCED_MEMBER_EPOCH unless the member is in the epoch that it says, or the answer that told it of its epoch may be lost."""
+    if epoch in (JOIN_EPOCH, member.member_epoch):
+        return
+    if epoch == member.previous_member_epoch and epoch < member.member_epoch and _is_within(owned, member.assigned):
+        return
+    word = "greater" if epoch > member.member_epoch else "smaller"
+    message = (
+        f"The streams group member has a {word} member epoch ({epoch}) than the one known by the group coordinator"
+        f" ({member.member_epoch}). The member must abandon all its partitions and rejoin."
+    )
+    raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, message)
+
+
+def _is_within(owned: HeldTasks | None, assigned: HeldTasks) -> bool:
+    if owned is None:
+        return False
+    return owned.active.keys() <= assigned.active.keys() and owned.standby <= assigned.standby and owned.warmup <= assigned.warmup
+
+
+def owned_tasks(request: StreamsGroupHeartbeatRequest) -> HeldTasks | None:
+    """What a member says that it has; None when it does not say."""
+    active, standby, warmup = request.active_tasks, request.standby_tasks, request.warmup_tasks
+    if active is None or standby is None or warmup is None:
+        return None
+    tasks = [_tasks(role) for role in (active, standby, warmup)]
+    return HeldTasks(dict.fromkeys(tasks[0], 0), tasks[1], tasks[2])
+
+
+def _tasks(role: _TaskIds) -> frozenset[Task]:
+    return frozenset((one.subtopology_id, partition) for one in role for partition in one.partitions)
+
+
+def check_tasks(configured: ConfiguredTopology, request: StreamsGroupHeartbeatRequest) -> None:
+    """Raises INVALID_REQUEST for tasks that the topology does not have."""
+    subtopologies = configured.subtopologies or {}
+    for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks):
+        for one in tasks or ():
+            subtopology = subtopologies.get(one.subtopology_id)
+            if subtopology is None:
+                raise invalid(f"Subtopology {one.subtopology_id} does not exist in the topology.")
+            count = subtopology.task_count
+            for partition in one.partitions:
+                if not 0 <= partition < count:
+                    what = f"Task {partition} for subtopology {one.subtopology_id} is invalid."
+                    raise invalid(f"{what} Number of tasks for this subtopology: {count}")
+
+
+def check_same_topology(known: Topology, told: Topology) -> None:
+    """Raises INVALID_REQUEST when a member that is not behind runs another topology than its group."""
+    if told.epoch >= known.epoch and told != known:
+        raise invalid("Topology updates are not supported yet.")
+
+
+# -- offsets -------------------------------------------------------------------------------------------------------------
+
+
+def check_commit(group: StreamsGroup, member_id: str, instance_id: str | None, epoch: int, version: int | None) -> CommitCheck:
+    """Whether a member may commit, partition by partition: in its epoch all of them, in an older one those of tasks that it has had since
+    then. `version` of the OffsetCommit; None for a TxnOffsetCommit. Raises UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION, STALE_MEMBER_EPOCH."""
+    if epoch < 0 and not group.members:
+        return commit_any
+    if version is None and epoch == -1 and not member_id and instance_id is None:
+        return commit_any
+    member = known_member(group, member_id)
+    if version is not None and version < MEMBER_EPOCH_VERSION:
+        message = "OffsetCommit version 9 or above must be used by members using the streams group protocol"
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, message)
+    if epoch == member.member_epoch:
+        return commit_any
+    if epoch > member.member_epoch or group.topology is None:
+        raise ApiError(ErrorCode.STALE_MEMBER_EPOCH)
+    topology = group.topology
+
+    def check(topic: str, topic_id: bytes, partition: int) -> ErrorCode:
+        subtopology_id = topology.subtopology_of(topic)
+        since = None if subtopology_id is None else member.active_since((subtopology_id, partition))
+        return ErrorCode.NONE if since is not None and epoch >= since else ErrorCode.STALE_MEMBER_EPOCH
+
+    return check
+
+
+def check_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> None:
+    """Whether a member may read offsets. Raises UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH."""
+    if member_id is None and epoch < 0:
+        return
+    if epoch != known_member(group, member_id or "").member_epoch:
+        raise ApiError(ErrorCode.STALE_MEMBER_EPOCH)

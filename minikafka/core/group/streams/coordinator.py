@@ -1,0 +1,307 @@
+"""The streams groups of one partition of `__consumer_offsets` (KIP-1071).
+
+Requests and deadlines become plans, plans become records, and records change the groups when they are committed. One plan of a group is
+under way at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from minikafka.core.coordinator.shard import Append, append_error
+from minikafka.core.group.config import Client
+from minikafka.core.group.consumer.assignment import Assignments
+from minikafka.core.group.consumer.records import Records
+from minikafka.core.group.consumer.sessions import Sessions
+from minikafka.core.group.consumer.topics import TopicHashes, Topics
+from minikafka.core.group.consumer.turns import Refusal, Turns
+from minikafka.core.group.effects import Creation, Effects, Reply
+from minikafka.core.group.streams.checks import check_heartbeat
+from minikafka.core.group.streams.describe import described_group
+from minikafka.core.group.streams.group import StreamsGroup
+from minikafka.core.group.streams.heartbeat import HeartbeatPlanner, Moment
+from minikafka.core.group.streams.member import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, MemberState, StreamsMember
+from minikafka.core.group.streams.plans import Plan, without
+from minikafka.core.group.streams.records import description_record, group_tombstones, replay_record
+from minikafka.core.group.streams.settings import StreamsSettings
+from minikafka.core.group.streams.targets import StreamsTargets, assignor_name
+from minikafka.core.timers import TimerQueue
+from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
+from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+
+_LEAVING = frozenset({LEAVE_EPOCH, LEAVE_STATIC_EPOCH})
+Done = Callable[[ErrorCode], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsSurroundings:
+    """What the groups see of the broker.
+
+    `wall_ms(now_ms)`; `make_room(group id)`: records that end an empty classic group, raises GROUP_ID_NOT_FOUND for any other group.
+    `is_other(group id)`: whether a group of another type has the id.
+    """
+
+    settings: StreamsSettings
+    topics: Topics
+    wall_ms: Callable[[int], int]
+    make_room: Callable[[str], Records]
+    is_other: Callable[[str], bool]
+
+
+class StreamsGroups:
+    """Groups by id. `effects()` gives the effects that are to be filled now."""
+
+    def __init__(self, surroundings: StreamsSurroundings, effects: Callable[[], Effects]) -> None:
+        self._around = surroundings
+        self._effects = effects
+        self._hashes = TopicHashes(surroundings.topics)
+        self._planner = HeartbeatPlanner(surroundings.settings, surroundings.topics, self._hashes)
+        self._turns = Turns()
+        self.groups: dict[str, StreamsGroup] = {}
+        self.sessions = Sessions()
+        #: Groups whose first assignment waits for more members.
+        self.delays: TimerQueue[str] = TimerQueue()
+        self._assignments = Assignments(self.groups, self._turns, StreamsTargets(surroundings.settings), effects)
+
+    # -- the log -------------------------------------------------------------------------------------------------------
+
+    def replay(self, key: Any, value: Any) -> bool:
+        """Apply a committed record; False when it is not one of streams groups."""
+        return replay_record(self.groups, key, value)
+
+    def loaded(self, now_ms: int) -> None:
+        """Everybody gets a fresh session."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                self._touch(group.group_id, member.member_id, now_ms)
+                if member.state is MemberState.UNREVOKED_TASKS:
+                    self._expect_revocation(group.group_id, member, now_ms)
+
+    def shutdown(self) -> None:
+        """Whoever waits is told NOT_COORDINATOR."""
+        self._turns.shutdown(0)
+        self.sessions.clear()
+        self.delays.clear()
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, reply: Reply, request: StreamsGroupHeartbeatRequest, client: Client, now_ms: int) -> None:
+        """StreamsGroupHeartbeat: answered through the effects, when what it changes is committed."""
+        try:
+            check_heartbeat(request)
+        except ApiError as error:
+            self._answer(reply, _failed(error))
+            return
+        group = self.groups.get(request.group_id)
+        member = None if group is None else group.members.get(request.member_id)
+        if member is not None and member.member_epoch == request.member_epoch and request.member_epoch not in _LEAVING:
+            # One that waits for its turn is alive.
+            self._touch(request.group_id, request.member_id, now_ms)
+
+        def work(at_ms: int) -> bool:
+            try:
+                plan = self._plan(request, client, at_ms)
+            except ApiError as error:
+                self._answer(reply, _failed(error))
+                return False
+            return self._carry_out(request.group_id, plan, reply, at_ms)
+
+        def refuse(code: ErrorCode, at_ms: int) -> None:
+            self._answer(reply, StreamsGroupHeartbeatResponse(error_code=code))
+
+        self._turns.run(request.group_id, work, refuse, now_ms)
+
+    def _plan(self, request: StreamsGroupHeartbeatRequest, client: Client, now_ms: int) -> Plan:
+        group_id = request.group_id
+        group, is_leaving = self.groups.get(group_id), request.member_epoch in _LEAVING
+        records: Records = []
+        is_known = group is not None
+        if group is None:
+            if request.member_epoch != JOIN_EPOCH:
+                raise self._not_found(group_id, "Group" if is_leaving else "Streams group")
+            records, group = self._around.make_room(group_id), StreamsGroup(group_id)
+        if is_leaving:
+            return self._planner.leave(group, request)
+        moment = Moment(
+            self._around.settings.intervals(group_id), self._around.wall_ms(now_ms), group_id in self.delays, is_known=is_known
+        )
+        plan = self._planner.heartbeat(group, request, client, moment)
+        plan.records[:0] = records
+        if plan.is_refreshed:
+            # Topics that change from now on are looked at again.
+            group.is_refresh_due = False
+        return plan
+
+    def _not_found(self, group_id: str, word: str) -> ApiError:
+        is_other = self._around.is_other(group_id)
+        message = f"Group {group_id} is not a streams group." if is_other else f"{word} {group_id} not found."
+        return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+    def is_busy(self, group_id: str) -> bool:
+        """Whether a change of the group is under way."""
+        return self._turns.is_busy(group_id)
+
+    def describe(self, group_id: str) -> StreamsGroupDescribeResponse.DescribedGroup:
+        """StreamsGroupDescribe of one group. Raises GROUP_ID_NOT_FOUND."""
+        group = self.groups.get(group_id)
+        if group is None:
+            raise self._not_found(group_id, "Group")
+        settings = self._around.settings
+        return described_group(group, assignor_name(settings.intervals(group_id), settings))
+
+    def when_ended(self, group_id: str, ended: Refusal, now_ms: int) -> None:
+        """A classic member comes: an empty group gives way. `ended(NONE, now)` when there is none any more;
+        INCONSISTENT_GROUP_PROTOCOL when it has members, or why it could not be ended."""
+
+        def work(at_ms: int) -> bool:
+            group = self.groups.get(group_id)
+            if group is None or group.members:
+                ended(ErrorCode.NONE if group is None else ErrorCode.INCONSISTENT_GROUP_PROTOCOL, at_ms)
+                return False
+            self._append(group_id, group_tombstones(group), ended)
+            return True
+
+        self._turns.run(group_id, work, ended, now_ms)
+
+    def set_description_epochs(self, group_id: str, stored: int, failed: int, done: Done, now_ms: int) -> None:
+        """Record the epoch of the topology whose description is kept, and of the one that cannot be; -1: of none. `done` follows when it
+        is committed: GROUP_ID_NOT_FOUND when the group is gone."""
+
+        def work(at_ms: int) -> bool:
+            group = self.groups.get(group_id)
+            if group is None:
+                done(ErrorCode.GROUP_ID_NOT_FOUND)
+                return False
+            self._append(group_id, [description_record(group, stored, failed)], lambda code, done_ms: done(code))
+            return True
+
+        self._turns.run(group_id, work, lambda code, at_ms: done(code), now_ms)
+
+    def _append(self, group_id: str, records: Records, done: Refusal) -> None:
+        """In a turn of the group."""
+
+        def stored(error: ErrorCode, at_ms: int) -> None:
+            if error is ErrorCode.REQUEST_TIMED_OUT:
+                self._turns.stalled(group_id, at_ms)
+            done(append_error(error), at_ms)
+
+        self._effects().appends.append(Append(records, stored, None, lambda is_written, at_ms: self._turns.settled(group_id, at_ms)))
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def _answer(self, reply: Reply | None, answer: StreamsGroupHeartbeatResponse | None) -> None:
+        if reply is not None and answer is not None:
+            self._effects().answers.append((reply, answer))
+
+    def _carry_out(self, group_id: str, plan: Plan, reply: Reply | None, now_ms: int) -> bool:
+        """In a turn of the group: whether there is something to write, so that the group is busy."""
+        if plan.delay_ms is not None and group_id not in self.delays:
+            self.delays.schedule(group_id, now_ms + plan.delay_ms)
+        if not plan.records:
+            self._follow_up(group_id, plan, now_ms)
+            self._tell(plan, reply)
+            return False
+
+        def settled(is_written: bool, at_ms: int) -> None:
+            if is_written:
+                self._follow_up(group_id, plan, at_ms)
+            elif plan.is_refreshed and group_id in self.groups:
+                self.groups[group_id].is_refresh_due = True
+            self._turns.settled(group_id, at_ms)
+
+        def done(error: ErrorCode, at_ms: int) -> None:
+            if error is ErrorCode.REQUEST_TIMED_OUT:
+                self._turns.stalled(group_id, at_ms)
+            if error is ErrorCode.NONE:
+                self._tell(plan, reply)
+            else:
+                self._answer(reply, StreamsGroupHeartbeatResponse(error_code=append_error(error)))
+
+        self._effects().appends.append(Append(plan.records, done, None, settled))
+        return True
+
+    def _tell(self, plan: Plan, reply: Reply | None) -> None:
+        if reply is not None and plan.answer is not None and plan.missing_topics:
+            self._effects().creations.append(Creation(reply, plan.answer, plan.missing_topics))
+        self._answer(reply, plan.answer)
+
+    def _follow_up(self, group_id: str, plan: Plan, now_ms: int) -> None:
+        """The plan is committed."""
+        if plan.gone is not None:
+            self.sessions.forget(group_id, plan.gone)
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        if plan.settled is not None:
+            self.sessions.settle(group_id, plan.settled)
+        if plan.unrevoked is not None:
+            self._expect_revocation(group_id, plan.unrevoked, now_ms)
+        if plan.member_id in group.members:
+            self._touch(group_id, plan.member_id or "", now_ms)
+        if plan.is_assignment_due:
+            self._assignments.start_if_due(group_id, now_ms, self._around.wall_ms(now_ms))
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        """When `on_deadline` is due."""
+        deadlines = (self.sessions.timers.next_deadline(), self.delays.next_deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _touch(self, group_id: str, member_id: str, now_ms: int) -> None:
+        self.sessions.touch(group_id, member_id, now_ms + self._around.settings.intervals(group_id).session_timeout_ms)
+
+    def _expect_revocation(self, group_id: str, member: StreamsMember, now_ms: int) -> None:
+        self.sessions.expect_revocation(group_id, member.member_id, member.member_epoch, now_ms + member.rebalance_timeout_ms)
+
+    def on_deadline(self, now_ms: int) -> None:
+        """Members whose time is over are fenced; groups that have waited for members get their assignment."""
+        for key in self.sessions.expired(now_ms):
+            self._fence(key, now_ms)
+        for group_id in self.delays.expired(now_ms):
+            self._assign_delayed(group_id, now_ms)
+
+    def _fence(self, key: tuple[str, str, str], now_ms: int) -> None:
+        _, group_id, member_id = key
+
+        def work(at_ms: int) -> bool:
+            group = self.groups.get(group_id)
+            member = None if group is None else group.members.get(member_id)
+            if group is None or member is None:
+                self.sessions.forget(group_id, member_id)
+                return False
+            if not self.sessions.take_overdue(key, member.member_epoch):
+                return False
+            return self._carry_out(group_id, without(group, member), None, at_ms)
+
+        self._turns.run(group_id, work, None, now_ms)
+
+    def _assign_delayed(self, group_id: str, now_ms: int) -> None:
+        def work(at_ms: int) -> bool:
+            group = self.groups.get(group_id)
+            if group is None:
+                return False
+            settings = self._around.settings
+            plan = self._planner.delayed_assignment(group, settings.intervals(group_id), self._around.wall_ms(at_ms))
+            return self._carry_out(group_id, plan, None, at_ms)
+
+        self._turns.run(group_id, work, None, now_ms)
+
+    # -- topics --------------------------------------------------------------------------------------------------------
+
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """Topics were made, changed or deleted: groups whose topology has them look at them with the next heartbeat."""
+        changed = frozenset(names)
+        self._hashes.forget(changed)
+        for group in self.groups.values():
+            if group.topology is not None and not group.topology.required_topics().isdisjoint(changed):
+                group.is_refresh_due = True
+
+
+def _failed(error: ApiError) -> StreamsGroupHeartbeatResponse:
+    """As Apache Kafka, without a word on what it did not expect."""
+    message = None if error.code is ErrorCode.UNKNOWN_SERVER_ERROR else error.message
+    return StreamsGroupHeartbeatResponse(error_code=error.code, error_message=message)

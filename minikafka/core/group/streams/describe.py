@@ -1,0 +1,115 @@
+"""StreamsGroupDescribe: a group as its records tell it, and what its members have told since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from minikafka.core.group.streams.group import StreamsGroup, ToldOffsets
+from minikafka.core.group.streams.member import StreamsMember
+from minikafka.core.group.streams.model import ConfiguredSubtopology, InternalTopic, TaskOffsets, Tasks, TasksTuple
+from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
+from minikafka.wire.records.group_records import StreamsGroupTopologyValue
+
+_Kind = StreamsGroupDescribeResponse
+
+
+def described_group(group: StreamsGroup, assignor: str) -> StreamsGroupDescribeResponse.DescribedGroup:
+    """With its topology as it was configured last, or else as members told it."""
+    return _Kind.DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        topology=_topology(group),
+        members=[_member(group, member) for member in group.members.values()],
+        assignor_name=assignor,
+    )
+
+
+def _topology(group: StreamsGroup) -> StreamsGroupDescribeResponse.Topology | None:
+    configured, told = group.configured, group.topology
+    if configured is not None and configured.is_ready and configured.subtopologies is not None:
+        subtopologies = [_configured(one, subtopology) for one, subtopology in configured.subtopologies.items()]
+        return _Kind.Topology(epoch=configured.epoch, subtopologies=subtopologies)
+    if told is None:
+        return None
+    return _Kind.Topology(epoch=told.epoch, subtopologies=[_told(told.subtopologies[one]) for one in sorted(told.subtopologies)])
+
+
+def _configured(subtopology_id: str, subtopology: ConfiguredSubtopology) -> StreamsGroupDescribeResponse.Subtopology:
+    def listed(topics: Iterable[InternalTopic]) -> list[StreamsGroupDescribeResponse.TopicInfo]:
+        return [
+            _Kind.TopicInfo(
+                name=topic.name,
+                partitions=topic.partition_count,
+                replication_factor=topic.replication_factor,
+                topic_configs=[_Kind.KeyValue(key=key, value=topic.configs[key]) for key in sorted(topic.configs)],
+            )
+            for topic in sorted(topics, key=lambda topic: topic.name)
+        ]
+
+    return _Kind.Subtopology(
+        subtopology_id=subtopology_id,
+        source_topics=sorted(subtopology.source_topics),
+        repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+        state_changelog_topics=listed(subtopology.state_changelog_topics.values()),
+        repartition_source_topics=listed(subtopology.repartition_source_topics.values()),
+    )
+
+
+def _told(subtopology: StreamsGroupTopologyValue.Subtopology) -> StreamsGroupDescribeResponse.Subtopology:
+    def listed(topics: Iterable[StreamsGroupTopologyValue.TopicInfo]) -> list[StreamsGroupDescribeResponse.TopicInfo]:
+        return [
+            _Kind.TopicInfo(
+                name=topic.name,
+                partitions=topic.partitions,
+                replication_factor=topic.replication_factor,
+                topic_configs=[_Kind.KeyValue(key=config.key, value=config.value) for config in topic.topic_configs],
+            )
+            for topic in sorted(topics, key=lambda topic: topic.name)
+        ]
+
+    return _Kind.Subtopology(
+        subtopology_id=subtopology.subtopology_id,
+        source_topics=sorted(subtopology.source_topics),
+        repartition_sink_topics=sorted(subtopology.repartition_sink_topics),
+        state_changelog_topics=listed(subtopology.state_changelog_topics),
+        repartition_source_topics=listed(subtopology.repartition_source_topics),
+    )
+
+
+def _member(group: StreamsGroup, member: StreamsMember) -> StreamsGroupDescribeResponse.Member:
+    told, endpoint = group.told_offsets.get(member.member_id, ToldOffsets()), member.user_endpoint
+    return _Kind.Member(
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if endpoint is None else _Kind.Endpoint(host=endpoint[0], port=endpoint[1]),
+        client_tags=[_Kind.KeyValue(key=key, value=value) for key, value in member.client_tags.items()],
+        task_offsets=_offsets(told.task_offsets),
+        task_end_offsets=_offsets(told.task_end_offsets),
+        assignment=_assignment(member.assigned.tasks()),
+        target_assignment=_assignment(group.targets.get(member.member_id, TasksTuple())),
+    )
+
+
+def _assignment(tasks: TasksTuple) -> StreamsGroupDescribeResponse.Assignment:
+    def listed(role: Tasks) -> list[StreamsGroupDescribeResponse.TaskIds]:
+        return [_Kind.TaskIds(subtopology_id=one, partitions=sorted(role[one])) for one in sorted(role)]
+
+    return _Kind.Assignment(
+        active_tasks=listed(tasks.active), standby_tasks=listed(tasks.standby), warmup_tasks=listed(tasks.warmup)
+    )
+
+
+def _offsets(offsets: TaskOffsets) -> list[StreamsGroupDescribeResponse.TaskOffset]:
+    return [
+        _Kind.TaskOffset(subtopology_id=one, partition=partition, offset=offsets[one][partition])
+        for one in sorted(offsets)
+        for partition in sorted(offsets[one])
+    ]
