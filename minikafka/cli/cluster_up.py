@@ -25,6 +25,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 PORT, HTTP_PORT = 9092, 9404
 EXIT_NOT_STARTED, EXIT_CONFIGURATION = 1, 2
+LOG_END_BYTES = 64 << 10
 
 
 @click.command("up")
@@ -189,7 +190,7 @@ def _usual_if_free(first: int, count: int) -> int:
 
 
 def _tell_of_deaths(made: EmbeddedCluster, known: set[int]) -> None:
-    """Say it once when a broker ends that nobody asked to end. Raises ClusterError when none is left."""
+    """Say it once when a broker ends that nobody asked to end, with the last error of its log."""
     from minikafka.testing.errors import ClusterError
 
     for broker in made.brokers:
@@ -198,8 +199,24 @@ def _tell_of_deaths(made: EmbeddedCluster, known: set[int]) -> None:
             try:
                 broker.raise_if_dead()
             except ClusterError as error:
-                click.echo(f"{str(error).partition(chr(10))[0]}; its log: {broker.log_dir.parent / 'broker.log'}", err=True)
+                log = broker.log_dir.parent / "broker.log"
+                click.echo(f"{str(error).partition(chr(10))[0]}; its log: {log}", err=True)
+                why = last_error(log)
+                if why:
+                    click.echo(f"  {why}", err=True)
                 click.echo(f"  minikafka cluster start {broker.node_id}   brings it back", err=True)
+
+
+def last_error(log: Path) -> str:
+    """The message of the last error in the end of a broker's log; empty when there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - LOG_END_BYTES, 0))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    errors = (line.partition(" ERROR ")[2] for line in reversed(lines) if " ERROR " in line)
+    return next(errors, "").partition(": ")[2]
 
 
 def _absolute(directory: str | None) -> Path | None:

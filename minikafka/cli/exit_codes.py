@@ -19,7 +19,7 @@ STATUSES: dict[str, dict[int, str]] = {
         1: "divergence, corruption, or an acknowledged record that is missing",
         3: "something could not be compared, or nothing was",
     },
-    "cluster": {1: "`up`: the cluster could not start, or its last broker has ended", 3: "`kill` and the like: no `cluster up` runs there"},
+    "cluster": {1: "`up`: the cluster could not start", 3: "`kill` and the like: no `cluster up` runs there"},
     "consumer-groups": {1: "refused, or a group that was asked for does not exist"},
     "demo": {0: "PASS", 1: "a step failed: it is named"},
     "doctor": {

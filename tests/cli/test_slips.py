@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from minikafka.cli import common
+from minikafka.cli.cluster_up import LOG_END_BYTES, last_error
 from minikafka.cli.main import cli
 from minikafka.testing import EmbeddedCluster
 
@@ -88,3 +89,19 @@ def test_a_level_of_the_log_is_checked_at_once() -> None:
     """Not when the brokers have ended."""
     with pytest.raises(ValueError, match="log_level=loud: must be DEBUG, INFO, WARNING or ERROR"):
         EmbeddedCluster(log_level="loud")
+
+
+@pytest.mark.parametrize("before", [0, LOG_END_BYTES])
+def test_why_a_broker_has_ended(before: int, tmp_path: Path) -> None:
+    """`cluster up` says it beside the name of the log."""
+    log = tmp_path / "broker.log"
+    assert last_error(log) == ""
+    log.write_text("x" * before + "2026-11-23 INFO  minikafka.node: starting\n")
+    assert last_error(log) == ""
+    with log.open("a") as file:
+        file.write("2026-11-23 ERROR minikafka.log_dir: a directory is offline\n")
+        file.write("2026-11-23 ERROR minikafka.node: the node cannot go on: No space left on device\n")
+        file.write("2026-11-23 INFO  minikafka.node: ended\n")
+    assert last_error(log) == "the node cannot go on: No space left on device"
+    log.write_text("2026-11-23 ERROR minikafka.node: long ago\n" + "x" * LOG_END_BYTES)
+    assert last_error(log) == ""
