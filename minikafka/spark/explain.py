@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from minikafka.spark.logformat import CODEC_MASK, CODECS, SegmentReader, parse_segment_name
+from minikafka.spark.logformat import CODEC_MASK, CODECS, SegmentReader
 from minikafka.spark.records import decode_records
+from minikafka.spark.source_files import opened, segment_bases, segment_path
 
 AROUND = 2
 RECORDS_SHOWN = 5
@@ -61,27 +61,30 @@ def explain(report: dict[str, Any], finding: dict[str, Any]) -> Iterator[str]:
 def around(path: str, offset: int) -> Iterator[str]:
     """The batches about an offset in one partition directory, and the first records of the one that holds it."""
     try:
-        bases = sorted(parsed[0] for name in os.listdir(path) if (parsed := parse_segment_name(name)) and parsed[1] == "log")
+        bases = segment_bases(path)
+        base = max((base for base in bases if base <= offset), default=bases[0] if bases else None)
+        if base is None:
+            yield "  there is no segment"
+            return
+        with opened(segment_path(path, base)) as (descriptor, size):
+            yield from _around(descriptor, size, offset)
     except OSError as error:
         yield f"  cannot be read now: {error.strerror}"
+
+
+def _around(descriptor: int, size: int, offset: int) -> Iterator[str]:
+    for batches in SegmentReader(descriptor, size):
+        at = int(np.searchsorted(batches.last_offset, offset))
+        if at >= len(batches) and int(batches.last_offset[-1]) < offset:
+            last = len(batches) - 1
+            if batches.position[-1] + batches.size[-1] >= size:
+                yield f"  the log ends with {_line(batches, last)}"
+            continue
+        for row in range(max(0, at - AROUND), min(len(batches), at + AROUND + 1)):
+            yield f"{'->' if row == at else '  '}{_line(batches, row)}"
+            if row == at:
+                yield from _records(batches, row)
         return
-    base = max((base for base in bases if base <= offset), default=bases[0] if bases else None)
-    if base is None:
-        yield "  there is no segment"
-        return
-    with open(os.path.join(path, f"{base:020d}.log"), "rb") as file:
-        for batches in SegmentReader(file.fileno(), os.fstat(file.fileno()).st_size):
-            at = int(np.searchsorted(batches.last_offset, offset))
-            if at >= len(batches) and int(batches.last_offset[-1]) < offset:
-                last = len(batches) - 1
-                if batches.position[-1] + batches.size[-1] >= os.fstat(file.fileno()).st_size:
-                    yield f"  the log ends with {_line(batches, last)}"
-                continue
-            for row in range(max(0, at - AROUND), min(len(batches), at + AROUND + 1)):
-                yield f"{'->' if row == at else '  '}{_line(batches, row)}"
-                if row == at:
-                    yield from _records(batches, row)
-            return
 
 
 def _line(batches: Any, row: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from minikafka.spark.claims import METADATA_DIRECTORY, policy_of
 from minikafka.spark.logformat import (
     BATCH_LENGTH_MIN,
     BATCH_OVERHEAD,
@@ -29,12 +30,17 @@ from minikafka.spark.logformat import (
     parse_segment_name,
     parse_txn_index,
 )
+from minikafka.spark.metadata_log import read_image
+from minikafka.spark.startup import Files, at_start
 
 Headers = np.ndarray[Any, Any]
 #: Headers are looked for in pieces of this size; what lies in larger batches is not read.
 PIECE_BYTES = 16 << 10
 #: An active segment's index may point behind the end after a crash: so many entries are tried before the segment is walked from its start.
 ENTRIES_TRIED_MAX = 64
+#: A directory in which a cleaner puts replacements in place is listed so often.
+LISTINGS_MAX = 5
+PARTS = {"log", "index", "timeindex", "txnindex"}
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 
@@ -53,12 +59,36 @@ class Held:
 
 
 def segment_bases(path: str) -> list[int]:
-    """Base offsets of the segments in a partition's directory, in order. Raises FileNotFoundError, OSError."""
-    return sorted(found[0] for name in os.listdir(path) if (found := parse_segment_name(name)) and found[1] == "log")
+    """Base offsets of the segments in a partition's directory, in order, as the next start of its broker finds them (startup.py). Raises
+    FileNotFoundError, OSError."""
+    names = os.listdir(path)
+    if any(name.endswith(".swap") for name in names):
+        return sorted(base for base, part in _at_start(path) if part == "log")
+    return sorted(found[0] for name in names if (found := parse_segment_name(name)) and found[1] == "log")
 
 
 def segment_path(path: str, base: int, extension: str = "log") -> str:
-    return os.path.join(path, f"{base:020d}.{extension}")
+    """The file of a segment; where a cleaner was interrupted that is its replacement, and may be a file that is not there."""
+    name = os.path.join(path, f"{base:020d}.")
+    plain = name + extension
+    if extension not in PARTS or not (os.path.lexists(name + "log.swap") or os.path.lexists(plain + ".swap")):
+        return plain
+    return name + _at_start(path).get((base, extension), extension + ".swap")
+
+
+def _at_start(path: str) -> Files:
+    for _ in range(LISTINGS_MAX):
+        with contextlib.suppress(FileNotFoundError):  # its broker was faster: the replacement has its name by now
+            return at_start(os.listdir(path), lambda base: _end_of_swap(path, base))
+    return at_start(os.listdir(path), lambda base: _end_of_swap(path, base))
+
+
+def _end_of_swap(path: str, base: int) -> int:
+    end = base
+    with opened(os.path.join(path, f"{base:020d}.log.swap")) as (descriptor, size):
+        for found, _ in headers(descriptor, size, 0):
+            end = int(found["base_offset"][-1]) + int(found["last_delta"][-1]) + 1
+    return end
 
 
 def topic_id_of(path: str) -> str:
@@ -71,12 +101,18 @@ def topic_id_of(path: str) -> str:
 
 
 def is_cleaned(path: str, topic: str, partition: int) -> bool:
-    """Whether the log cleaner has worked on the partition: only then offsets may be missing between batches."""
-    try:
-        with open(os.path.join(os.path.dirname(path), CLEANER_CHECKPOINT), "rb") as file:
-            return (topic, partition) in parse_offset_checkpoint(file.read())
-    except (OSError, FormatError):
-        return False
+    """Whether the log cleaner may have worked on the partition: only then offsets may be missing between batches. It writes its checkpoint
+    behind its work: of one that was interrupted before, its replacements tell, and the controller's record of the topic, where a copy of
+    the metadata log lies beside."""
+    place = os.path.dirname(path)
+    with contextlib.suppress(OSError, FormatError), open(os.path.join(place, CLEANER_CHECKPOINT), "rb") as file:
+        if (topic, partition) in parse_offset_checkpoint(file.read()):
+            return True
+    with contextlib.suppress(OSError, FormatError):
+        if any(name.endswith(".log.swap") for name in os.listdir(path)):
+            return True
+        return policy_of(read_image(os.path.join(place, METADATA_DIRECTORY), ""), topic) == "compact"
+    return False
 
 
 @contextlib.contextmanager
