@@ -26,7 +26,6 @@ from minikafka.spark.views import cleaned_below, names_of
 
 Item = TypeVar("Item")
 ATTEMPTS_MAX = 6
-HEX_BATCH_BYTES_MAX = 1 << 20
 UNPROVEN = {compare.UNREADABLE, compare.SKIPPED, compare.INCOMPLETE}
 FAILING = {compare.LOST, compare.CORRUPT, compare.DIVERGENT, compare.MISSING}
 Result = TypeVar("Result")

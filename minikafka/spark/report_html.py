@@ -21,6 +21,7 @@ STATES = {
 }
 PARTITIONS_DRAWN_MAX = 2000
 FINDINGS_DRAWN_MAX = 200
+SOUND = {"MATCH", "EMPTY", "SINGLE"}
 _EPOCH_COLOURS = ("#5b8def", "#48b0a3", "#e0a13c", "#b06fc9", "#7fa650", "#d97a6c", "#6c7fd9", "#a08a5b")
 
 
@@ -82,7 +83,7 @@ def _verdicts(report: dict[str, Any]) -> str:
         row["records"] += one["records_compared"]
         row["verdicts"][one["verdict"]] = row["verdicts"].get(one["verdict"], 0) + 1
     body = []
-    order = sorted(topics.items(), key=lambda item: (set(item[1]["verdicts"]) <= {"MATCH", "EMPTY", "SINGLE"}, item[0]))
+    order = sorted(topics.items(), key=lambda item: (set(item[1]["verdicts"]) <= SOUND, item[0]))
     for topic, row in order[:PARTITIONS_DRAWN_MAX]:
         chips = "".join(f"<span class='chip {name.lower()}'>{name} {count}</span>" for name, count in sorted(row["verdicts"].items()))
         body.append(
@@ -90,14 +91,17 @@ def _verdicts(report: dict[str, Any]) -> str:
             f"<td class='n'>{row['records']:,}</td><td>{chips}</td></tr>"
         )
     head = "<tr><th>topic</th><th class='n'>partitions</th><th class='n'>batches compared</th><th class='n'>records</th><th>verdicts</th></tr>"
-    return f"<section><h2>Topics</h2><table>{head}{''.join(body)}</table></section>"
+    hidden = len(order) - len(body)
+    more = f"<p class='dim'>{hidden:,} topics more are in report.json.</p>" if hidden > 0 else ""
+    return f"<section><h2>Topics</h2><table>{head}{''.join(body)}</table>{more}</section>"
 
 
 def _heat_map(report: dict[str, Any]) -> str:
     """Partitions from left to right, brokers from top to bottom; one square a replica."""
     brokers = sorted({row["broker"] for one in report["partitions"] for row in one["replicas"]} | set(report["cluster"]["brokers"]))
     by_topic: dict[str, list[dict[str, Any]]] = {}
-    for one in report["partitions"][:PARTITIONS_DRAWN_MAX]:
+    worst_first = sorted(report["partitions"], key=lambda one: one["verdict"] in SOUND)
+    for one in sorted(worst_first[:PARTITIONS_DRAWN_MAX], key=lambda one: (one["topic"], one["partition"])):
         by_topic.setdefault(one["topic"], []).append(one)
     used = set()
     blocks = []

@@ -52,8 +52,12 @@ class SummaryWriter:
                 os.unlink(self._part)
 
     def add(self, kind: str, name: str, value: Any, prefix: str = "") -> None:
-        """A frame; `prefix` is taken off its paths."""
-        key, content = f"{kind} {name}".encode(), zlib.compress(summary_codec.dumps(value, prefix), 1)
+        """A frame; `prefix` is taken off its paths. Raises SummaryError for one that no reader would take."""
+        plain = summary_codec.dumps(value, prefix)
+        if len(plain) > CONTENT_BYTES_MAX:
+            text = f"what a summary has to say of {kind} {name} takes {len(plain)} bytes, more than {CONTENT_BYTES_MAX}"
+            raise SummaryError(f"{text}: audit fewer partitions at once (--topic), or where the log directories are")
+        key, content = f"{kind} {name}".encode(), zlib.compress(plain, 1)
         self._file.write(_FRAME.pack(len(key), len(content), crc32c(content, crc32c(key))) + key + content)
         self._frames += 1
 
@@ -133,6 +137,8 @@ class SummaryReader:
         inflate = zlib.decompressobj()
         try:
             plain = inflate.decompress(data, CONTENT_BYTES_MAX)
+            if inflate.unconsumed_tail:
+                raise SummaryError(f"{self.path} is damaged: a frame holds more than {CONTENT_BYTES_MAX} bytes")
             return summary_codec.loads(plain, self.prefix)
         except (zlib.error, CodecError) as error:
             raise SummaryError(f"{self.path} cannot be understood: {error}") from error

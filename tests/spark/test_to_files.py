@@ -22,7 +22,7 @@ from pyarrow import csv, parquet  # noqa: E402
 
 from minikafka.cli.load import load  # noqa: E402
 from minikafka.cli.load_files import verify_files  # noqa: E402
-from minikafka.spark import cluster_assembly, to_files  # noqa: E402
+from minikafka.spark import cluster_assembly, cluster_segments, to_files  # noqa: E402
 from minikafka.spark import report as reporting  # noqa: E402
 from minikafka.spark.audit import AuditOptions, run_audit  # noqa: E402
 from minikafka.spark.cluster_assembly import AssembleTask, assemble_tasks  # noqa: E402
@@ -70,7 +70,10 @@ def random_batches(seed: int) -> list[bytes]:
     ],
     ids=["defaults", "by-size", "every-batch-indexed", "by-time", "index-full"],
 )
-def test_segments_are_those_that_the_log_itself_would_write(tmp_path: Path, config: LogConfig) -> None:
+def test_segments_are_those_that_the_log_itself_would_write(tmp_path: Path, config: LogConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    if config.index_interval_bytes == 0:  # every bound is crossed: a batch is larger than a chunk, each file is synced alone
+        for bound, value in {"CHUNK_BYTES": 100, "SYNCS_MAX": 1, "SYNC_ALONE_BYTES": 1}.items():
+            monkeypatch.setattr(cluster_segments, bound, value)
     batches = random_batches(7)
     log = load_log(OsFileSystem(), str(tmp_path / "log" / "t-0"), "t", 0, config, wall_ms=T0)
     log.assign_topic_id(TOPIC_ID)
