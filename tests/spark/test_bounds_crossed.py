@@ -307,7 +307,7 @@ def test_rows_come_in_small_tables_and_are_put_together(monkeypatch: pytest.Monk
 
     write_table(tmp_path / "rows.parquet", 100)
     monkeypatch.setattr(tables, "ROWS_MAX", 7)
-    units, _ = tables.plan_units([str(tmp_path / "rows.parquet")], "parquet", 1 << 20)
+    units, _ = tables.plan_units(str(tmp_path / "rows.parquet"))
     read = [table for unit in units for table in tables.read_unit(unit, None)]
     assert sum(table.num_rows for table in read) == 100 and max(table.num_rows for table in read) == 7
     starts = [sum(table.num_rows for table in read[:number]) for number in range(len(read))]
