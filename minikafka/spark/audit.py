@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -217,23 +216,16 @@ def _given_live(plan: Plan) -> None:
 
 
 def _plan(paths: Iterable[str], engine: Engine, options: AuditOptions, only: list[tuple[str, int]]) -> Plan:
-    """Made in a task when this process does not see all the directories and tasks may."""
-    paths = list(paths)
-    work = paths, options.topics, options.findings_each_max, only, options.transaction_timeout_ms, True, options.compacted
-    if not engine.is_elsewhere or all(map(os.path.isdir, paths)):
+    """Where tasks run on other machines they read the directories, not this process, which may not see them."""
+    work = list(paths), options.topics, options.findings_each_max, only, options.transaction_timeout_ms, True, options.compacted
+    if not engine.is_elsewhere or not work[0]:
         return make_plan(*work)
-    plan = next(mapped(engine, _plan_there, [work]))
-    if isinstance(plan, SourceError):
-        raise plan
+    try:
+        plan = make_plan(*work, functools.partial(mapped, engine))
+    except SourceError as error:
+        raise SourceError(f"{error} (where Spark's tasks run)") from error
     plan.is_elsewhere = True
     return plan
-
-
-def _plan_there(work: tuple[Any, ...]) -> Plan | SourceError:
-    try:
-        return make_plan(*work)
-    except SourceError as error:
-        return SourceError(f"{error} (here and where Spark's tasks run)")
 
 
 def _any_changed(replicas: list[Replica], plan: Plan, engine: Engine) -> bool:

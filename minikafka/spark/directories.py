@@ -47,6 +47,12 @@ class LogDirectory:
     unread: list[Finding] = field(default_factory=list)
     is_listed: bool = True
 
+    def of_partitions(self, keys: set[tuple[str, int]]) -> LogDirectory:
+        """The same, with what its checkpoints say of these partitions only: what a task needs that reads them."""
+        said = {name: getattr(self, name) for name in CHECKPOINTS}
+        kept = {name: None if lines is None else {key: lines[key] for key in keys & lines.keys()} for name, lines in said.items()}
+        return replace(self, **kept)
+
     def named_partitions(self) -> dict[tuple[str, int], int]:
         """Partitions that its high watermarks and recovery points speak of, with the largest offset said."""
         named = dict(self.high_watermark or {})

@@ -1,15 +1,17 @@
 """Planning an audit: what is read of each log directory, in which order, and the plan that is made of all of it.
 
 What is read of one log directory does not depend on the others (DirectoryFacts), so that it can be read where the directory lies: by
-this process, by a task, or by a scan on the broker's own machine (summaries.py).
+this process, by tasks (`mapped`), or by a scan on the broker's own machine (summaries.py). Partitions' directories are read by many tasks,
+each of which has some of them; every directory is listed once.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from minikafka.spark import logformat
 from minikafka.spark.claims import COORDINATOR_TOPICS, MetadataCopy, newest_image, read_copy
@@ -24,6 +26,12 @@ from minikafka.spark.directories import (
 )
 from minikafka.spark.findings import Finding, FindingList
 from minikafka.spark.sources import Entry, Plan, assemble, open_entry
+
+#: Runs a function over items somewhere; the results in the order of the items.
+Mapped = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
+#: How many directories of partitions a task reads.
+DIRECTORIES_A_TASK = 500
+Listed = tuple[tuple[str, int], str, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,42 +61,75 @@ class DirectoryFacts:
 
 def make_plan(
     paths: Iterable[str], topics: Iterable[str] = (), each_max: int = 20, partitions: Iterable[tuple[str, int]] = (),
-    transaction_timeout_ms: int = 0, tolerant: bool = False, compacted: Iterable[str] = (),
+    transaction_timeout_ms: int = 0, tolerant: bool = False, compacted: Iterable[str] = (), mapped: Mapped = map,
 ) -> Plan:  # fmt: skip
     """List the replicas of every partition under the log directories. `topics` and `partitions` limit to these (empty: all).
 
     `compacted`: topics that a cleaner may have been in although no metadata log says so. `tolerant`: what cannot be read of a
-    directory's root becomes findings; else it raises SourceError.
+    directory's root becomes findings; else it raises SourceError. `mapped`: who reads.
     """
     wanted = Wanted(tuple(topics), tuple(partitions), tuple(compacted), each_max, transaction_timeout_ms)
     instant_ms = time.time_ns() // 1_000_000
-    return plan_of(read_facts(paths, wanted), wanted, instant_ms, tolerant)
+    return plan_of(read_facts(paths, wanted, mapped), wanted, instant_ms, tolerant)
 
 
-def read_facts(paths: Iterable[str], wanted: Wanted) -> list[DirectoryFacts]:
+def read_facts(paths: Iterable[str], wanted: Wanted, mapped: Mapped = map) -> list[DirectoryFacts]:
     """Read the log directories at or below the paths, but for the logs themselves.
 
     The order makes claims safe while brokers run: first the high watermarks, then the controller's in-sync sets, then the sizes of
     the logs. An in-sync replica of the second instant holds by then what was committed at the first. Of the logs those of coordinators
     come first: what groups have committed by the time that those are listed, the others hold when they are. Raises SourceError.
     """
-    found = find_log_directories(list(paths))
-    facts = [_read_root(path, label) for path, label in zip(found, labels_of(found), strict=True)]
-    for one in facts:
-        one.copy = read_copy(one.directory)
-    listed = [(one, key, path, future) for one in facts for key, path, future in _partitions_in(one, wanted)]
-    for one, key, path, is_future in sorted(listed, key=lambda row: row[1][0] not in COORDINATOR_TOPICS):
-        one.entries.append(open_entry(one.directory, key, path, is_future, wanted.each_max))
+    found, problem = next(iter(mapped(_find, [list(paths)])))
+    if problem:
+        raise SourceError(problem)
+    facts = list(mapped(_read_root, list(zip(found, labels_of(found), strict=True))))
+    for one, copy in zip(facts, mapped(read_copy, [one.directory for one in facts]), strict=True):
+        one.copy = copy
+    both = list(mapped(_list, [(one, wanted) for one in facts]))
+    facts = [one for one, _ in both]
+    for of_coordinators in (True, False):
+        work = list(_shares(both, of_coordinators, wanted.each_max))
+        for (number, _, _, _), entries in zip(work, mapped(_open_entries, work), strict=True):
+            facts[number].entries += entries
     return facts
 
 
-def _read_root(path: str, label: str) -> DirectoryFacts:
+def _find(paths: list[str]) -> tuple[list[str], str]:
+    try:
+        return find_log_directories(paths), ""
+    except SourceError as error:
+        return [], str(error)
+
+
+def _read_root(item: tuple[str, str]) -> DirectoryFacts:
     findings = FindingList(1 << 30)
-    directory = open_directory(path, label, findings)
+    directory = open_directory(*item, findings)
     return DirectoryFacts(directory, findings.kept)
 
 
-def _partitions_in(facts: DirectoryFacts, wanted: Wanted) -> list[tuple[tuple[str, int], str, bool]]:
+def _list(item: tuple[DirectoryFacts, Wanted]) -> tuple[DirectoryFacts, list[Listed]]:
+    """What a listing says of the log directory itself is in the facts that come back."""
+    return item[0], _partitions_in(*item)
+
+
+def _shares(
+    both: list[tuple[DirectoryFacts, list[Listed]]], of_coordinators: bool, each_max: int
+) -> Iterator[tuple[int, LogDirectory, list[Listed], int]]:
+    """The work of tasks: (number of the log directory, what is known of it, partitions' directories, findings kept of each)."""
+    for number, (one, listed) in enumerate(both):
+        chosen = [row for row in listed if (row[0][0] in COORDINATOR_TOPICS) == of_coordinators]
+        for start in range(0, len(chosen), DIRECTORIES_A_TASK):
+            rows = chosen[start : start + DIRECTORIES_A_TASK]
+            yield number, one.directory.of_partitions({row[0] for row in rows}), rows, each_max
+
+
+def _open_entries(work: tuple[int, LogDirectory, list[Listed], int]) -> list[Entry]:
+    _, directory, rows, each_max = work
+    return [open_entry(directory, *row, each_max) for row in rows]
+
+
+def _partitions_in(facts: DirectoryFacts, wanted: Wanted) -> list[Listed]:
     """(partition, path, whether it is a copy that grows)."""
     found, directory = [], facts.directory
     for name in list_directory(directory):

@@ -128,8 +128,8 @@ class SegmentTask:
 
 @dataclass(slots=True)
 class Plan:
-    """`instant_ms`: the wall clock when the checkpoints were read; the fence holds for that instant. `is_elsewhere`: made by a task of
-    Spark, because this process does not see the directories."""
+    """`instant_ms`: the wall clock when the checkpoints were read; the fence holds for that instant. `is_elsewhere`: made by tasks on
+    other machines; this process may not see the directories."""
 
     replicas: dict[tuple[str, int], list[Replica]]
     directories: list[LogDirectory]

@@ -73,7 +73,7 @@ def test_directories_that_only_executors_see(cluster: Any, tmp_path: Path, three
     assert (audited.returncode, report["outcome"]) == (1, "FAIL"), audited.stderr
     assert ("batch-crc", ["1"]) in {one["check"]: (one["check"], one["brokers"]) for one in report["findings"]}.values()
     missing = cluster.minikafka("audit", "/nowhere/broker-1")
-    assert missing.returncode == 2 and "and where Spark's tasks run" in missing.stderr
+    assert missing.returncode == 2 and "where Spark's tasks run" in missing.stderr
 
 
 def test_a_load_whose_executor_is_deleted_writes_each_row_once(cluster: Any, tmp_path: Path, table: Path) -> None:

@@ -1,0 +1,117 @@
+"""Log directories are listed where tasks run, each once, and the plan is that of a process that sees them all."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.audited_clusters import BROKERS
+from helpers.log_clusters import Partition, plain, write_broker
+from helpers.log_fault_bases import BASES
+
+from minikafka.spark import audit as auditing
+from minikafka.spark import planning
+from minikafka.spark.audit import AuditOptions, run_audit
+from minikafka.spark.directories import SourceError
+from minikafka.spark.engine_local import LocalEngine
+from minikafka.spark.planning import Wanted, make_plan, read_facts
+
+
+class Tasks:
+    """Runs functions as tasks of another machine do: what goes in and comes out is copied. `ran`: the items of each job."""
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[str, int]] = []
+
+    def mapped(self, function: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
+        inner = getattr(function, "function", function)
+        self.ran.append((inner.__name__, len(items)))
+        for item in items:
+            yield pickle.loads(pickle.dumps(function(pickle.loads(pickle.dumps(item)))))
+
+
+class ElsewhereEngine(LocalEngine):
+    """Tasks on other machines."""
+
+    is_elsewhere = True
+
+    def __init__(self, tasks: Tasks) -> None:
+        super().__init__(1)
+        self.tasks = tasks
+
+    def map(self, function: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
+        return self.tasks.mapped(function, items)
+
+
+def told(plan: Any) -> str:
+    """All of it; lists of findings by what is in them."""
+    for one in (plan, *(copy for copies in plan.replicas.values() for copy in copies)):
+        one.findings = one.findings.kept
+    return repr(plan)
+
+
+@pytest.mark.parametrize("each", [1, 2, 500])
+@pytest.mark.parametrize("kind", ["compacted transactions", "crashed", "two log directories"])
+def test_tasks_plan_as_one_process_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, each: int) -> None:
+    monkeypatch.setattr(planning, "DIRECTORIES_A_TASK", each)
+    BASES[kind].write(tmp_path / "cluster")
+    tasks = Tasks()
+    here, there = make_plan([str(tmp_path)]), make_plan([str(tmp_path)], mapped=tasks.mapped)
+    there.instant_ms = here.instant_ms
+    assert told(here) == told(there)
+    assert [name for name, _ in tasks.ran] == ["_find", "_read_root", "read_copy", "_list", "_open_entries", "_open_entries"]
+    entries = sum(len(one.entries) for one in read_facts([str(tmp_path)], Wanted()))
+    assert each > 1 or sum(count for name, count in tasks.ran if name == "_open_entries") == entries
+
+
+def test_each_directory_is_listed_once_by_tasks_and_never_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Coordinators' partitions first; a task gets the checkpoints of its partitions, not of all."""
+    monkeypatch.setattr(planning, "DIRECTORIES_A_TASK", 4)
+    for broker in BROKERS:
+        made = [Partition(f"t-{number}", [plain(0)]) for number in range(10)] + [Partition("__consumer_offsets-0", [plain(0)])]
+        write_broker(tmp_path / f"b{broker}", broker, made)
+    paths = [str(tmp_path / f"b{broker}") for broker in BROKERS]
+    opened: list[str] = []
+    known: list[int] = []
+    original = planning.open_entry
+
+    def noted(directory: Any, key: Any, path: str, *rest: Any) -> Any:
+        opened.append(path)
+        known.append(len(directory.high_watermark))
+        return original(directory, key, path, *rest)
+
+    monkeypatch.setattr(planning, "open_entry", noted)
+    tasks = Tasks()
+    result = run_audit(paths, ElsewhereEngine(tasks), AuditOptions())
+    assert len(opened) == 33 and set(Counter(opened).values()) == {1} and max(known) == 4
+    assert all("__consumer_offsets" in path for path in opened[:3]) and result.plan.is_elsewhere
+    assert ("_open_entries", 3) in tasks.ran and ("_open_entries", 9) in tasks.ran
+    inside = False
+
+    def guarded(*arguments: Any) -> Any:
+        assert inside, "the driver lists nothing"
+        return listdir(*arguments)
+
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", guarded)
+
+    def only_in_tasks(function: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
+        nonlocal inside
+        for item in items:
+            inside = True
+            found = function(item)
+            inside = False
+            yield found
+
+    monkeypatch.setattr(tasks, "mapped", only_in_tasks)
+    assert len(auditing._plan(paths, ElsewhereEngine(tasks), AuditOptions(), []).replicas) == 11
+
+
+def test_what_is_no_log_directory_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"no such directory \(where Spark's tasks run\)"):
+        run_audit([str(tmp_path / "none")], ElsewhereEngine(Tasks()), AuditOptions())
