@@ -19,6 +19,7 @@ from minikafka.core.group.config import Client
 from minikafka.core.group.consumer import records as consumer_records
 from minikafka.core.group.consumer.member import ConsumerMember
 from minikafka.core.group.consumer.records import EPOCH_MAX
+from minikafka.core.group.effects import Effects
 from minikafka.core.group.share import records as share_records
 from minikafka.core.group.share.group import ShareMember
 from minikafka.core.transaction.state import TransactionState
@@ -329,6 +330,30 @@ async def test_a_group_in_its_last_epoch_takes_nobody_and_hurts_no_other(kind: s
     groups: Any = shard.consumers.groups if kind == "consumer" else shard.shares.groups
     assert not groups["last"].members, "who leaves is gone, so that the group can be deleted"
     assert not world.supervisor.unexpected
+    await world.stop()
+
+
+async def test_what_fails_beside_a_shard_ends_the_shard_and_no_node() -> None:
+    world = CoordinatorWorld()
+    world.lead()
+    shard = world.groups.shard("g")[1]
+
+    class Broken:
+        async def answer(self, question: Any) -> Any:
+            raise ZeroDivisionError
+
+        async def resolve(self, context: Any, regexes: Any) -> Any:
+            raise ZeroDivisionError
+
+    broken: Any = Broken()
+    world.groups._persister = world.groups._patterns = broken
+    for effects in (Effects(questions=[broken]), Effects(resolutions=[(broken, "g", frozenset({"t.*"}))])):
+        world.groups._carry_out(0, world.groups.shard("g")[1], effects)
+        while world.groups.shard("g")[1] is shard:
+            await asyncio.sleep(0)
+        shard = world.groups.shard("g")[1]
+    assert world.supervisor.unexpected == {"shard": 2} and not world.supervisor.failed.done()
+    assert commit(world, 5) == [ErrorCode.NONE]
     await world.stop()
 
 

@@ -138,10 +138,10 @@ class GroupHost(CoordinatorHost[GroupShard]):
             self.runtime.run_steps(index, shard, steps)
         for context, group_id, regexes in effects.resolutions:
             work = self._resolve(index, shard, context, group_id, regexes)
-            self._environment.supervisor.start(work, "the resolution of patterns")
-
+            self._environment.supervisor.start(work, "the resolution of patterns", ends=self.runtime.ends(index, shard))
         for question in effects.questions:
-            self._environment.supervisor.start(self._ask(index, shard, question), "a question for share coordinators")
+            work = self._ask(index, shard, question)
+            self._environment.supervisor.start(work, "a question for share coordinators", ends=self.runtime.ends(index, shard))
 
     async def _ask(self, index: int, shard: GroupShard, question: StateQuestion) -> None:
         assert self._persister is not None

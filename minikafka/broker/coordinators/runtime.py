@@ -443,6 +443,11 @@ class CoordinatorRuntime(Generic[S]):
         name = f"timers of {self._kind.name}s"
         return self._environment.supervisor.call_later(delay_ms / 1000, name, work, led, ends=self._ends(led))
 
+    def ends(self, index: int, shard: S) -> Ends:
+        """What ends when work for a shard fails that goes on beside it."""
+        led = self._led.get(index)
+        return Ends("shard", lambda reason: None) if led is None or led.shard is not shard else self._ends(led)
+
     def _ends(self, led: _Led[S]) -> Ends:
         """A shard in which something fails that nobody expected is given up, and made anew of its log."""
         return Ends("shard", lambda reason: self._load_anew(led))
