@@ -133,7 +133,7 @@ def test_records_have_the_versions_of_an_older_metadata_version(tmp_path: Path) 
                 cluster.wait_for_isr(topic, {2, 3})
                 if topic == "before":
                     tool(cluster, "FeatureCommand", "upgrade", "--release-version", "4.3")
-            assert not cluster.errors(), "\n".join(cluster.errors())
+            cluster.check_errors()
             for node_id in (3, 2, 1):
                 cluster.stop(node_id)
             found[controller] = record_versions(cluster.nodes[1].data)

@@ -38,7 +38,7 @@ def test_brokers_of_both_kinds_lead_follow_and_die(controller: str, tmp_path: Pa
         if controller == KAFKA:
             through_java_tools(cluster)
             check_properties(cluster)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in (3, 2, 1):
             cluster.stop(node_id)
         report = audit([cluster.nodes[2].data, cluster.nodes[3].data])

@@ -49,7 +49,7 @@ def test_a_leader_that_died_with_records_of_its_own_cuts_them(leader: str, tmp_p
         # A fetch that was under way may have brought the first of them.
         assert len(values) < 160
         assert re.search(rf"[Tt]runcat.*t-{partition}|t-{partition}: in epoch \d+ truncated from", cluster.nodes[2].output)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in (3, 2, 1):
             cluster.stop(node_id)
         audit([cluster.nodes[2].data, cluster.nodes[3].data])
@@ -86,7 +86,7 @@ def test_metadata_that_only_a_dead_leader_had_is_cut(leader: str, tmp_path: Path
         cluster.wait_for(lambda: b"after" in log.read_bytes(), "the old leader to follow")
         assert b"uncommitted" not in log.read_bytes()
         assert re.search(r"Truncated to offset|cutting the metadata log", cluster.nodes[1].output)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in (4, 1, 2, 3):
             cluster.stop(node_id)
         audit([node.data for node in cluster.nodes.values()], single=True)

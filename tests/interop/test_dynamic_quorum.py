@@ -72,7 +72,7 @@ def test_controllers_join_and_leave_by_the_java_tool(kinds: tuple[str, str, str]
         create_topic(cluster.bootstrap, "after", 1, 1)
         features = run_tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", cluster.bootstrap, "describe")
         assert re.search(r"kraft\.version.*FinalizedVersionLevel: 1", features), features
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
 
 
 @pytest.mark.interop
@@ -94,7 +94,7 @@ def test_controllers_join_by_themselves_also_with_a_new_disk(kinds: tuple[str, s
         cluster.start(2)
         cluster.wait_for(lambda: voters(cluster) == directory_ids(cluster, 1, 2, 3), "the wiped controller to join again")
         assert cluster.nodes[2].directory_id != before
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
 
 
 @pytest.mark.interop
@@ -117,7 +117,7 @@ def test_controllers_move_to_other_ports(kinds: tuple[str, str, str], tmp_path: 
             cluster.wait_for(lambda: node.controller_address in cluster.quorum("describe", "--status"), f"{node_id} to be known")  # noqa: B023
         cluster.kill(2)
         create_topic(cluster.bootstrap, "t", 1, 1)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
 
 
 @pytest.mark.interop
@@ -136,7 +136,7 @@ def test_both_kinds_are_formatted_with_the_same_initial_controllers(kinds: tuple
             cluster.wait_for_leader(epoch)
             cluster.start(leader)
         create_topic(cluster.bootstrap, "t", 1, 3)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
 
 
 @pytest.mark.interop
@@ -164,7 +164,7 @@ def test_static_voters_become_dynamic_while_the_quorum_runs(kinds: tuple[str, st
         of = cluster.nodes[removed].directory_id
         cluster.quorum("remove-controller", "--controller-id", str(removed), "--controller-directory-id", of)
         assert voters(cluster) == directory_ids(cluster, *({1, 2, 3} - {removed}))
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
 
 
 def upgrade(cluster: MixedCluster) -> str:

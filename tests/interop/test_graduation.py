@@ -35,7 +35,7 @@ def test_a_cluster_graduates_and_comes_back_with_clients_running(tmp_path: Path)
         # Every move of the group's coordinator kept its commits: nothing was read twice.
         assert reader.failures == [] and set(reader.seen.values()) == {1}
         assert coordinators == {KAFKA, MINI}
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in NODES:
             assert cluster.stop(node_id) == 0
         audit([node.data for node in cluster.nodes.values()])
@@ -60,7 +60,7 @@ def test_nodes_that_were_killed_come_back_as_the_other_kind(tmp_path: Path) -> N
             writer.stop()
             reader.wait_until_seen(writer.acknowledged)
         assert writer.check(cluster.bootstrap) > 1000
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in NODES:
             cluster.stop(node_id)
         audit([node.data for node in cluster.nodes.values()])

@@ -56,7 +56,7 @@ def test_offsets_survive_compaction_and_moves_of_the_coordinator(tmp_path: Path)
         cluster.start(3)
         for topic in ("__consumer_offsets", "t"):
             cluster.wait_for_isr(topic, {2, 3})
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in (3, 2, 1):
             cluster.stop(node_id)
         audit([cluster.nodes[2].data, cluster.nodes[3].data])

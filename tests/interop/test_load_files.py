@@ -69,7 +69,7 @@ def test_three_nodes_of_apache_kafka_open_the_cluster_and_go_on(tmp_path: Path, 
         for node in cluster.nodes.values():
             assert "since clean shutdown file was found" in node.output
             assert not re.search(r"partition=t-\d.*(Recovering|Rebuilding|corrupt)", node.output)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in cluster.nodes:
             cluster.stop(node_id)
             cluster.start(node_id, kind=MINI)
@@ -77,7 +77,7 @@ def test_three_nodes_of_apache_kafka_open_the_cluster_and_go_on(tmp_path: Path, 
         found = read_topic(cluster.bootstrap, "t", PARTITIONS)
         assert [records[-1][2] for records in found.values()] == [b"after"] * PARTITIONS
         check_records({number: records[:-1] for number, records in found.items()}, rows)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in cluster.nodes:
             assert cluster.stop(node_id) == 0
         audit([node.data for node in cluster.nodes.values()])
@@ -103,7 +103,7 @@ def test_a_single_node(tmp_path: Path, kind: str) -> None:
         cluster.start()
         cluster.wait_for_isr("t", {1})
         check_records(read_topic(cluster.bootstrap, "t", PARTITIONS), rows)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
 
 
 @pytest.mark.parametrize("kinds", [(KAFKA, KAFKA), (MINI, KAFKA), (KAFKA, MINI)], ids="-".join)
@@ -118,7 +118,7 @@ def test_a_dynamic_quorum_with_brokers_of_their_own(tmp_path: Path, kinds: tuple
         check_records(read_topic(cluster.bootstrap, "t", PARTITIONS), rows)
         found = cluster.describe_quorum()
         assert sorted(voter.replica_id for voter in found.current_voters) == [1, 2, 3]
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
 
 
 @pytest.mark.parametrize("kind", [KAFKA, MINI])
@@ -136,4 +136,4 @@ def test_leaders_spread_over_the_nodes_by_themselves(tmp_path: Path, kind: str) 
         preferred = {one["partition"]: one["replicas"][0] for one in manifest(target)["partitions"]}
         cluster.wait_for(lambda: {n: leader for n, (leader, _) in cluster.partitions("t").items()} == preferred, "preferred leaders", 40)
         check_records(read_topic(cluster.bootstrap, "t", PARTITIONS), rows)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()

@@ -50,7 +50,7 @@ def test_leaders_die_in_turn(kinds: tuple[str, ...], wanted: set[tuple[str, str]
         listed = run_tool("org.apache.kafka.tools.ClusterTool", "list-endpoints", "--bootstrap-controller", cluster.controllers)
         assert {int(line.split()[0]) for line in listed.splitlines() if line[:1].isdigit()} == nodes, listed
         assert writer.check(cluster.bootstrap) > 500
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in nodes:
             cluster.stop(node_id)
         audit([node.data for node in cluster.nodes.values()])
@@ -89,7 +89,7 @@ def test_a_wiped_controller_takes_the_others_snapshot(leader: str, tmp_path: Pat
             cluster.start(current)
         create_topic(cluster.bootstrap, "from-the-wiped", 1, 1)
         assert {f"t{number}" for number in range(20)} <= topics(cluster)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
 
 
 def metadata_log(data: Path) -> Path:

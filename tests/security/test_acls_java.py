@@ -175,4 +175,4 @@ async def test_nodes_of_both_kinds_hold_the_same_acls(tmp_path: Path) -> None:
             removed = await admin.delete_acls([AclFilter(permission=Permission.DENY)])
         assert len(removed) == 2
         await asyncio.wait_for(agreed(2), 20)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()

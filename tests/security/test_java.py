@@ -117,4 +117,4 @@ async def test_nodes_of_both_kinds_in_one_secured_cluster(mechanism: str, tmp_pa
             for number in range(300):
                 await producer.send("t", str(number).encode())
         cluster.wait_for_isr("t", {1, 2, 3})
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()

@@ -43,7 +43,7 @@ def test_three_nodes_start_on_what_was_written(tmp_path: Path) -> None:
         cluster.start()
         cluster.wait_for_isr("t", {1, 2, 3})
         check_records(read_topic(cluster.bootstrap, "t", 6), rows)
-        assert not cluster.errors(), "\n".join(cluster.errors())
+        cluster.check_errors()
         for node_id in cluster.nodes:
             assert cluster.stop(node_id) == 0
         audit([node.data for node in cluster.nodes.values()])
