@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -29,19 +31,45 @@ def test_no_imports_go_in_a_circle() -> None:
     assert not [sorted(circle) for circle in circles(import_graph(ROOT / "minikafka"))]
 
 
+@functools.cache
 def import_graph(package: Path) -> dict[str, set[str]]:
     """Module -> the modules of the same package that it imports, in whatever place."""
     files = {_module_name(path, package.parent): path for path in _python_files(package)}
     graph: dict[str, set[str]] = {}
     for name, path in files.items():
         graph[name] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
-            for imported in _imported_names(node):
-                parts = imported.split(".")
-                found = next((known for end in range(len(parts), 0, -1) if (known := ".".join(parts[:end])) in files), None)
-                if found is not None and found != name:
-                    graph[name].add(found)
+        for imported in read(path.resolve()).imported:
+            parts = imported.split(".")
+            found = next((known for end in range(len(parts), 0, -1) if (known := ".".join(parts[:end])) in files), None)
+            if found is not None and found != name:
+                graph[name].add(found)
     return graph
+
+
+class Source(NamedTuple):
+    """What the rules are about: the names that a file imports, its functions with their lines."""
+
+    imported: list[str]
+    functions: list[tuple[str, int]]
+
+
+@functools.cache
+def read(path: Path) -> Source:
+    """Of a path without links, so that each file is parsed once."""
+    statements = list(_statements(ast.parse(path.read_text())))
+    functions = [node for node in statements if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return Source(
+        [name for node in statements for name in _imported_names(node)],
+        [(node.name, (node.end_lineno or 0) - node.lineno + 1) for node in functions],
+    )
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Those in it, at any depth, and the clauses that hold some: what may be an import or a function, without walking the expressions."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for inner in getattr(node, field, ()):
+            yield inner
+            yield from _statements(inner)
 
 
 def _python_files(folder: Path) -> Iterator[Path]:
@@ -67,8 +95,11 @@ def _imported_names(node: ast.AST) -> list[str]:
 
 def circles(graph: dict[str, set[str]]) -> list[set[str]]:
     """The strongly connected components of more than one module: sets of which each module reaches every other."""
-    reached = {module: _reachable(graph, module) for module in graph}
-    found = {frozenset({module} | {other for other in reached[module] if module in reached[other]}) for module in graph}
+    left = graph
+    while leaves := {module for module, imported in left.items() if left.keys().isdisjoint(imported)}:
+        left = {module: imported for module, imported in left.items() if module not in leaves}
+    reached = {module: _reachable(left, module) for module in left}
+    found = {frozenset({module} | {other for other in reached[module] if module in reached.get(other, ())}) for module in left}
     return [set(component) for component in found if len(component) > 1]
 
 
@@ -79,7 +110,7 @@ def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
         module = ahead.pop()
         if module not in seen:
             seen.add(module)
-            ahead += graph[module]
+            ahead += graph.get(module, ())
     return seen
 
 
@@ -113,10 +144,10 @@ def test_no_file_grows_beyond_what_a_reader_can_hold() -> None:
 
 def test_no_function_grows_beyond_a_page() -> None:
     long = [
-        f"{path.relative_to(ROOT)}: {node.name} has {lines}"
+        f"{path.relative_to(ROOT)}: {name} has {lines}"
         for folder in ("wire", "storage", "minikafka", "tests")
         for path in (ROOT / folder).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (lines := (node.end_lineno or 0) - node.lineno + 1) > 50
+        for name, lines in read(path.resolve()).functions
+        if lines > 50
     ]
     assert not long

@@ -42,34 +42,29 @@ def test_the_example_of_spark_passes() -> None:
 
 def test_the_examples_pass_on_a_cluster_that_runs_already() -> None:
     with EmbeddedBroker() as broker:
-        done = run_pytest(
-            "examples/test_confluent_kafka.py", "examples/test_kafka_python.py", f"--kafka-bootstrap-servers={broker.bootstrap_servers}"
-        )
+        examples = ("examples/test_confluent_kafka.py", "examples/test_kafka_python.py")
+        done = run_pytest("-n", "0", *examples, f"--kafka-bootstrap-servers={broker.bootstrap_servers}")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "4 passed, 2 skipped" in done.stdout
         assert broker.topics() == []
 
 
 def test_a_failure_shows_the_cluster(tmp_path: Path) -> None:
-    test = tmp_path / "test_it.py"
-    test.write_text("def test_it(kafka, kafka_topic):\n    assert not kafka_topic\n")
-    kept = tmp_path / "kept"
-    done = run_pytest(str(test), f"--kafka-keep-logs={kept}")
-    assert done.returncode == 1
-    assert "Kafka cluster (kafka)" in done.stdout and "leader 1 epoch 0" in done.stdout
-    assert "Kafka brokers' logs (kafka)" in done.stdout and "in service" in done.stdout
-    assert "\naudit " in done.stdout
-    assert [path.name for path in kept.glob("*/broker-1/*")] and list(kept.glob("*/broker-1/broker.log"))
-
-
-def test_a_fixture_that_fails_shows_the_cluster_too(tmp_path: Path) -> None:
-    test = tmp_path / "test_it.py"
-    test.write_text(
-        "import pytest\n@pytest.fixture\ndef broken(kafka):\n    raise ValueError('no')\n\ndef test_it(broken):\n    pass\n"
+    """That of a test, and that of another's fixture."""
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n\n\ndef test_it(kafka, kafka_topic):\n    assert not kafka_topic\n\n\n"
+        "@pytest.fixture\ndef broken(kafka):\n    raise ValueError('no')\n\n\ndef test_with_it(broken):\n    pass\n"
     )
-    done = run_pytest(str(test))
+    kept = tmp_path / "kept"
+    done = run_pytest(str(tmp_path / "test_it.py"), f"--kafka-keep-logs={kept}")
     assert done.returncode == 1
-    assert "Kafka cluster (kafka" in done.stdout and "Kafka brokers' logs (kafka" in done.stdout, done.stdout
+    of_the_fixture, _, of_the_test = done.stdout.rpartition(" test_it ")
+    assert "ValueError: no" in of_the_fixture
+    for shown in (of_the_fixture, of_the_test):
+        assert "Kafka cluster (kafka)" in shown and "leader 1 epoch 0" in shown
+        assert "Kafka brokers' logs (kafka)" in shown and "in service" in shown
+        assert "\naudit " in shown
+    assert [path.name for path in kept.glob("*/broker-1/*")] and list(kept.glob("*/broker-1/broker.log"))
 
 
 def test_a_handle_says_where_to_look_for_what_it_has_not() -> None:
