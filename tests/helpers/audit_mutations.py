@@ -16,7 +16,7 @@ from minikafka.sim.mutants import Mutant
 SPARK = "minikafka.spark"
 CONTRACT, GENERATED = "tests/spark/test_audit_contract.py", "tests/spark/test_audit_generated.py"
 BESIDE, FENCES = "tests/spark/test_audit_beside.py", "tests/spark/test_audit_fences.py"
-QUORUM = "tests/spark/test_audit_quorum.py"
+QUORUM, STRETCHES = "tests/spark/test_audit_quorum.py", "tests/spark/test_audit_wire_stretches.py"
 TRANSACTIONS, GOLDEN = "tests/spark/test_audit_transactions.py", "tests/spark/test_audit_golden.py"
 CLAIMS, POLICIES, ELECTIONS, STARTUP = (f"tests/spark/test_audit_{name}.py" for name in ("claims", "policies", "elections", "startup"))
 Patch = tuple[str, Callable[[Any], Any]]
@@ -177,6 +177,27 @@ def _records_only(original: Any) -> Any:
     return keep
 
 
+def _not_the_last(original: Any) -> Any:
+    return lambda *arguments: original(*arguments)[:-1] or original(*arguments)
+
+
+def _takes_up_where_it_begins(original: Any) -> Any:
+    def taken(self: Any, batches: Any) -> Any:
+        begin = self.taken_up
+        yield from original(self, batches)
+        self.taken_up = begin
+
+    return taken
+
+
+def _as_it_is(original: Any) -> Any:
+    return lambda value: value
+
+
+def _of_nobody(original: Any) -> Any:
+    return lambda *arguments: [one for one in original(*arguments) if one[0] != 1]
+
+
 def _mutant(name: str, breaks: str, target: str, make: Callable[[Any], Any], *tests: str, also: tuple[Patch, ...] = ()) -> Mutant:
     return Mutant(name, breaks, ((f"{SPARK}.{target}", make), *also), tests=tests or (GENERATED,))
 
@@ -202,6 +223,15 @@ _ALL = (
             "tests/spark/test_audit_faults.py", also=((f"{SPARK}.rereading:Rereading.compare_latest", _none),)),
     _mutant("latest keys", "cleaned logs are not compared by key", "logical:first_lost_key", _none,
             "tests/spark/test_audit_faults.py::test_a_planted_fault_is_found_and_named"),
+    # over the wire, and lists of directories
+    _mutant("last stretch", "the last stretch of a replica on the wire is left out", "live:stretches_of", _not_the_last, STRETCHES),
+    _mutant("between stretches", "what is missing between stretches is not told", "views:_across_segments", _none, STRETCHES),
+    _mutant("taken up", "a stretch does not say which batch the one before has", "fetch_reader:FetchReader._taken",
+            _takes_up_where_it_begins, STRETCHES),
+    _mutant("away", "a broker that goes away is not awaited", "fetch_reader:FetchReader._is_worth_waiting", _constant(False), STRETCHES),
+    _mutant("once more", "a stretch whose broker went away is not read again", "judging:_read_again", _as_it_is, STRETCHES),
+    _mutant("listed by tasks", "a log directory's partitions are left out", "planning:_shares", _of_nobody,
+            "tests/spark/test_audit_listing.py"),
     # fences and claims
     _mutant("last zone", "the zone up to the claim is left out", "views:ReplicaView.claims", _claims_without_the_last_zone, CLAIMS),
     _mutant("first zone", "the zone from offset 0 is left out", "views:ReplicaView.claims", _claims_only_zero, CLAIMS),
