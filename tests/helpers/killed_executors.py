@@ -23,18 +23,18 @@ from minikafka.spark.judging import Job, Judged, judge
 from minikafka.spark.scan import SegmentSummary, scan_segments
 from minikafka.spark.sources import SegmentTask
 
-KILLS = "KILLS"
+KILLS, IS_SPARK = "KILLS", "IS_SPARK"
 SCANNED, JUDGED = (3, 17, 24), (5, 21)
 
 
 def kill_once(name: str) -> None:
-    """Kill the executor that this Python works for, when it comes here for the first time."""
+    """Kill the executor that this Python works for, or the process of a local engine, when it comes here for the first time."""
     try:
         os.close(os.open(os.path.join(os.environ[KILLS], name), os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         return
     process = os.getpid()
-    while "CoarseGrainedExecutorBackend" not in Path(f"/proc/{process}/cmdline").read_text():
+    while os.environ.get(IS_SPARK) and "CoarseGrainedExecutorBackend" not in Path(f"/proc/{process}/cmdline").read_text():
         process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(process, signal.SIGKILL)
 
@@ -58,7 +58,7 @@ def main() -> None:
     kills, *paths = sys.argv[1:]
     os.environ |= {"SPARK_HOME": str(spark_home()), "SPARK_WORKER_DIR": str(Path(kills).with_name("work"))}
     settings = {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"], f"spark.executorEnv.{KILLS}": kills,
-                "spark.task.maxFailures": "8", "spark.executor.memory": "512m"}  # fmt: skip
+                f"spark.executorEnv.{IS_SPARK}": "1", "spark.task.maxFailures": "8", "spark.executor.memory": "512m"}  # fmt: skip
     engine: Any = SparkEngine(master="local-cluster[2,1,512]", settings=settings)
     auditing.scan_segments, auditing.judge = killed_scan, killed_judge
     try:

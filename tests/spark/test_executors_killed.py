@@ -1,4 +1,5 @@
-"""Executors are killed while an audit runs, and the verdicts are the same: `pytest -m long tests/spark/test_executors_killed.py`."""
+"""Processes and, by `pytest -m long tests/spark/test_executors_killed.py`, Spark's executors are killed while an audit scans and while it
+judges, and the verdicts are the same."""
 
 from __future__ import annotations
 
@@ -8,23 +9,23 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import killed_executors
 from helpers.audited_clusters import BROKERS
 from helpers.log_clusters import Partition, plain, write_broker
 
+from minikafka.spark import audit as auditing
+from minikafka.spark import engine_local
 from minikafka.spark import report as reporting
 from minikafka.spark.audit import AuditOptions, run_audit
 from minikafka.spark.engine_local import LocalEngine
 
-pytest.importorskip("pyspark")
+WANTED = {*(f"scan {number}" for number in killed_executors.SCANNED), *(f"judge {number}" for number in killed_executors.JUDGED)}
 
 
-@pytest.mark.long
-@pytest.mark.timeout(600)
-@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
-def test_killed_executors_change_no_verdict(tmp_path: Path) -> None:
+def write(folder: Path) -> list[str]:
     """Thirty partitions in some ten tasks; one differs, of one the end is gone, and both lie where executors are killed."""
     for broker in BROKERS:
         made = []
@@ -35,19 +36,43 @@ def test_killed_executors_change_no_verdict(tmp_path: Path) -> None:
             if broker == 2 and number == 5:
                 del batches[3]
             made.append(Partition(f"t-{number}", batches, high_watermark=4))
-        write_broker(tmp_path / f"b{broker}", broker, made)
-    paths = [str(tmp_path / f"b{broker}") for broker in BROKERS]
-    here = reporting.build(run_audit(paths, LocalEngine(1), AuditOptions()))
-    kills = tmp_path / "kills"
-    kills.mkdir()
+        write_broker(folder / f"b{broker}", broker, made)
+    (folder / "kills").mkdir()
+    return [str(folder / f"b{broker}") for broker in BROKERS]
+
+
+def told(report: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps({name: report[name] for name in ("outcome", "partitions", "findings", "finding_counts")}))
+    return found
+
+
+def test_killed_processes_change_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    paths = write(tmp_path)
+    usual = told(reporting.build(run_audit(paths, LocalEngine(1), AuditOptions())))
+    monkeypatch.setattr(engine_local, "LOOK_SECONDS", 0.02)
+    monkeypatch.setenv(killed_executors.KILLS, str(tmp_path / "kills"))
+    monkeypatch.setattr(auditing, "scan_segments", killed_executors.killed_scan)
+    monkeypatch.setattr(auditing, "judge", killed_executors.killed_judge)
+    engine = LocalEngine(2)
+    try:
+        assert told(reporting.build(run_audit(paths, engine, AuditOptions()))) == usual
+    finally:
+        engine.close()
+    assert {one.name for one in (tmp_path / "kills").iterdir()} == WANTED
+    assert usual["outcome"] == "FAIL" and len(usual["partitions"]) == 30
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
+def test_killed_executors_change_no_verdict(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    paths = write(tmp_path)
+    usual = told(reporting.build(run_audit(paths, LocalEngine(1), AuditOptions())))
     root = Path(killed_executors.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{root.parent}:{root}", "PYSPARK_PYTHON": sys.executable}
-    command = [sys.executable, killed_executors.__file__, str(kills), *paths]
+    command = [sys.executable, killed_executors.__file__, str(tmp_path / "kills"), *paths]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
-    there = json.loads(ran.stdout.splitlines()[-1])
-    wanted = {*(f"scan {number}" for number in killed_executors.SCANNED), *(f"judge {number}" for number in killed_executors.JUDGED)}
-    assert {one.name for one in kills.iterdir()} == wanted
-    for name in ("outcome", "partitions", "findings", "finding_counts"):
-        assert json.loads(json.dumps(here[name])) == there[name], name
-    assert here["outcome"] == "FAIL" and len(here["partitions"]) == 30
+    assert told(json.loads(ran.stdout.splitlines()[-1])) == usual
+    assert {one.name for one in (tmp_path / "kills").iterdir()} == WANTED
