@@ -49,9 +49,14 @@ class LogDirectory:
 
     def of_partitions(self, keys: set[tuple[str, int]]) -> LogDirectory:
         """The same, with what its checkpoints say of these partitions only: what a task needs that reads them."""
-        said = {name: getattr(self, name) for name in CHECKPOINTS}
-        kept = {name: None if lines is None else {key: lines[key] for key in keys & lines.keys()} for name, lines in said.items()}
-        return replace(self, **kept)
+
+        def some(said: dict[tuple[str, int], int] | None) -> dict[tuple[str, int], int] | None:
+            return None if said is None else {key: said[key] for key in keys & said.keys()}
+
+        return replace(
+            self, high_watermark=some(self.high_watermark), recovery_point=some(self.recovery_point), log_start=some(self.log_start),
+            cleaned=some(self.cleaned),
+        )  # fmt: skip
 
     def named_partitions(self) -> dict[tuple[str, int], int]:
         """Partitions that its high watermarks and recovery points speak of, with the largest offset said."""
