@@ -308,7 +308,7 @@ class Heartbeats:
 
 
 @pytest.mark.parametrize("kind", ["consumer", "share"])
-async def test_a_group_in_its_last_epoch_takes_nobody_and_hurts_no_other(kind: str) -> None:
+async def test_a_group_in_its_last_epoch_takes_nobody_and_hurts_no_other(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Who may write to the log can bring a group there."""
     log, records = coordinator_log(OFFSETS_TOPIC), consumer_records if kind == "consumer" else share_records
     member: Any = ConsumerMember("m", EPOCH_MAX, EPOCH_MAX) if kind == "consumer" else ShareMember("m", EPOCH_MAX, EPOCH_MAX)
@@ -325,6 +325,7 @@ async def test_a_group_in_its_last_epoch_takes_nobody_and_hurts_no_other(kind: s
     more = {"rebalance_timeout_ms": 1000, "topic_partitions": []} if kind == "consumer" else {}
     joining = request(group_id="last", member_id="n", member_epoch=0, subscribed_topic_names=["t"], **more)
     assert [heartbeats.send(joining) for _ in range(3)] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
+    assert sum("cannot be written" in record.getMessage() for record in caplog.records if record.levelname == "ERROR") == 1
     assert commit(world, 5) == [ErrorCode.NONE] and world.groups.shard("g")[1] is shard
     assert heartbeats.send(request(group_id="last", member_id="m", member_epoch=-1)) is ErrorCode.NONE
     groups: Any = shard.consumers.groups if kind == "consumer" else shard.shares.groups

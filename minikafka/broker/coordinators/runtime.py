@@ -84,8 +84,8 @@ class _Led(Generic[S]):
     """
 
     __slots__ = (
-        "deadline", "end_offset", "index", "is_appending", "is_busy", "is_loaded", "is_loading", "leader_epoch", "partition", "reader",
-        "shard", "started_ms", "timeout", "written",
+        "deadline", "end_offset", "has_refused", "index", "is_appending", "is_busy", "is_loaded", "is_loading", "leader_epoch", "partition",
+        "reader", "shard", "started_ms", "timeout", "written",
     )  # fmt: skip
 
     def __init__(self, index: int, leader_epoch: int, partition: Partition, shard: S, reader: CommittedReader, started_ms: int) -> None:
@@ -101,6 +101,8 @@ class _Led(Generic[S]):
         self.is_loading = False
         self.is_busy = False
         self.is_appending = False
+        #: Whether it has been told that something cannot be written: whoever asks for it may ask often.
+        self.has_refused = False
         #: The shard's next deadline and the oldest time-out of a batch, each with its time.
         self.deadline: tuple[asyncio.TimerHandle, int] | None = None
         self.timeout: asyncio.TimerHandle | None = None
@@ -401,7 +403,8 @@ class CoordinatorRuntime(Generic[S]):
         except NotEncodable as error:
             # What the log holds may be at the end of what can be: an epoch that somebody has written there. It concerns who asked, not all.
             led.is_appending = False
-            logger.error("%s-%d: what was asked for cannot be written: %s", self.topic.name, led.index, error)
+            level, led.has_refused = logging.DEBUG if led.has_refused else logging.ERROR, True
+            logger.log(level, "%s-%d: what was asked for cannot be written: %s", self.topic.name, led.index, error)
             self._not_written(led, append, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         led.is_appending = False
