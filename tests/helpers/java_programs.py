@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from helpers import apache_kafka
 from helpers.apache_kafka import VERSION, java, wait_until
 from helpers.spark_connector import from_maven
 
@@ -20,23 +21,35 @@ STREAMS = (
 CONNECT = tuple(f"org.apache.kafka:connect-{part}:{VERSION}" for part in ("file", "mirror", "mirror-client"))
 
 
+def _java_of(jars: list[Path]) -> list[str]:
+    """Without the archive of a broker's classes, which is of no use for others."""
+    path = ":".join([*map(str, jars), apache_kafka.class_path()])
+    return ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", path]
+
+
 class JavaProgram:
     """A main class in a process, what it prints in a file; a context manager that ends it."""
 
-    def __init__(self, folder: str, artifacts: tuple[str, ...], main_class: str, output: Path) -> None:
-        self._command = [*java(jars=from_maven(folder, artifacts)), main_class]
+    def __init__(self, folder: str, artifacts: tuple[str, ...], main_class: str, output: Path, *, is_first: bool = False) -> None:
+        """`is_first`: classes of `artifacts` come before those of the broker's version."""
+        jars = from_maven(folder, artifacts)
+        self._command = [*(_java_of(jars) if is_first else java(jars=jars)), main_class]
         self._path = output
         self.process: subprocess.Popen[bytes] | None = None
 
     @contextlib.contextmanager
     def running(self, *arguments: str) -> Iterator[JavaProgram]:
         """Started; killed at the end unless it has ended."""
-        with self._path.open("ab") as output:
-            self.process = subprocess.Popen([*self._command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        self.start(*arguments)
         try:
             yield self
         finally:
             self.kill()
+
+    def start(self, *arguments: str) -> None:
+        """For the first time, or again when it has ended."""
+        with self._path.open("ab") as output:
+            self.process = subprocess.Popen([*self._command, *arguments], stdout=output, stderr=output, stdin=subprocess.DEVNULL)
 
     def kill(self) -> None:
         """SIGKILL: nothing is flushed, committed or left in order."""

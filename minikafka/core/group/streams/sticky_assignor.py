@@ -87,10 +87,10 @@ class _Quota:
 class _Assignment:
     def __init__(self, spec: GroupSpec, topology: ConfiguredTopology) -> None:
         subtopologies = topology.subtopologies or {}
+        in_order = sorted(subtopologies, key=text_order)
         self._spec = spec
-        self._counts = {subtopology_id: subtopology.task_count for subtopology_id, subtopology in subtopologies.items()}
-        self._stateful = [subtopology_id for subtopology_id, subtopology in subtopologies.items() if subtopology.is_stateful]
-        self._order = {subtopology_id: text_order(subtopology_id) for subtopology_id in self._counts}
+        self._counts = {subtopology_id: subtopologies[subtopology_id].task_count for subtopology_id in in_order}
+        self._stateful = [subtopology_id for subtopology_id in in_order if subtopologies[subtopology_id].is_stateful]
         active, stateful = sum(self._counts.values()), sum(self._counts[subtopology_id] for subtopology_id in self._stateful)
         self._active_quota = _Quota(active, len(spec.members))
         self._quota = _Quota(active + stateful * spec.num_standby_replicas, len(spec.members))
@@ -155,8 +155,7 @@ class _Assignment:
 
     def _keep_active(self) -> Steps[list[Task]]:
         """To who had it, then to who has its state. The tasks that are left."""
-        tasks = self._all_tasks(self._counts)
-        tasks.sort(key=lambda task: (task[1], self._order[task[0]]))
+        tasks = yield from self._by_partition(list(self._counts))
         for had in (self._active_before, self._state_before):
             rest = []
             for task in tasks:
@@ -177,9 +176,8 @@ class _Assignment:
         return self._least_loaded(self._had_state.get(task, []), None)
 
     def _spread_active(self, tasks: list[Task]) -> Steps[None]:
-        tasks.sort(key=lambda task: (self._order[task[0]], task[1]))
         by_load = self._by_load()
-        for task in tasks:
+        for task in (yield from self._by_name(tasks)):
             process = by_load.poll()
             self._give_active(*_with_task(process.add_to_least(task), task))
             by_load.add(process.load, process)
@@ -193,16 +191,15 @@ class _Assignment:
 
     # -- standby tasks ---------------------------------------------------------------------------------------------------
 
-    def _keep_standbys(self) -> Steps[list[tuple[Task, int]]]:
+    def _keep_standbys(self) -> Steps[dict[Task, int]]:
         """To who had the task, active or not. The tasks that have too few standbys, and how many they lack."""
-        tasks = self._all_tasks(self._stateful)
-        tasks.sort(key=lambda task: (task[1], self._order[task[0]]), reverse=True)
-        few = []
-        for task in tasks:
+        tasks = yield from self._by_partition(self._stateful)
+        few: dict[Task, int] = {}
+        for task in reversed(tasks):
             for lacking in range(self._spec.num_standby_replicas, 0, -1):
                 member_id = self._standby_before(task)
                 if member_id is None:
-                    few.append((task, lacking))
+                    few[task] = lacking
                     break
                 self._give_standby(member_id, task, self._process_of[member_id].add(member_id, task))
                 if self._pace.is_due():
@@ -221,11 +218,12 @@ class _Assignment:
     def _has_room(self, member_id: str) -> bool:
         return self._process_of[member_id].counts[member_id] < self._quota.size
 
-    def _spread_standbys(self, few: list[tuple[Task, int]]) -> Steps[None]:
-        few.sort(key=lambda pair: (self._order[pair[0][0]], pair[0][1]), reverse=True)
+    def _spread_standbys(self, few: dict[Task, int]) -> Steps[None]:
         by_load = self._by_load()
-        for task, lacking in few:
-            for _ in range(lacking):
+        # `few` is in the reverse order of partitions.
+        tasks = yield from self._by_name(list(few)[::-1])
+        for task in reversed(tasks):
+            for _ in range(few[task]):
                 # Those that have it already come back in the reverse order.
                 passed = [by_load.poll()]
                 while task in passed[-1].tasks and by_load:
@@ -246,8 +244,24 @@ class _Assignment:
 
     # -- both ------------------------------------------------------------------------------------------------------------
 
-    def _all_tasks(self, subtopology_ids: Iterable[str]) -> list[Task]:
-        return [(subtopology_id, partition) for subtopology_id in subtopology_ids for partition in range(self._counts[subtopology_id])]
+    def _by_partition(self, subtopology_ids: list[str]) -> Steps[list[Task]]:
+        """All tasks of these, those of partition 0 first; sorting them at once would take too long."""
+        tasks: list[Task] = []
+        for partition in range(max((self._counts[subtopology_id] for subtopology_id in subtopology_ids), default=0)):
+            found = [(subtopology_id, partition) for subtopology_id in subtopology_ids if partition < self._counts[subtopology_id]]
+            tasks += found
+            if self._pace.is_due(len(subtopology_ids)):
+                yield
+        return tasks
+
+    def _by_name(self, tasks: list[Task]) -> Steps[list[Task]]:
+        """Tasks that are in the order of partitions, by subtopology now."""
+        found: dict[str, list[Task]] = {subtopology_id: [] for subtopology_id in self._counts}
+        for task in tasks:
+            found[task[0]].append(task)
+            if self._pace.is_due():
+                yield
+        return [task for listed in found.values() for task in listed]
 
     def _by_load(self) -> PriorityQueue[_Process]:
         queue: PriorityQueue[_Process] = PriorityQueue()
