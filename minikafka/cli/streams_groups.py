@@ -45,6 +45,7 @@ _INTERNAL = re.compile(
 @click.option("--all-input-topics", "all_topics", is_flag=True, help="Every topic that the group reads and has not made.")
 @click.option("--members", "view", flag_value="members", help="Describe the members.")
 @click.option("--offsets", "view", flag_value="offsets", help="Describe the offsets.")
+@click.option("--topology", "view", flag_value="topology", help="Describe the topology, where brokers keep descriptions (Kafka 4.4).")
 @click.option(
     "--state", "states", is_flag=False, flag_value="", metavar="[STATE,..]", help="Describe the state; with --list, show it, or only these."
 )
@@ -109,6 +110,9 @@ async def _describe(admin: Maintenance, groups: list[str], output: str, options:
     view = "state" if options["states"] is not None else options["view"] or "offsets"
     for name in groups:
         try:
+            if view == "topology":
+                status = await _describe_topology(admin, name, output) or status
+                continue
             group = await describe_streams_group(admin, name)
         except BrokerError as error:
             if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
@@ -125,9 +129,29 @@ async def _describe(admin: Maintenance, groups: list[str], output: str, options:
         everything += rows
         if output == "table" and rows:
             click.echo(kafka_table(rows, _LEAST))
-    if output != "table":
+    if output != "table" and view != "topology":
         emit(everything, output, list(everything[0]) if everything else ["group"])
     return status
+
+
+async def _describe_topology(admin: Maintenance, group_id: str, output: str) -> int:
+    from minikafka.cli.streams_topology import shown
+    from minikafka.client.streams_groups import AVAILABLE, FAILED, topology_description
+
+    found, description = await topology_description(admin, group_id)
+    if found == AVAILABLE and description is not None:
+        text = shown(description)
+        if output == "table":
+            click.echo(text)
+        else:
+            emit([{"group": group_id, "topology": text}], output, ["group", "topology"])
+        return 0
+    if found == FAILED:
+        why = f"The broker failed to fetch the topology description for streams group '{group_id}'. See the broker logs for details."
+    else:
+        why = f"No topology description is stored for streams group '{group_id}'."
+    click.echo(f"Error: {why}", err=True)
+    return EXIT_REFUSED
 
 
 async def _offset_rows(admin: Maintenance, group: StreamsGroupDescription, verbose: bool) -> list[dict[str, Any]]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from minikafka.client.errors import refusal
+from minikafka.client.errors import ClientError, refusal
 from minikafka.client.group import find_coordinator
+from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ Partition = tuple[str, int]
 #: Partitions by subtopology id.
 Tasks = dict[str, list[int]]
 TIMEOUT_MS = 30_000
+#: The first version of StreamsGroupDescribe that knows descriptions of topologies, and what it says of them.
+TOPOLOGY_VERSION = 1
+NOT_STORED, FAILED, AVAILABLE = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +92,30 @@ class StreamsGroupDescription:
         return sorted(found)
 
 
-async def describe_streams_group(admin: Maintenance, group_id: str) -> StreamsGroupDescription:
-    """A group with its topology and its members. Raises BrokerError."""
+async def topology_description(admin: Maintenance, group_id: str) -> tuple[int, StreamsGroupDescribeResponse.TopologyDescription | None]:
+    """What the broker keeps of the group's topology (KIP-1331), and its status: `NOT_STORED`, `FAILED` or `AVAILABLE`. Raises
+    ClientError before Apache Kafka 4.4, and BrokerError."""
+    request = StreamsGroupDescribeRequest(group_ids=[group_id], include_topology_description=True)
+    _, group = await _ask(admin, group_id, request, TOPOLOGY_VERSION)
+    return group.topology_description_status, group.topology_description
+
+
+async def _ask(admin: Maintenance, group_id: str, request: StreamsGroupDescribeRequest, version: int | None = None) -> tuple[Any, Any]:
     coordinator = await find_coordinator(admin.cluster, group_id, TIMEOUT_MS)
     channel = await admin.cluster.channel_to(coordinator.node_id)
-    response: Any = await channel.request(StreamsGroupDescribeRequest(group_ids=[group_id]), None, TIMEOUT_MS)
+    try:
+        response: Any = await channel.request(request, version or channel.version_for(request, None), TIMEOUT_MS)
+    except UnsupportedVersion as error:
+        raise ClientError(f"{coordinator.host}:{coordinator.port} does not know this of streams groups: {error}") from error
     group = response.groups[0]
     if group.error_code:
         raise refusal(group.error_code, f"streams group {group_id}", group.error_message)
+    return coordinator, group
+
+
+async def describe_streams_group(admin: Maintenance, group_id: str) -> StreamsGroupDescription:
+    """A group with its topology and its members. Raises BrokerError."""
+    coordinator, group = await _ask(admin, group_id, StreamsGroupDescribeRequest(group_ids=[group_id]))
     subtopologies = {
         one.subtopology_id: StreamsSubtopology(
             list(one.source_topics),

@@ -16,6 +16,7 @@ from minikafka.client.admin import ListedOffset
 from minikafka.client.errors import BrokerError
 from minikafka.client.streams_groups import StreamsAssignment, StreamsGroupDescription, StreamsMember, StreamsSubtopology
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
 
 INPUT, REPARTITION, CHANGELOG = "lines", "g-counts-repartition", "g-counts-changelog"
 SUBTOPOLOGIES = {"0": StreamsSubtopology([INPUT], [], []), "1": StreamsSubtopology([], [REPARTITION], [CHANGELOG, "odd-one"])}
@@ -31,12 +32,16 @@ class Cluster:
     members: list[StreamsMember] = field(default_factory=lambda: [MEMBER])
     committed: dict[tuple[str, int], tuple[int, int]] = field(default_factory=lambda: {(INPUT, 0): (4, 2), (REPARTITION, 0): (1, -1)})
     outcomes: dict[tuple[str, int], ErrorCode] = field(default_factory=dict)
+    described: tuple[int, Any] = (1, None)
     done: list[Any] = field(default_factory=list)
 
     async def describe(self, admin: object, group_id: str) -> StreamsGroupDescription:
         if group_id != "g":
             raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)
         return StreamsGroupDescription("g", self.state, 7, 6, 0, ("127.0.0.1:9092", 1), SUBTOPOLOGIES, self.members)
+
+    async def described_topology(self, admin: object, group_id: str) -> tuple[int, Any]:
+        return self.described
 
     async def list_groups_with_types(self) -> list[tuple[str, str, str, str]]:
         return [("c", "consumer", "Stable", "consumer"), ("g", "streams", self.state, "streams")]
@@ -71,6 +76,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
     monkeypatch.setattr(streams_groups, "with_admin", lambda bootstrap, work, *, traceback: asyncio.run(work(made)))
     monkeypatch.setattr(client, "describe_streams_group", made.describe)
+    monkeypatch.setattr(client, "topology_description", made.described_topology)
     return made
 
 
@@ -124,6 +130,54 @@ def test_descriptions(cluster: Cluster) -> None:
         "g-1-consumer    ACTIVE: 0:[0,1]; 1:[0]; STANDBY: 1:[1]; TARGET-ACTIVE: 0:[0]; TARGET-WARMUP: 1:[1];"
     )
     assert run("--describe --group nobody", 1).stderr == "Error: Streams group 'nobody' does not exist.\n"
+
+
+def test_topologies(cluster: Cluster) -> None:
+    """As Topology.describe() of Kafka Streams 4.3 shows the word count."""
+    assert run("--describe --group g --topology", 1).stderr == "Error: No topology description is stored for streams group 'g'.\n"
+    cluster.described = (2, None)
+    assert "failed to fetch the topology description for streams group 'g'" in run("--describe --group g --topology", 1).stderr
+    kind = StreamsGroupDescribeResponse
+    node = kind.TopologyDescriptionNode
+    first = [
+        node(name="SOURCE-0", node_type=1, source_topics=["lines"], successors=["MAP-1"]),
+        node(name="MAP-1", node_type=2, successors=["SINK-2"]),
+        node(name="SINK-2", node_type=3, sink_topic="g-counts-repartition"),
+    ]
+    second = [node(name="SOURCE-3", node_type=1, source_topics=["g-counts-repartition"], successors=["COUNT-4"]),
+              node(name="COUNT-4", node_type=2, stores=["counts"])]  # fmt: skip
+    store = kind.TopologyDescriptionGlobalStore(
+        source=node(name="GLOBAL-SOURCE", node_type=1, source_topics=["prices"], successors=["GLOBAL"]),
+        processor=node(name="GLOBAL", node_type=2, stores=["prices-store"]),
+    )
+    subtopologies = [kind.TopologyDescriptionSubtopology(subtopology_id=name, nodes=nodes) for name, nodes in (("1", second), ("0", first))]
+    cluster.described = (3, kind.TopologyDescription(subtopologies=subtopologies, global_stores=[store]))
+    assert run("--describe --group g --topology").stdout == """\
+Topologies:
+   Sub-topology: 0
+    Source: SOURCE-0 (topics: [lines])
+      --> MAP-1
+    Processor: MAP-1 (stores: [])
+      --> SINK-2
+      <-- SOURCE-0
+    Sink: SINK-2 (topic: g-counts-repartition)
+      <-- MAP-1
+
+  Sub-topology: 1
+    Source: SOURCE-3 (topics: [g-counts-repartition])
+      --> COUNT-4
+    Processor: COUNT-4 (stores: [counts])
+      --> none
+      <-- SOURCE-3
+
+  Sub-topology: 2 for global store (will not generate tasks)
+    Source: GLOBAL-SOURCE (topics: [prices])
+      --> GLOBAL
+    Processor: GLOBAL (stores: [prices-store])
+      --> none
+      <-- GLOBAL-SOURCE
+
+"""
 
 
 def test_a_group_is_reset_when_nobody_is_in_it(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ from helpers.streams_group_world import subtopology, topology
 from minikafka.core.authorizer.acl import Operation as Op
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from minikafka.wire.messages.streams_group_topology_description_update import StreamsGroupTopologyDescriptionUpdateRequest
 
 
 def streams_rows() -> dict[str, Row]:
@@ -23,5 +24,8 @@ def streams_rows() -> dict[str, Row]:
             # The group that the row before has made.
             lambda _: StreamsGroupDescribeRequest(group_ids=["g"]),
             (*needs(GROUP_DENIED, group(Op.DESCRIBE)), *needs(TOPIC_DENIED, topic(Op.DESCRIBE))),
+        ),
+        "StreamsGroupTopologyDescriptionUpdate": Row(
+            lambda _: StreamsGroupTopologyDescriptionUpdateRequest(group_id="g", member_id="m"), needs(GROUP_DENIED, group(Op.READ))
         ),
     }

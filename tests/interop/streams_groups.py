@@ -39,7 +39,7 @@ def count_words(cluster: MixedCluster, directory: Path, rounds: int, lines: int)
     first, second = (made.running(name) for made, name in instances)
     with first, second:
         words.write(lines)
-        waits.append(words.wait(120))
+        waits.append(words.wait(240))
         for number in range(rounds):
             victim = 1 + number % 3
             cluster.kill(victim)
@@ -49,7 +49,7 @@ def count_words(cluster: MixedCluster, directory: Path, rounds: int, lines: int)
                 made.kill()
                 made.start(name)
             words.write(lines)
-            waits.append(words.wait(120))
+            waits.append(words.wait(240))
             cluster.start(victim)
         words.close()
     shown = ", ".join(f"{wait:.1f}" for wait in waits)

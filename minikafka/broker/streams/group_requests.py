@@ -1,4 +1,5 @@
-"""The APIs of streams groups at their coordinator (KIP-1071): StreamsGroupHeartbeat and StreamsGroupDescribe."""
+"""The APIs of streams groups at their coordinator (KIP-1071): StreamsGroupHeartbeat, StreamsGroupDescribe and, as a broker of Apache Kafka
+without a plug-in answers it, StreamsGroupTopologyDescriptionUpdate (KIP-1331)."""
 
 from __future__ import annotations
 
@@ -10,6 +11,10 @@ from minikafka.core.controller.topics import topic_name_fault
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from minikafka.wire.messages.streams_group_topology_description_update import (
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
 
 if TYPE_CHECKING:
     from minikafka.broker.coordinators.group_coordinator import GroupHost
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from minikafka.broker.quorum.metadata_log import MetadataHost
 
 STREAMS_VERSION = "streams.version"
+#: StreamsGroupDescribeResponse.TopologyDescriptionStatus.
+NOT_STORED = 1
 
 
 class StreamsGroupHandlers:
@@ -32,6 +39,7 @@ class StreamsGroupHandlers:
         """Serve them on a broker listener."""
         dispatcher.register(StreamsGroupHeartbeatRequest, self.heartbeat)
         dispatcher.register(StreamsGroupDescribeRequest, self.describe)
+        dispatcher.register(StreamsGroupTopologyDescriptionUpdateRequest, self.update_description)
 
     @property
     def _is_served(self) -> bool:
@@ -56,7 +64,20 @@ class StreamsGroupHandlers:
         for group in response.groups if request.include_authorized_operations else ():
             if not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS
+        for group in response.groups if request.include_topology_description else ():
+            if not group.error_code:
+                group.topology_description_status = NOT_STORED
         return response
+
+    def update_description(
+        self, context: RequestContext, request: StreamsGroupTopologyDescriptionUpdateRequest
+    ) -> StreamsGroupTopologyDescriptionUpdateResponse:
+        """Descriptions of topologies are kept by a plug-in, a Java class. There is none: no member is asked for one, and none is taken."""
+        kind = StreamsGroupTopologyDescriptionUpdateResponse
+        if not self._is_served:
+            return kind(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        message = "The broker has no streams group topology description plugin configured."
+        return kind(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=message)
 
     def _describe(self, group_id: str) -> StreamsGroupDescribeResponse.DescribedGroup:
         try:

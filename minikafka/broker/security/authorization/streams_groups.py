@@ -13,6 +13,7 @@ from minikafka.wire.errors import ApiError
 from minikafka.wire.message import Request
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
+from minikafka.wire.messages.streams_group_topology_description_update import StreamsGroupTopologyDescriptionUpdateRequest
 
 if TYPE_CHECKING:
     from minikafka.broker.security.authorization.authority import Authority
@@ -68,7 +69,14 @@ def uncreatable(authority: Authority | None, context: Any, names: Collection[str
     return [name for name in names if name not in allowed]
 
 
+def update_description(authority: Authority, context: Any, request: StreamsGroupTopologyDescriptionUpdateRequest) -> Verdict:
+    """READ of the group."""
+    require_group(authority, context, Operation.READ, request.group_id)
+    return None
+
+
 STREAMS_GUARDS: Mapping[type[Request], Guard] = {
     StreamsGroupHeartbeatRequest: heartbeat,
     StreamsGroupDescribeRequest: describe,
+    StreamsGroupTopologyDescriptionUpdateRequest: update_description,
 }
