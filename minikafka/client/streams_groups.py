@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.client.errors import ClientError, refusal
 from minikafka.client.group import find_coordinator
 from minikafka.net.channel import UnsupportedVersion
+from minikafka.wire.errors import NotEncodable
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ Partition = tuple[str, int]
 #: Partitions by subtopology id.
 Tasks = dict[str, list[int]]
 TIMEOUT_MS = 30_000
-#: The first version of StreamsGroupDescribe that knows descriptions of topologies, and what it says of them.
-TOPOLOGY_VERSION = 1
+#: What StreamsGroupDescribe says of a topology's description.
 NOT_STORED, FAILED, AVAILABLE = 1, 2, 3
 
 
@@ -96,16 +96,16 @@ async def topology_description(admin: Maintenance, group_id: str) -> tuple[int, 
     """What the broker keeps of the group's topology (KIP-1331), and its status: `NOT_STORED`, `FAILED` or `AVAILABLE`. Raises
     ClientError before Apache Kafka 4.4, and BrokerError."""
     request = StreamsGroupDescribeRequest(group_ids=[group_id], include_topology_description=True)
-    _, group = await _ask(admin, group_id, request, TOPOLOGY_VERSION)
+    _, group = await _ask(admin, group_id, request)
     return group.topology_description_status, group.topology_description
 
 
-async def _ask(admin: Maintenance, group_id: str, request: StreamsGroupDescribeRequest, version: int | None = None) -> tuple[Any, Any]:
+async def _ask(admin: Maintenance, group_id: str, request: StreamsGroupDescribeRequest) -> tuple[Any, Any]:
     coordinator = await find_coordinator(admin.cluster, group_id, TIMEOUT_MS)
     channel = await admin.cluster.channel_to(coordinator.node_id)
     try:
-        response: Any = await channel.request(request, version or channel.version_for(request, None), TIMEOUT_MS)
-    except UnsupportedVersion as error:
+        response: Any = await channel.request(request, channel.version_for(request, None), TIMEOUT_MS)
+    except (UnsupportedVersion, NotEncodable) as error:
         raise ClientError(f"{coordinator.host}:{coordinator.port} does not know this of streams groups: {error}") from error
     group = response.groups[0]
     if group.error_code:

@@ -24,6 +24,7 @@ from minikafka.wire.messages.offset_commit import OffsetCommitRequest
 from minikafka.wire.messages.offset_delete import OffsetDeleteRequest
 from minikafka.wire.messages.offset_fetch import OffsetFetchRequest
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from minikafka.wire.messages.streams_group_topology_description_update import StreamsGroupTopologyDescriptionUpdateRequest
 
 STORY_PROPERTIES = {
     "offsets.topic.num.partitions": "1", "group.streams.initial.rebalance.delay.ms": "0", "group.streams.assignment.interval.ms": "0",
@@ -191,6 +192,10 @@ def administration(asked: Streams) -> None:
     """What tools see of it."""
     asked.tell("described", StreamsGroupDescribeRequest(group_ids=["g", "none", ""], include_authorized_operations=True), 1)
     asked.tell("described v0", StreamsGroupDescribeRequest(group_ids=["g"]), 0)
+    asked.tell("described with what it runs", StreamsGroupDescribeRequest(group_ids=["g", "none"], include_topology_description=True), 1)
+    update = StreamsGroupTopologyDescriptionUpdateRequest
+    for member_id in ("m1", ""):
+        asked.tell(f"{member_id or 'nobody'} tells what it runs", update(group_id="g", member_id=member_id, topology_epoch=1), 0)
     asked.tell("described as classic", DescribeGroupsRequest(groups=["g", "none"]), 6)
     asked.tell("listed", ListGroupsRequest(types_filter=["streams"]), 5)
     asked.tell("listed as consumer", ListGroupsRequest(types_filter=["consumer"]), 5)
