@@ -63,6 +63,7 @@ REFUSED = {
     "health": "-b {} --brokers 3",
     "leader-election": "-b {} --election-type preferred --topic nothing --partition 0",
     "share-groups": "-b {} --describe --group nobody",
+    "streams-groups": "-b {} --describe --group nobody",
     "topics": "-b {} --describe --topic nothing",
     "transactions": "-b {} describe --transactional-id nobody",
 }

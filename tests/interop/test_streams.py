@@ -63,7 +63,8 @@ def test_streams_smoke_test_exactly_once_while_processors_and_brokers_die(tmp_pa
 
 
 @pytest.mark.java
-@pytest.mark.timeout(120)
+@pytest.mark.interop
+@pytest.mark.timeout(300)
 def test_words_are_counted_once_in_a_streams_group_whose_coordinator_dies(tmp_path: Path) -> None:
     """A slice of `python -m interop.streams_groups`."""
     with ProcessCluster(controllers=3, properties=QUICK_GROUPS) as cluster:
@@ -72,10 +73,10 @@ def test_words_are_counted_once_in_a_streams_group_whose_coordinator_dies(tmp_pa
         words.write(20)
         made, name = words.instance(1)
         with made.running(name):
-            words.wait(60)
+            words.wait(120)
             partitions = cluster.metadata(["__consumer_offsets"]).topics[0].partitions
             place = partition_for_key("words", len(partitions))
             cluster.kill(next(partition.leader_id for partition in partitions if partition.partition_index == place))
             words.write(20)
-            words.wait(60)
+            words.wait(120)
         words.close()
