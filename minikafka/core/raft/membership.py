@@ -41,7 +41,7 @@ def own_change(replica: Replica, role: Follower, now_ms: int) -> m.Request | Non
     voter = replica.voters.get(replica.local.node_id)
     if replica.history.kraft_version < 1:
         # A leader has to know the directory ids of static voters before it can make them dynamic.
-        if voter is None or role.has_told_leader or not role.has_fetched or replica.high_watermark < 0:
+        if voter is None or role.has_announced or not role.has_fetched or replica.high_watermark < 0:
             return None
         return m.UpdateVoterRequest(role.epoch, replica.local, replica.endpoints, KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
     if voter is not None and voter.key == replica.local:
@@ -69,7 +69,7 @@ def on_request(replica: Replica, token: Any, request: m.AddVoterRequest | m.Remo
         replica.respond(token, replica.reply_to(request, *refusal))
         return
     if isinstance(request, m.UpdateVoterRequest) and replica.history.kraft_version < 1:
-        role.told[request.key.node_id] = Voter(request.key, request.endpoints, request.version_min, request.version_max)
+        role.announced[request.key.node_id] = Voter(request.key, request.endpoints, request.version_min, request.version_max)
         replica.respond(token, replica.reply_to(request, ErrorCode.NONE))
         return
     timeout = min(request.timeout_ms, CHANGE_MS_MAX) if isinstance(request, m.AddVoterRequest) else CHANGE_MS_MAX
@@ -160,7 +160,7 @@ def on_update_reply(replica: Replica, node_id: int, request: m.UpdateVoterReques
     """The leader knows of this static voter, or is too old to want to."""
     role = replica.role
     if isinstance(role, Follower) and role.epoch == request.epoch and role.leader_id == node_id:
-        role.has_told_leader = reply.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
+        role.has_announced = reply.error in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION)
 
 
 def upgrade_fault(replica: Replica, level: int) -> str | None:
@@ -174,10 +174,10 @@ def upgrade_fault(replica: Replica, level: int) -> str | None:
         return None
     if level < version:
         return "Can't downgrade the version of this feature."
-    silent = [node_id for node_id in replica.voters.node_ids if node_id != replica.local.node_id and node_id not in role.told]
+    silent = [node_id for node_id in replica.voters.node_ids if node_id != replica.local.node_id and node_id not in role.announced]
     if silent:
         return f"Directory id must be known for all of the voters: not known of {', '.join(map(str, silent))}"
-    if not all(role.told[node_id].version_max >= level for node_id in replica.voters.node_ids if node_id != replica.local.node_id):
+    if not all(role.announced[node_id].version_max >= level for node_id in replica.voters.node_ids if node_id != replica.local.node_id):
         return f"Invalid upgrade of kraft.version to version {level} because not all of the voters support it"
     if replica.high_watermark <= role.epoch_start or not replica.endpoints:
         return "The leader has not committed a record of its epoch yet."
@@ -190,7 +190,7 @@ def upgrade(replica: Replica, level: int) -> None:
     if not isinstance(role, Leader) or level == replica.history.kraft_version:
         return
     own = Voter(replica.local, replica.endpoints, KRAFT_VERSION_MIN, KRAFT_VERSION_MAX)
-    voters = VoterSet(own if node_id == replica.local.node_id else role.told[node_id] for node_id in replica.voters.node_ids)
+    voters = VoterSet(own if node_id == replica.local.node_id else role.announced[node_id] for node_id in replica.voters.node_ids)
     replica.effect(AppendVoters(role.epoch, voters, level))
 
 

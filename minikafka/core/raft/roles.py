@@ -98,7 +98,7 @@ class Candidate(Election):
 @dataclass(slots=True)
 class Follower(Role):
     """Fetches from `leader_id`. `has_fetched`: the leader answered in this epoch, so a pre-vote against it is refused
-    until it is lost or says goodbye. `has_told_leader`: it knows this static voter's directory id and endpoints."""
+    until it is lost or says goodbye. `has_announced`: it knows this static voter's directory id and endpoints."""
 
     fetch_deadline_ms: int = 0
     #: What the deadline was before the last answer, for an answer that turns out to be of no use.
@@ -110,7 +110,7 @@ class Follower(Role):
     failures: int = 0
     is_caught_up: bool = False
     membership_at_ms: int = 0
-    has_told_leader: bool = False
+    has_announced: bool = False
 
     def can_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
         # The vote of this epoch may be asked for again only in the role it was given in: the epoch has its leader.
@@ -128,7 +128,7 @@ class Resigned(Role):
 
 @dataclass(slots=True)
 class Leader(Role):
-    """Leads `epoch`, which begins with the LeaderChange record at `epoch_start`. `told`: versions and directory ids that static
+    """Leads `epoch`, which begins with the LeaderChange record at `epoch_start`. `announced`: versions and directory ids that static
     voters have announced. `doubt_deadline_ms`: when others may have elected another leader, for all that is known; None where this voter
     alone decides. `is_in_doubt`: that it has passed, as the host was told last; a leadership begins so."""
 
@@ -141,7 +141,7 @@ class Leader(Role):
     doubt_deadline_ms: int | None = None
     is_in_doubt: bool = False
     resign_requested: bool = False
-    told: dict[int, Voter] = field(default_factory=dict)
+    announced: dict[int, Voter] = field(default_factory=dict)
 
     def can_grant(self, candidate: ReplicaKey, is_up_to_date: bool, is_pre_vote: bool) -> bool:
         return False
