@@ -260,7 +260,7 @@ def _announce(made: Any, *, is_elsewhere: bool) -> None:
     if is_elsewhere:
         last = PORT + len(made.brokers) - 1
         ports = f"port {PORT} is" if last == PORT else f"ports {PORT} to {last} are"
-        console.print(f"  # {ports} not free, and commands that are told no address ask localhost:{PORT}: first of all", soft_wrap=True)
+        console.print(f"  # {ports} not free, and commands without an address ask localhost:{PORT}. So first:", soft_wrap=True)
     # All of them: the first may be the one that is killed.
     console.print(f"  export MINIKAFKA_BOOTSTRAP={made.bootstrap_servers}", soft_wrap=True)
     client_files = _write_client_files(made)

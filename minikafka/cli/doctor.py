@@ -142,7 +142,7 @@ async def _broker(broker: BrokerInfo, bootstrap: list[tuple[str, int]]) -> list[
     where = f"{broker.host}:{broker.port}"
     check = f"broker {broker.node_id} advertises {where}"
     if broker.host in ("0.0.0.0", "::", ""):
-        return [Finding(check, "error", "this is no address", "Set advertised.listeners to a host that clients can reach.")]
+        return [Finding(check, "error", "this is not an address", "Set advertised.listeners to a host that clients can reach.")]
     problem = await _dial(broker.host, broker.port)
     if problem is not None:
         return [Finding(check, "error", problem[0], problem[1])]

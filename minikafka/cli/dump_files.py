@@ -125,7 +125,7 @@ def read_log(path: str, options: DumpOptions) -> Iterator[dict[str, Any]]:
                 line += f"the {rest} bytes from there on are not read"
             else:
                 line = f"Found {rest} invalid bytes at the end of {os.path.basename(path)}"
-            yield {"error": f"{rest} bytes behind position {reader.position} are no batch", "line": line}
+            yield {"error": f"{rest} bytes behind position {reader.position} are not a batch", "line": line}
 
 
 def _batch(batches: Batches, index: int) -> dict[str, Any]:

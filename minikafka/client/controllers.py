@@ -36,7 +36,7 @@ class ControllerCluster(Cluster):
         try:
             answer = await channel.request(request, None, min(self.request_timeout_ms, METADATA_TIMEOUT_MS))
         except UnsupportedVersion as error:
-            raise ClientError(f"{channel.host}:{channel.port} is no controller of Apache Kafka 3.7 or newer") from error
+            raise ClientError(f"{channel.host}:{channel.port} is not a controller of Apache Kafka 3.7 or newer") from error
         except (TimeoutError, asyncio.CancelledError):
             channel.close("no answer in time")
             raise

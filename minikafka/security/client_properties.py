@@ -111,7 +111,7 @@ def check_name(name: str, *, only_connection: bool) -> None:
     if is_known:
         raise SecurityError(f"{name} has no effect here")
     if only_connection or name.startswith(PREFIXES):
-        raise SecurityError(f"{name} is no property that says how to connect{_suggestion(name)}")
+        raise SecurityError(f"{name} is not a property that says how to connect{_suggestion(name)}")
 
 
 def _suggestion(name: str) -> str:

@@ -67,7 +67,7 @@ def principal_mapper(rules: str) -> PrincipalMapper:
         try:
             pattern = re.compile(match[2])
         except re.error as error:
-            raise SecurityError(f"ssl.principal.mapping.rules={rules}: {match[2]!r} is no regular expression: {error}") from error
+            raise SecurityError(f"ssl.principal.mapping.rules={rules}: {match[2]!r} is not a regular expression: {error}") from error
         found.append((pattern, re.sub(r"\$(\d)", r"\\\1", match[3]), match[4]))
 
     def apply(name: str) -> str | None:

@@ -159,7 +159,7 @@ _F = "kafka_server_replicafetchermanager"
 _gauge(f"{_F}_maxlag", "Largest lag of a followed partition.", "clientId")
 _gauge(f"{_F}_minfetchrate", "Fetches a second of the fetcher that makes the fewest, over the last minute.", "clientId")
 _gauge(f"{_F}_failedpartitionscount", "Followed partitions on failed directories.", "clientId")
-_gauge(f"{_F}_deadthreadcount", "Fetchers that have died; they are no threads here and cannot: always 0.", "clientId")
+_gauge(f"{_F}_deadthreadcount", "Fetchers that have died; here they are not threads, and cannot die: always 0.", "clientId")
 
 _section = "Traffic"
 _T = "kafka_server_brokertopicmetrics"
