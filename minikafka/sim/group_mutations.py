@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-CONSUMER = "minikafka.core.group.consumer"
+CONSUMER, STREAMS = "minikafka.core.group.consumer", "minikafka.core.group.streams"
 LIVES = ("tests/core/group/consumer/test_mixed_lives.py",)
 MIGRATION = ("tests/core/group/consumer/test_migration.py",)
 LARGE = ("tests/core/group/consumer/test_large_groups.py",)
+STREAMS_LIVES = ("tests/core/group/streams/test_property.py",)
+STREAMS_SCENARIOS = ("tests/core/group/streams/test_scenarios.py",)
 
 
 def _constant(value: Any) -> Any:
@@ -62,6 +64,15 @@ def _release_nothing(original: Any) -> Any:
                 self.owners.setdefault(topic_id, {}).setdefault(partition, owner)
 
     return put
+
+
+def _remember_the_shutdown(original: Any) -> Any:
+    def remove(self: Any, member: Any) -> None:
+        asked = self.shutdown_by
+        original(self, member)
+        self.shutdown_by = asked
+
+    return remove
 
 
 def _without_the_first_target(original: Any) -> Any:
@@ -178,4 +189,25 @@ GROUP_MUTATIONS: list[dict[str, Any]] = [
      "patches": ((f"{CONSUMER}.assignment:_Writing._settled", _batches_without_an_end),), "tests": LARGE},
     {"name": "targets-of-those-who-left", "breaks": "targets are written for who has left meanwhile",
      "patches": ((f"{CONSUMER}.assignment:_of_present", _targets_of_all),), "tests": LARGE},
+    # -- streams groups
+    {"name": "tasks-run-elsewhere", "breaks": "an active task is given out while another member still runs it",
+     "patches": ((f"{STREAMS}.reconciliation:Reconciliation._is_active_taken", _constant(value=False)),), "tests": STREAMS_LIVES},
+    {"name": "tasks-given-up-unasked", "breaks": "a task that a member has to give up is given away before it says that it has",
+     "patches": ((f"{STREAMS}.reconciliation:Reconciliation._has_still", _constant(value=False)),), "tests": STREAMS_LIVES},
+    {"name": "standby-twice-in-a-process", "breaks": "two members of a process stand by for one task",
+     "patches": ((f"{STREAMS}.reconciliation:Reconciliation._is_standby_taken", _constant(value=False)),), "tests": STREAMS_LIVES},
+    {"name": "tasks-never-released", "breaks": "a task that is given up stays reserved",
+     "patches": ((f"{STREAMS}.owners:TaskOwners.remove", _nothing),), "tests": STREAMS_LIVES},
+    {"name": "topics-unnoticed", "breaks": "a streams group does not see that its topics have changed",
+     "patches": ((f"{STREAMS}.coordinator:StreamsGroups.topics_changed", _nothing),), "tests": STREAMS_LIVES},
+    {"name": "streams-epochs-unchecked", "breaks": "a member's heartbeat counts in an epoch that it is not in",
+     "patches": ((f"{STREAMS}.heartbeat:check_epoch", _nothing),), "tests": STREAMS_SCENARIOS},
+    {"name": "streams-target-unwritten", "breaks": "one member's target is not written",
+     "patches": ((f"{STREAMS}.heartbeat:target_changes", _without_the_first_target),), "tests": STREAMS_LIVES},
+    {"name": "streams-commits-of-strangers", "breaks": "who is no member any more commits",
+     "patches": ((f"{STREAMS}.checks:known_member", _commit_of_anybody),), "tests": STREAMS_LIVES},
+    {"name": "first-assignment-never", "breaks": "a new streams group that has waited for members is not assigned",
+     "patches": ((f"{STREAMS}.coordinator:StreamsGroups._assign_delayed", _nothing),), "tests": STREAMS_SCENARIOS},
+    {"name": "shutdown-forever", "breaks": "the wish that an application stops outlives its members",
+     "patches": ((f"{STREAMS}.group:StreamsGroup._remove", _remember_the_shutdown),), "tests": STREAMS_SCENARIOS},
 ]  # fmt: skip
