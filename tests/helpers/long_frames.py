@@ -26,6 +26,11 @@ def long_frame(request: type[Request], version: int, path: Path, size: int) -> t
     return _frame(_filled(tree, path, count), version), count
 
 
+def filled(kind: Any, version: int, path: Path, count: int) -> Any:
+    """A message with so many entries in one of its lists."""
+    return _filled(grammar(kind, version), path, count)
+
+
 def _frame(request: Any, version: int) -> bytes:
     return b"".join(bytes(piece) for piece in encode_request(request, version, 1, "long"))
 

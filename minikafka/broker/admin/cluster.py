@@ -15,6 +15,7 @@ from minikafka.core.metadata.image import (
     QuotaEntity,
 )
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.lazily import lazily
 from minikafka.wire.message import Request
 from minikafka.wire.messages.add_raft_voter import AddRaftVoterRequest
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -121,13 +122,10 @@ class ClusterHandlers:
             RESOURCE_CLIENT_METRICS: [name for kind, name in image.configs if kind == RESOURCE_CLIENT_METRICS],
             RESOURCE_GROUP: [name for kind, name in image.configs if kind == RESOURCE_GROUP],
         }
+        found = [(name, kind) for kind, resources in names.items() if kind in wanted for name in resources]
+        listed = ListConfigResourcesResponse.ConfigResource
         return ListConfigResourcesResponse(
-            config_resources=[
-                ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
-                for kind, resources in names.items()
-                if kind in wanted
-                for name in resources
-            ]
+            config_resources=lazily(found, lambda entry: listed(resource_name=entry[0], resource_type=entry[1]))
         )
 
     def describe_client_quotas(self, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
@@ -137,16 +135,11 @@ class ClusterHandlers:
             _check_filter(components)
         except ApiError as error:
             return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
-        entries = []
-        for entity, values in self._metadata.image.client_quotas.items():
-            if _matches(entity, components, request.strict):
-                entries.append(
-                    DescribeClientQuotasResponse.EntryData(
-                        entity=[DescribeClientQuotasResponse.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-                        values=[DescribeClientQuotasResponse.ValueData(key=key, value=value) for key, value in values.items()],
-                    )
-                )
-        return DescribeClientQuotasResponse(error_message="", entries=entries)
+        quotas = self._metadata.image.client_quotas
+        found = list(quotas.items()) if not (components or request.strict) else [
+            (entity, values) for entity, values in quotas.items() if _matches(entity, components, request.strict)
+        ]
+        return DescribeClientQuotasResponse(error_message="", entries=lazily(found, _described_quotas))
 
 
 def _check_filter(components: list[DescribeClientQuotasRequest.ComponentData]) -> None:
@@ -171,6 +164,15 @@ def _check_filter(components: list[DescribeClientQuotasRequest.ComponentData]) -
     if IP in kinds and len(kinds) > 1:
         message = "IP filter component should not be used with user or clientId filter component."
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Invalid entity filter component combination. {message}")
+
+
+def _described_quotas(found: tuple[QuotaEntity, dict[str, float]]) -> DescribeClientQuotasResponse.EntryData:
+    kind = DescribeClientQuotasResponse
+    entity, values = found
+    return kind.EntryData(
+        entity=[kind.EntityData(entity_type=type_, entity_name=name) for type_, name in entity],
+        values=[kind.ValueData(key=key, value=value) for key, value in values.items()],
+    )
 
 
 def _matches(entity: QuotaEntity, components: list[DescribeClientQuotasRequest.ComponentData], strict: bool) -> bool:

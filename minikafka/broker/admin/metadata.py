@@ -14,6 +14,7 @@ from minikafka.core.controller.topics import topic_name_fault
 from minikafka.core.metadata.image import NO_LEADER, BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
 from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.lazily import lazily
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from minikafka.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -38,6 +39,8 @@ UNKNOWN_TOPICS_PER_RESPONSE_MAX = 500
 #: How long the creation of topics that Metadata asked for may take, and how many may be under way.
 CREATION_WAIT_MS = 2_000
 CREATIONS_MAX = 1_000
+#: Topics that are described in one turn of the loop.
+TOPICS_AT_ONCE = 64
 #: How long a request is held whose answer would name a leader that this broker has just lost its connection to: most often it has died, and
 #: the client would come back for its successor only after a back-off of its own.
 LOST_LEADER_WAIT_MS = 1_000
@@ -123,7 +126,7 @@ class MetadataHandlers:
     def _answer(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
         version, topics, image = context.api_version, request.topics, self._metadata.image
         if topics is None or (version == 0 and not topics):
-            return self._response(context, request, image, list(image.topics_by_name), [])
+            return self._response(context, request, image, None, [])
         names, ids = _asked(topics)
         if request.allow_auto_topic_creation and self._config.auto_create_topics_enable:
             missing = [name for name in dict.fromkeys(names) if name not in image.topics_by_name and topic_name_fault(name) is None]
@@ -160,9 +163,10 @@ class MetadataHandlers:
         context: RequestContext,
         request: MetadataRequest,
         image: MetadataImage,
-        names: Sequence[str],
+        names: Sequence[str] | None,
         ids: Sequence[bytes],
     ) -> MetadataResponse:
+        """`names` None: every topic."""
         version, listener = context.api_version, context.listener
         operations = TOPIC_OPERATIONS if version >= 8 and request.include_topic_authorized_operations else -(2**31)
         unknown, known, errors = [], [], []
@@ -172,7 +176,7 @@ class MetadataHandlers:
                 unknown.append(_topic_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
                 known.append(self._topic(image, topic, listener, version, operations))
-        for name in dict.fromkeys(names):
+        for name in dict.fromkeys(names or ()):
             topic = image.topics_by_name.get(name)
             if topic is not None:
                 known.append(self._topic(image, topic, listener, version, operations))
@@ -191,6 +195,10 @@ class MetadataHandlers:
             controller_id=controller_for_clients(image, self._config.node_id),
             topics=[*unknown, *known, *errors],
         )
+        if names is None:
+            response.topics = lazily(
+                image.topics_by_name.values(), lambda topic: self._topic(image, topic, listener, version, operations), TOPICS_AT_ONCE
+            )
         if 8 <= version <= 10 and request.include_cluster_authorized_operations:
             response.cluster_authorized_operations = CLUSTER_OPERATIONS
         return response
@@ -334,7 +342,7 @@ def _topic(image: MetadataImage, topic: TopicImage, listener: str, version: int,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(image, index, partition, listener, version) for index, partition in topic.partitions.items()],
+        partitions=lazily(topic.partitions.items(), lambda entry: _partition(image, *entry, listener, version)),
         topic_authorized_operations=operations,
     )
 

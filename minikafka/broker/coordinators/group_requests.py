@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_coordinator import GroupHost
@@ -10,6 +11,7 @@ from minikafka.core.group.config import Client
 from minikafka.core.group.consumer.checks import MEMBER_EPOCH_VERSION
 from minikafka.core.group.coordinator import GroupShard
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.lazily import lazily
 from minikafka.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from minikafka.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -261,23 +263,19 @@ class GroupHandlers:
             named.sort(key=lambda entry: not entry[0])
         else:
             named = [(topic.name, None, topic.partition_indexes) for topic in group.topics]
-        for name, topic_id, indexes in named:
+        def fetched(wanted: tuple[str, bytes | None, list[int]]) -> OffsetFetchResponse.OffsetFetchResponseTopics:
+            name, topic_id, indexes = wanted
             if topic_id is None:
                 existing = image.topics_by_name.get(name)
-                if by_id and existing is None:
-                    continue
                 topic_id = existing.topic_id if existing is not None else b"\0" * 16
-            missing = by_id and not name
-            answer.topics.append(
-                OffsetFetchResponse.OffsetFetchResponseTopics(
-                    name=name,
-                    topic_id=topic_id,
-                    partitions=[
-                        _fetched(shard, group.group_id, name, index, unknown_topic_id=missing, require_stable=require_stable)
-                        for index in indexes
-                    ],
-                )
+            one = partial(
+                _fetched, shard, group.group_id, name, unknown_topic_id=by_id and not name, require_stable=require_stable
             )
+            return OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=lazily(indexes, one))
+
+        if by_id:
+            named = [wanted for wanted in named if wanted[1] is not None or wanted[0] in image.topics_by_name]
+        answer.topics = lazily(named, fetched)
         return answer
 
     def offset_delete(self, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse | None:
@@ -343,17 +341,18 @@ class GroupHandlers:
         described.group_state = group.state.value
         described.protocol_type = group.protocol_type or ""
         described.protocol_data = (group.protocol_name or "") if stable else ""
-        described.members = [
-            DescribeGroupsResponse.DescribedGroupMember(
+        kind, protocol_name = DescribeGroupsResponse.DescribedGroupMember, group.protocol_name
+        described.members = lazily(
+            group.members.values(),
+            lambda member: kind(
                 member_id=member.member_id,
                 group_instance_id=member.group_instance_id,
                 client_id=member.client_id,
                 client_host=member.client_host,
-                member_metadata=member.metadata_for(group.protocol_name) if stable else b"",
+                member_metadata=member.metadata_for(protocol_name) if stable else b"",
                 member_assignment=member.assignment if stable else b"",
-            )
-            for member in group.members.values()
-        ]
+            ),
+        )
         return described
 
     def list_groups(self, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
@@ -366,13 +365,9 @@ class GroupHandlers:
         states = {state.lower().replace("_", "") for state in request.states_filter}
         types = {kind.lower() for kind in request.types_filter}
         found = [listed for shard in shards for listed in shard.listed()]
-        return ListGroupsResponse(
-            groups=[
-                ListGroupsResponse.ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
-                for group_id, protocol_type, state, kind in found
-                if (not states or state.lower() in states) and (not types or kind in types)
-            ]
-        )
+        if states or types:
+            found = [one for one in found if (not states or one[2].lower() in states) and (not types or one[3] in types)]
+        return ListGroupsResponse(groups=lazily(found, _listed))
 
     def delete_groups(self, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse | None:
         """Delete empty groups; answered when every tombstone is committed."""
@@ -397,6 +392,11 @@ class GroupHandlers:
                 continue
             self._groups.run_steps(index, shard, work)
         return None
+
+
+def _listed(found: tuple[str, str, str, str]) -> ListGroupsResponse.ListedGroup:
+    group_id, protocol_type, state, kind = found
+    return ListGroupsResponse.ListedGroup(group_id=group_id, protocol_type=protocol_type, group_state=state, group_type=kind)
 
 
 def _fetched(

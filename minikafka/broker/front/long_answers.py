@@ -9,6 +9,7 @@ from minikafka.broker.front.request_parts import weight_of
 from minikafka.broker.supervise import Ends
 from minikafka.net.pieces import release
 from minikafka.wire.frame import response_head
+from minikafka.wire.lazily import unsettled
 from minikafka.wire.message import Piece, Response, join_pieces
 from minikafka.wire.messages.fetch import FetchResponse
 from minikafka.wire.messages.produce import ProduceResponse
@@ -48,8 +49,15 @@ class LongAnswers:
         if kind is ProduceResponse:
             return False
         if kind is FetchResponse:
+            count = 0
             topics: Any = response.responses  # type: ignore[attr-defined]
-            return sum([1 + len(topic.partitions) for topic in topics]) > ENTRIES_AT_ONCE
+            for topic in topics:
+                count += 1 + len(topic.partitions)
+                for partition in topic.partitions:
+                    aborted = partition.aborted_transactions
+                    if aborted:
+                        count += len(aborted)
+            return count > ENTRIES_AT_ONCE
         return weight_of(response, ENTRIES_AT_ONCE) > ENTRIES_AT_ONCE
 
     def start(self, context: Context, response: Response, done: Callable[[list[Piece]], None]) -> None:
@@ -70,6 +78,9 @@ class LongAnswers:
         pieces: list[Any] = []
         joined: list[Piece] = []
         try:
+            for lazy in unsettled(response):
+                for _ in lazy.settle():
+                    await self._turns.next()
             for elements in response.encode_in_steps(version, pieces):
                 if elements:
                     joined += join_pieces(pieces)

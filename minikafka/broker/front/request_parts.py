@@ -18,6 +18,7 @@ from typing import Any
 from minikafka.broker.front.named_twice import asked, last_of_each, name_of, two_of_each, with_values
 from minikafka.wire.declaration import Struct
 from minikafka.wire.errors import WireError
+from minikafka.wire.lazily import Lazily
 from minikafka.wire.message import Request
 from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from minikafka.wire.messages.alter_client_quotas import AlterClientQuotasRequest
@@ -304,10 +305,18 @@ def _is_news(name: tuple[Any, ...], seen: set[Hashable]) -> bool:
 
 def weight_of(entry: Any, most: int) -> int:
     """How many entries there are in one, itself included; beyond `most` they are not counted any more."""
-    lists = _lists_of(type(entry))
+    lists, structs = _inside(type(entry))
     weight = 1
+    for name in structs:
+        held = getattr(entry, name)
+        if held is not None:
+            weight += weight_of(held, most - weight) - 1
+            if weight > most:
+                return weight
     for name, holds_structs in lists:
         held = getattr(entry, name)
+        if type(held) is Lazily:
+            return most + 1
         if not held:
             continue
         if not holds_structs or len(held) > most:
@@ -320,15 +329,18 @@ def weight_of(entry: Any, most: int) -> int:
     return weight
 
 
-_LISTS: dict[Any, tuple[tuple[str, bool], ...]] = {}
+_Inside = tuple[tuple[tuple[str, bool], ...], tuple[str, ...]]
+_INSIDE: dict[Any, _Inside] = {}
 
 
-def _lists_of(kind: Any) -> tuple[tuple[str, bool], ...]:
-    """The lists of a struct, and whether each holds structs."""
-    found = _LISTS.get(kind)
+def _inside(kind: Any) -> _Inside:
+    """The lists of a struct, and whether each holds structs; its structs that hold lists."""
+    found = _INSIDE.get(kind)
     if found is None:
-        lists = [(field.name, field.type) for field in kind.FIELDS if isinstance(field.type, Array)] if issubclass(kind, Struct) else []
-        found = _LISTS[kind] = tuple((name, not isinstance(held.element, Fixed | Variable)) for name, held in lists)
+        fields = kind.FIELDS if issubclass(kind, Struct) else ()
+        lists = [(field.name, field.type) for field in fields if isinstance(field.type, Array)]
+        structs = [field.name for field in fields if field.struct is not None and field.type is None and any(_inside(field.struct))]
+        found = _INSIDE[kind] = tuple((name, not isinstance(held.element, Fixed | Variable)) for name, held in lists), tuple(structs)
     return found
 
 

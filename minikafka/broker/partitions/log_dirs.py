@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from minikafka.wire.errors import ApiError, ErrorCode
+from minikafka.wire.lazily import lazily
 from minikafka.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from minikafka.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from minikafka.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
@@ -13,6 +14,7 @@ from minikafka.wire.messages.describe_producers import DescribeProducersRequest,
 if TYPE_CHECKING:
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
     from minikafka.broker.partitions.replica_manager import ReplicaManager
+    from minikafka.storage.producer_state import ProducerEntry
 
 UNKNOWN_VOLUME_BYTES = -1
 
@@ -101,19 +103,20 @@ class LogDirHandlers:
                 except ApiError as error:
                     answer.error_code, answer.error_message = error.code, error.message
                     continue
-                answer.active_producers = [
-                    DescribeProducersResponse.ProducerState(
-                        producer_id=entry.producer_id,
-                        producer_epoch=entry.epoch,
-                        last_sequence=entry.last_sequence,
-                        last_timestamp=entry.last_timestamp,
-                        coordinator_epoch=entry.coordinator_epoch,
-                        current_txn_start_offset=entry.txn_first_offset,
-                    )
-                    for entry in partition.log.producer_state.entries.values()
-                ]
+                answer.active_producers = lazily(partition.log.producer_state.entries.values(), _described_producer)
             response.topics.append(DescribeProducersResponse.TopicResponse(name=topic.name, partitions=answers))
         return response
+
+
+def _described_producer(entry: ProducerEntry) -> DescribeProducersResponse.ProducerState:
+    return DescribeProducersResponse.ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.txn_first_offset,
+    )
 
 
 def _volume(path: str) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from minikafka.core.metadata.image import (
     MetadataImage,
 )
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.lazily import each, only
 from minikafka.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from minikafka.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from minikafka.wire.messages.delete_records import DeleteRecordsResponse
@@ -73,7 +74,7 @@ def metadata(authority: Authority, context: Any, request: MetadataRequest) -> Ve
 
         def filtered(response: MetadataResponse) -> MetadataResponse:
             describe, kind = Operation.DESCRIBE, ResourceType.TOPIC
-            response.topics = [t for t in response.topics if authority.allows(context, describe, kind, t.name or "", log=False)]
+            response.topics = only(response.topics, lambda topic: authority.allows(context, describe, kind, topic.name or "", log=False))
             return _with_operations(authority, context, request, response)
 
         return filtered
@@ -132,12 +133,16 @@ def _with_operations(authority: Authority, context: Any, request: MetadataReques
     version = context.api_version
     if version < METADATA_OPERATIONS_VERSION_MIN:
         return response
+
+    def with_operations(topic: MetadataResponse.MetadataResponseTopic) -> MetadataResponse.MetadataResponseTopic:
+        topic = copy(topic)
+        if topic.name is not None:
+            topic.topic_authorized_operations = authority.operations(context, ResourceType.TOPIC, topic.name)
+        return topic
+
     if request.include_topic_authorized_operations:
         # The handler shares its topics among all requests.
-        response.topics = [copy(topic) for topic in response.topics]
-        for topic in response.topics:
-            if topic.name is not None:
-                topic.topic_authorized_operations = authority.operations(context, ResourceType.TOPIC, topic.name)
+        response.topics = each(response.topics, with_operations)
     if version <= METADATA_CLUSTER_OPERATIONS_VERSION_MAX and request.include_cluster_authorized_operations:
         response.cluster_authorized_operations = cluster_operations(authority, context)
     return response

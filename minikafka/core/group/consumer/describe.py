@@ -8,8 +8,11 @@ from typing import Any
 from minikafka.core.group.consumer.group import ConsumerGroup
 from minikafka.core.group.consumer.member import ConsumerMember
 from minikafka.core.group.consumer.topics import Topics
+from minikafka.wire.lazily import lazily
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 
+#: Members that are described in one go, each with its assignment.
+MEMBERS_AT_ONCE = 16
 MEMBER_TYPE_CLASSIC, MEMBER_TYPE_CONSUMER = 0, 1
 
 
@@ -21,7 +24,7 @@ def described_group(group: ConsumerGroup, default_assignor: str, topics: Topics)
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.preferred_assignor() or default_assignor,
-        members=[_member(group, member, topics) for member in group.members.values()],
+        members=lazily(group.members.values(), lambda member: _member(group, member, topics), MEMBERS_AT_ONCE),
     )
 
 
