@@ -26,10 +26,11 @@ from minikafka.wire.records import client_records, metadata_records
 
 #: What nodes, and whoever waits for them, say until a topic has its first record: versions by API; () is the latest.
 SPOKEN: dict[str, tuple[int, ...]] = {
-    "ApiVersions": (3, 4),
+    "ApiVersions": (3, 4, 5),
     "BeginQuorumEpoch": (),
     "BrokerHeartbeat": (),
     "BrokerRegistration": (),
+    "ControllerRegistration": (),
     "CreateTopics": (),
     "Envelope": (),
     "Fetch": (),
