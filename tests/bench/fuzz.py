@@ -219,13 +219,20 @@ def write_witness(cluster: EmbeddedCluster) -> int:
     return 200
 
 
+def failures(log: str, lines_each: int = 60) -> str:
+    """What a log says of exceptions that nobody expected, each with its stack; the last lines when it says nothing."""
+    lines = log.splitlines()
+    found = [number for number, line in enumerate(lines) if " failed inside" in line]
+    return "\n".join(line for number in found[:5] for line in lines[number : number + lines_each]) or "\n".join(lines[-lines_each:])
+
+
 def judge_machine(cluster: EmbeddedCluster, before: dict[int, dict[str, float]], report: Report) -> None:
     """Exceptions, memory and descriptors."""
     for broker in cluster.brokers:
         found, was = cluster.metrics(broker.node_id), before[broker.node_id]
         for name, value in found.items():
             if name.startswith("minikafka_unexpected_exceptions_total") and value > was.get(name, 0):
-                report.problems.append(f"broker {broker.node_id}: {value:.0f} of {name}\n{cluster.logs(60)}")
+                report.problems.append(f"broker {broker.node_id}: {value:.0f} of {name}\n{failures(cluster.logs(1 << 20))}")
             if name.startswith("minikafka_loop_longest_turn_seconds"):
                 report.longest_turns[f"{broker.node_id}: {name}"] = value
         memory = [metrics["process_resident_memory_bytes"] / (1 << 20) for metrics in (was, found)]
