@@ -94,6 +94,15 @@ def test_a_small_file_larger_than_any_is_unreadable(tmp_path: Path, monkeypatch:
     assert result.exit_code == 3 and "larger than 8 bytes" in told(result, "unreadable")[0]
 
 
+def test_a_checkpoint_larger_than_any_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not taken for one that is not there, without which the whole log counts as committed."""
+    three_alike(tmp_path, [plain(0)])
+    (tmp_path / "b1" / "replication-offset-checkpoint").write_text("0\n200\n" + "".join(f"t {number} 1\n" for number in range(200)))
+    monkeypatch.setattr(directories, "SMALL_FILE_BYTES_MAX", 500)
+    result = audit(tmp_path)
+    assert result.exit_code == 3 and "larger than 500 bytes" in told(result, "unreadable")[0]
+
+
 def test_an_index_larger_than_is_read_is_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     three_alike(tmp_path, [plain(offset) for offset in range(20)])
     monkeypatch.setattr(scan, "INDEX_BYTES_MAX", 16)
