@@ -12,6 +12,7 @@ import coverage
 
 #: CPU time of one test (in its own process, all threads) in which lines are counted, in seconds.
 COUNTED_CPU_S = 0.2
+_is_spent = False
 
 
 @contextmanager
@@ -23,19 +24,22 @@ def without_coverage() -> Iterator[None]:
     try:
         yield
     finally:
-        if running is not None:
+        if running is not None and not _is_spent:
             running.start()
 
 
 @contextmanager
 def coverage_at_first(cpu_s: float = COUNTED_CPU_S) -> Iterator[None]:
     """Lines are counted until `cpu_s` of CPU time are spent, and again afterwards."""
+    global _is_spent  # noqa: PLW0603
     running = coverage.Coverage.current()
     if running is None:
         yield
         return
 
     def stop(_number: int, _frame: FrameType | None) -> None:
+        global _is_spent  # noqa: PLW0603
+        _is_spent = True
         if coverage.Coverage.current() is running:
             running.stop()
 
@@ -46,5 +50,6 @@ def coverage_at_first(cpu_s: float = COUNTED_CPU_S) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
+        _is_spent = False
         if coverage.Coverage.current() is not running:
             running.start()
