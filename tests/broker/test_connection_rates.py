@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from minikafka.broker.config.properties import ConfigurationError
 from minikafka.broker.front.connection_rates import ConnectionRates
 from minikafka.core.metadata.image import RESOURCE_BROKER
 from minikafka.testing import EmbeddedBroker, EmbeddedCluster, looking
+from minikafka.testing.errors import WrongConfiguration
 
 pytestmark = pytest.mark.timeout(60)
 PROPERTY = "max.connection.creation.rate"
@@ -50,7 +50,7 @@ def test_a_listener_has_a_rate_of_its_own() -> None:
 
 def test_a_rate_that_is_none_is_refused() -> None:
     name = f"listener.name.plaintext.{PROPERTY}"
-    with pytest.raises(ConfigurationError, match=re.escape(f"{name}=many")), EmbeddedBroker(config={name: "many"}):
+    with pytest.raises(WrongConfiguration, match=re.escape(f"{name}=many")), EmbeddedBroker(config={name: "many"}):
         pass
 
 

@@ -160,7 +160,7 @@ async def test_a_lone_leader_hands_on_what_is_valid_and_says_what_is_not(tmp_pat
         await host.wait_committed(host.append([FeatureLevelRecord(name="feature", feature_level=level)]))
     offset = flip(tmp_path / "d" / METADATA_FILE, 3)
     answers: list[Any] = []
-    context: Any = SimpleNamespace(api_version=17, respond=answers.append)
+    context: Any = SimpleNamespace(api_version=17, respond=answers.append, connection=None)
     for at in (0, offset):
         wanted = FetchRequest.FetchPartition(
             partition=0, fetch_offset=at, current_leader_epoch=1, last_fetched_epoch=0 if at == 0 else 1, partition_max_bytes=1 << 20

@@ -200,7 +200,7 @@ def test_who_cannot_be_reached_is_named() -> None:
     for arguments in (("topics", "--list"), ("consumer-groups", "--list"), ("configs", "--describe", "--topic", "t")):
         done = minikafka(*arguments, environment={"MINIKAFKA_BOOTSTRAP": f"127.0.0.1:{port}"})
         is_for_people(done, UNREACHABLE, f"127.0.0.1:{port}")
-    is_for_people(minikafka("topics", "-b", "nonsense:port", "--list"), REFUSED, "nonsense:port")
+    is_for_people(minikafka("topics", "-b", "nonsense:port", "--list"), USAGE, "nonsense:port")
 
 
 def test_misspelt_commands_and_options() -> None:
@@ -230,7 +230,7 @@ def test_storage_is_formatted_once_and_described(tmp_path: Path) -> None:
     assert done.returncode == 0 and f"{tmp_path}/a" in done.stdout, done
     is_for_people(minikafka("storage", "format", "-t", cluster_id, "-c", str(config)), REFUSED, "already formatted")
     assert minikafka("storage", "format", "-t", cluster_id, "-c", str(config), "--ignore-formatted").returncode == 0
-    is_for_people(minikafka("storage", "format", "-t", cluster_id, "-c", str(tmp_path / "none")), REFUSED, "none")
+    is_for_people(minikafka("storage", "format", "-t", cluster_id, "-c", str(tmp_path / "none")), USAGE, "none")
 
 
 def test_a_configuration_with_several_mistakes_is_refused_with_all_of_them(tmp_path: Path) -> None:

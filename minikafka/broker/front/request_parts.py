@@ -403,8 +403,9 @@ class Answers:
 
 def _name_of(entry: Any) -> tuple[Any, ...]:
     """What tells an entry that holds others from its like: everything but what it holds, and what is measured anew each time."""
-    values = [getattr(entry, field.name) for field in entry.FIELDS]
-    return (*(value for value in values if not isinstance(value, list | int)), *_id_of(entry))
+    lists = {name for name, _ in _inside(type(entry))[0]}
+    values = [getattr(entry, field.name) for field in entry.FIELDS if field.name not in lists]
+    return (*(value for value in values if not isinstance(value, int)), *_id_of(entry))
 
 
 def _id_of(entry: Any) -> tuple[Any, ...]:
