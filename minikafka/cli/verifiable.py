@@ -33,13 +33,15 @@ async def _until_signalled(work: Callable[[asyncio.Event], Coroutine[Any, Any, A
     """Run it with an event that SIGTERM and SIGINT set. uvloop leaves handlers behind when it closes, and forked children inherit them."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
         loop.add_signal_handler(number, stopping.set)
     try:
         return await work(stopping)
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 @click.command("verifiable-producer")

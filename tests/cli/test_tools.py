@@ -225,9 +225,13 @@ def test_lines_and_records_by_themselves() -> None:
     assert line == b"NO_TIMESTAMP\tPartition:1\tOffset:2\tDelivery:NOT_PRESENT\tEpoch:NOT_PRESENT\th:-\t-\t-\n"
 
 
+def at_sigterm(*_: Any) -> None:
+    """A handler of whoever calls the command."""
+
+
 def test_verifiable_producer_and_consumer(run: Any, cluster: EmbeddedCluster) -> None:
     cluster.create_topic("verified")
-    at_sigterm = signal.getsignal(signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, at_sigterm)
     sent = [
         json.loads(x)
         for x in run("verifiable-producer", "--topic", "verified", "--max-messages", "3", "--repeating-keys", "2").stdout.splitlines()
@@ -242,7 +246,7 @@ def test_verifiable_producer_and_consumer(run: Any, cluster: EmbeddedCluster) ->
     assert [e["value"] for e in read if e["name"] == "record_data"] == ["0", "1", "2"]
     commits = [e for e in read if e["name"] == "offsets_committed"]
     assert commits[-1]["success"] and commits[-1]["offsets"] == [{"topic": "verified", "partition": 0, "offset": 3}]
-    assert signal.getsignal(signal.SIGTERM) is at_sigterm
+    assert signal.signal(signal.SIGTERM, before) is at_sigterm
 
 
 def test_performance_tools(run: Any, cluster: EmbeddedCluster, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Counting lines doubles or trebles the time that Python takes. So each test counts them in its first 0.2 s of CPU time: what runs longer
+"""Counting lines doubles or trebles the time that Python takes. So each test counts them in its first 0.1 s of CPU time: what runs longer
 plays the same lines again. Tests that measure do without it from the start."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from types import FrameType
 import coverage
 
 #: CPU time of one test (in its own process, all threads) in which lines are counted, in seconds.
-COUNTED_CPU_S = 0.2
+COUNTED_CPU_S = 0.1
 _is_spent = False
 
 
