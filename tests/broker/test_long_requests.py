@@ -15,6 +15,7 @@ import pytest
 from helpers.coverage_pause import without_coverage
 from helpers.live_node import broker_port, controller_port, live_node
 from helpers.long_frames import lists_of, long_frame
+from helpers.work_unit import unit_s, usual_unit_s
 
 from minikafka.broker.admin.metadata import UNKNOWN_TOPICS_PER_RESPONSE_MAX
 from minikafka.broker.front import large_requests
@@ -65,20 +66,6 @@ FRAME_BYTES = 48_000
 TURN_UNITS = 60
 #: Long-polling and waiting for others is no work.
 PATIENCE_S = 0.5
-
-
-def unit_s() -> float:
-    """Processor time of a fixed piece of work, about a millisecond: the best of some."""
-    best = 1.0
-    for _ in range(20):
-        began_s = time.thread_time()
-        total = [str(number) for number in range(8_000)]
-        best = min(best, time.thread_time() - began_s)
-        del total
-    return best
-
-
-usual_unit_s = functools.cache(unit_s)
 
 
 class Turns:
