@@ -18,6 +18,7 @@ from minikafka.net.channel import Channel
 from minikafka.net.server import SocketNetwork
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_share_group_offsets import DescribeShareGroupOffsetsRequest
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -27,6 +28,7 @@ from minikafka.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from minikafka.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from minikafka.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from minikafka.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 from minikafka.wire.record import Record
 from minikafka.wire.records.frame import encode_coordinator_key, encode_coordinator_value
 
@@ -168,6 +170,10 @@ async def first_life(node: Node) -> None:
     described: Any = await b.channel.request(ShareGroupDescribeRequest(group_ids=["g", "x"]))
     assert [group.error_code for group in described.groups] == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
     assert sorted(member.member_id for member in described.groups[0].members) == ["a", "b"]
+    for kind, name in ((ConsumerGroupDescribeRequest, "consumer"), (StreamsGroupDescribeRequest, "streams")):
+        other: Any = await b.channel.request(kind(group_ids=["g", "x"]))
+        assert {group.error_code for group in other.groups} == {ErrorCode.GROUP_ID_NOT_FOUND}
+        assert [group.error_message for group in other.groups] == [f"Group g is not a {name} group.", "Group x not found."]
     b.channel.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
+from minikafka.core.group.coordinator import CONSUMER
 from minikafka.core.pattern import InvalidPattern
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
@@ -87,7 +88,7 @@ class ConsumerGroupHandlers:
             if not group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)
             shard = self._groups.shard(group_id)[1]
-            if group_id in shard.groups:
+            if shard.is_other(group_id, CONSUMER):
                 raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
             return shard.consumers.describe(group_id)
         except ApiError as error:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
+from minikafka.core.group.coordinator import SHARE
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from minikafka.wire.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse
@@ -90,7 +91,7 @@ class ShareGroupHandlers:
             if not group_id:
                 raise ApiError(ErrorCode.INVALID_GROUP_ID)
             shard = self._groups.shard(group_id)[1]
-            if group_id in shard.groups or group_id in shard.consumers.groups:
+            if shard.is_other(group_id, SHARE):
                 raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
             return shard.shares.describe(group_id)
         except ApiError as error:

@@ -7,6 +7,7 @@ partition's log holds is fed back by `replay` as it is committed. Rules: GroupCo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from minikafka.core.coordinator.shard import Append, CoordinatorRecord, append_error
@@ -94,7 +95,7 @@ class GroupShard:
         #: The share groups (KIP-932).
         self.shares = ShareGroups(around_shares, lambda: self._rebalancer.effects)
         around_streams = StreamsSurroundings(
-            streams or StreamsSettings(), settings.topics, wall_ms, self._make_room_for_streams, self._is_no_streams_group
+            streams or StreamsSettings(), settings.topics, wall_ms, self._make_room_for_streams, partial(self.is_other, kind=STREAMS)
         )
         #: The streams groups (KIP-1071).
         self.streams = StreamsGroups(around_streams, lambda: self._rebalancer.effects)
@@ -232,8 +233,9 @@ class GroupShard:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._end_classic(group_id, STREAMS)
 
-    def _is_no_streams_group(self, group_id: str) -> bool:
-        return group_id in self.groups or self._type_of(group_id) not in (None, STREAMS)
+    def is_other(self, group_id: str, kind: str) -> bool:
+        """Whether there is a group of this id that is not of the type `kind`, which is none of the classic protocol."""
+        return group_id in self.groups or self._type_of(group_id) not in (None, kind)
 
     def _end_classic(self, group_id: str, kind: str) -> Records:
         group = self.groups.get(group_id)
