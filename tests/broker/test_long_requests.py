@@ -39,6 +39,7 @@ from minikafka.wire.header import decode_response_header
 from minikafka.wire.message import Request
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
 from minikafka.wire.messages.create_acls import CreateAclsRequest
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 from minikafka.wire.messages.describe_configs import DescribeConfigsRequest
@@ -489,3 +490,15 @@ def test_every_rule_names_lists_that_are_there() -> None:
             versions = range(known.min_version, known.max_version + 1) if version is None else [version]
             assert any(cut.entries in lists_of(request, one) for one in versions), (known.name, cut)
             assert any(cut.answers in lists_of(known.response, one) for one in versions), (known.name, cut)  # type: ignore[arg-type]
+
+
+def test_an_entry_of_an_answer_may_hold_very_much() -> None:
+    """A group with many members, described beside others, ended the connection: its answer was held to the bound of requests."""
+    kind = ConsumerGroupDescribeResponse
+    for beyond in (0, 1):
+        group = kind.DescribedGroup(group_id="g", members=[kind.Member() for _ in range(WHOLE_ENTRIES_MAX + beyond)])
+        found = list(parts(kind(groups=[group, kind.DescribedGroup(group_id="h")]), ("groups",), is_answer=True))
+        assert [one.group_id for part in found for one in part.groups] == ["g", "h"]
+    group = kind.DescribedGroup(group_id="g", members=[kind.Member() for _ in range(WHOLE_ENTRIES_MAX + 1)])
+    with pytest.raises(WireError, match="holds more than"):
+        list(parts(kind(groups=[group]), ("groups",)))

@@ -159,7 +159,7 @@ class LargeRequests:
             context.complete(response)
             context.respond_encoded(response, await self.answers.encoded(response, context.api_version, context.correlation_id))
             if cuts:
-                await self._dismantle(parts(response, cuts[0].answers))
+                await self._dismantle(parts(response, cuts[0].answers, is_answer=True))
         elif not context.is_answered:
             context.no_response()
 

@@ -258,17 +258,21 @@ def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Ite
             taken = [[] for _ in cuts]
 
 
-def parts(request: Any, lists: tuple[str, ...], entries_max: int = PART_ENTRIES, *, weights: tuple[int, ...] = ()) -> Iterator[Any]:
+def parts(
+    request: Any, lists: tuple[str, ...], entries_max: int = PART_ENTRIES, *, weights: tuple[int, ...] = (), is_answer: bool = False
+) -> Iterator[Any]:
     """The request with so many entries each, in their order; they are taken out of it, so that it is not given back to memory in one go.
-    `weights`: see Cut.
+    `weights`: see Cut. `is_answer`: an answer of ours, whose entries may hold as much as they do.
 
-    Raises WireError for an entry that holds too much and cannot be cut.
+    Raises WireError for an entry of a request that holds too much and cannot be cut.
     """
-    return (part for part, _ in _weighed_parts(request, lists, entries_max, weights, set(), ()))
+    held_max = None if is_answer else WHOLE_ENTRIES_MAX
+    return (part for part, _ in _weighed_parts(request, lists, entries_max, weights, set(), (), held_max))
 
 
 def _weighed_parts(
-    request: Any, lists: tuple[str, ...], entries_max: int, weights: tuple[int, ...], seen: set[Hashable], place: tuple[Any, ...]
+    request: Any, lists: tuple[str, ...], entries_max: int, weights: tuple[int, ...], seen: set[Hashable], place: tuple[Any, ...],
+    held_max: int | None,
 ) -> Iterator[tuple[Any, int]]:
     """The parts, each with its weight. `seen`: heavy entries so far; `place`: the names on the way to the request."""
     taken: list[Any] = []
@@ -280,13 +284,13 @@ def _weighed_parts(
         inner = getattr(entry, lists[1], None) if len(lists) > 1 else None
         pieces: Iterator[tuple[Any, int]] = iter(())
         if inner:
-            pieces = _weighed_parts(entry, lists[1:], entries_max, weights[1:], seen, (*place, *asked(entry)))
+            pieces = _weighed_parts(entry, lists[1:], entries_max, weights[1:], seen, (*place, *asked(entry)), held_max)
         elif not weights or weights[0] != HEAVY or _is_news((*place, *asked(entry)), seen):
             pieces = iter([(entry, weights[0] if weights else 1)])
         for piece, own in pieces:
             held = weight_of(piece, WHOLE_ENTRIES_MAX)
-            if held > WHOLE_ENTRIES_MAX:
-                raise WireError(f"an entry of {lists[0]} holds more than {WHOLE_ENTRIES_MAX} others")
+            if held_max is not None and held > held_max:
+                raise WireError(f"an entry of {lists[0]} holds more than {held_max} others")
             own = max(own, held)
             if weight + own > entries_max and taken:
                 yield with_values(request, lists[0], taken), weight + 1
