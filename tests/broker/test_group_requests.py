@@ -128,7 +128,8 @@ async def test_groups_that_do_not_exist_are_not_deleted() -> None:
 @pytest.mark.parametrize("asks", [True, False])
 def test_the_operations_on_a_consumer_group_are_told_when_asked(asks: bool) -> None:
     shard = SimpleNamespace(
-        groups={}, consumers=SimpleNamespace(describe=lambda name: ConsumerGroupDescribeResponse.DescribedGroup(group_id=name))
+        is_other=lambda name, kind: False,
+        consumers=SimpleNamespace(describe=lambda name: ConsumerGroupDescribeResponse.DescribedGroup(group_id=name)),
     )
     groups: Any = SimpleNamespace(shard=lambda name: (0, shard))
     image: Any = SimpleNamespace(image=SimpleNamespace(features={"group.version": 1}))
