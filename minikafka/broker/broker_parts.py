@@ -49,7 +49,7 @@ from minikafka.broker.quorum.metadata_log import MetadataHost
 from minikafka.broker.quorum.raft_host import RaftHost
 from minikafka.broker.quorum.raft_peers import RaftPeers
 from minikafka.broker.security.authorization.authority import Authority
-from minikafka.broker.security.authorization.data_plane import guard_lanes, judge_fetch, judge_share_fetch
+from minikafka.broker.security.authorization.data_plane import guarding_fast_paths, judge_fetch, judge_share_fetch
 from minikafka.broker.security.authorization.groups import may_describe_topic
 from minikafka.broker.security.authorization.streams_groups import uncreatable
 from minikafka.broker.security.authorization.table import ON_BROKERS, guarding
@@ -118,9 +118,7 @@ class BrokerParts:
         patterns = TopicPatterns(environment, metadata, heavy_work, may_describe_topic(node.authority))
         consumer = consumer_settings(config, self.settings, metadata)
         inter_broker = node.security.inter_broker
-        self.shares = ShareParts(
-            config, environment, self.replicas, metadata, self.controller_channel, steps, inter_broker, self.settings
-        )
+        self.shares = ShareParts(config, environment, self.replicas, metadata, self.controller_channel, steps, inter_broker, self.settings)
         self.groups = GroupHost(
             config, environment, self.replicas, metadata, self.controller_channel, steps, consumer, patterns,
             self.shares.settings.of_groups, self.shares.persister, StreamsGroupSettings(config, self.settings, metadata).of_groups,
@@ -138,7 +136,7 @@ class BrokerParts:
         identity = (node.cluster_id, config.node_id)
         self.dispatcher = Dispatcher(
             "broker", environment.clock, environment.supervisor, node.features, environment.monotonic_s, identity,
-            guarding(node.authority, ON_BROKERS),
+            guarding(node.authority, ON_BROKERS), guarding_fast_paths(node.authority),
         )  # fmt: skip
         node.quotas.guard(self.dispatcher, node.listeners.values)
         self.handover = HandoverHost(config, environment, self.replicas, metadata, node.security.inter_broker, node.budget)
@@ -214,8 +212,6 @@ class BrokerParts:
         for handlers in all_handlers:
             handlers.register(self.dispatcher)
         self.shares.serve(self.groups, self.dispatcher, None if authority is None else partial(judge_share_fetch, authority))
-        if authority is not None:
-            guard_lanes(authority, self.dispatcher)
 
     async def close_channels(self) -> None:
         """Those to the controller; what waits for an answer fails with ConnectionError."""

@@ -40,7 +40,14 @@ class NodeRunner:
         self._loop_watch = LoopWatch(loop)
         descriptors.raise_limit()
         environment = Environment(
-            self.network, OsFileSystem(), SystemClock(), random.SystemRandom(), loop, run_blocking, time.monotonic, self._loop_watch,
+            self.network,
+            OsFileSystem(),
+            SystemClock(),
+            random.SystemRandom(),
+            loop,
+            run_blocking,
+            time.monotonic,
+            self._loop_watch,
             descriptors.connections_max(),
         )
         self.node = Node(self.config, environment)
@@ -56,8 +63,6 @@ class NodeRunner:
             self._http = HttpServer(self.node)
             await self._http.start(self.config.minikafka_http_host, self.config.minikafka_http_port)
         await self.node.start()
-        # Nothing has been read from the connections that were accepted just now.
-        self.faults.guard_lanes()
 
     async def stop(self) -> None:
         """In order: leaderships move away, files are closed."""

@@ -11,7 +11,6 @@ import inspect
 import itertools
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 from minikafka.broker.front.dispatch import Dispatcher, Entry, Handler
@@ -100,46 +99,31 @@ class FaultTable:
             raise FaultError(f"api={rule.api}: not served here; one of {', '.join(sorted(served))}")
         number = next(self._numbers)
         self._rules[number] = _Installed(number, rule, rule.count or -1)
-        self._wrap()
+        self._intercept(self._around)
         return number
 
     def remove(self, number: int) -> int:
         """Take a rule away; how often it hit."""
         installed = self._rules.pop(number, None)
         if not self._rules:
-            self._unwrap()
+            self._intercept(None)
         return 0 if installed is None else installed.hits
 
     def clear(self) -> None:
         """Take every rule away."""
         self._rules.clear()
-        self._unwrap()
+        self._intercept(None)
 
     def hits(self, number: int) -> int:
         """How often a rule has hit."""
         installed = self._rules.get(number)
         return 0 if installed is None else installed.hits
 
-    def guard_lanes(self) -> None:
-        """Have the dispatchers' short ways take nothing while there are rules. Call it before the first connection is accepted."""
-        for dispatcher in self._dispatchers():
-            for api_key, make in list(dispatcher.lanes.items()):
-                dispatcher.lanes[api_key] = partial(_GuardedLane, self, make)
-
-    @property
-    def is_armed(self) -> bool:
-        """Whether there are rules."""
-        return bool(self._rules)
-
     # -- wrapping --------------------------------------------------------------------------------------------------
 
-    def _wrap(self) -> None:
-        for entry in self._entries():
-            entry.intercept(self._around)
-
-    def _unwrap(self) -> None:
-        for entry in self._entries():
-            entry.intercept(None)
+    def _intercept(self, around: Callable[[Handler], Handler] | None) -> None:
+        for dispatcher in self._dispatchers():
+            dispatcher.intercept(around)
 
     def _entries(self) -> list[Entry]:
         return [entry for dispatcher in self._dispatchers() for entry in dispatcher.entries]
@@ -214,20 +198,6 @@ class FaultTable:
             self._loop.call_later(delay_ms / 1000, work)
         else:
             work()
-
-
-class _GuardedLane:
-    """A short way (dispatch.Lane) that requests take only while there are no faults."""
-
-    __slots__ = ("_serve", "_table")
-
-    def __init__(self, table: FaultTable, make: Callable[[], Any]) -> None:
-        self._table = table
-        self._serve = make().serve
-
-    def serve(self, connection: Any, frame: memoryview) -> bool:
-        """See Lane."""
-        return not self._table.is_armed and self._serve(connection, frame)
 
 
 class _Outcome:

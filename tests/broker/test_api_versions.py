@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from helpers.lanes import Side
+from helpers.fast_paths import Side
 from helpers.live_node import CLUSTER_ID, live_node
 
 from minikafka.broker.front.dispatch import Dispatcher
@@ -24,7 +24,7 @@ async def test_api_versions(tmp_path: Path, version: int) -> None:
         dispatcher = node.broker.dispatcher
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
         frame = b"".join(encode_request(request, version, 7, "test"))[4:]  # type: ignore[arg-type]
-        side = Side(dispatcher, short=True)
+        side = Side(dispatcher, fast=True)
         first = side.ask(frame)
         assert first is not None and side.ask(frame) == first
         answer = ApiVersionsResponse.decode(version, first, 8)
@@ -58,7 +58,7 @@ async def test_a_client_that_looks_for_another_node_is_told(
     }
     told = {}
     for kind, dispatcher in answers.items():
-        answer = ApiVersionsResponse.decode(5, Side(dispatcher, short=True).ask(frame), 8)
+        answer = ApiVersionsResponse.decode(5, Side(dispatcher, fast=True).ask(frame), 8)
         told[kind] = ErrorCode(answer.error_code).name
         assert bool(answer.api_keys) is not bool(answer.error_code)
     assert told == {"broker": on_broker, "controller": on_controller}

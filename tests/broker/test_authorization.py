@@ -1,4 +1,4 @@
-"""What authorization does beyond a yes or no: what is left out of answers, the short ways, sessions, forged envelopes, the log."""
+"""What authorization does beyond a yes or no: what is left out of answers, the fast paths, sessions, forged envelopes, the log."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import pytest
 
 from minikafka.broker.admin.metadata import PARTITIONS_PER_RESPONSE_MAX, MetadataHandlers
 from minikafka.broker.observe.timeline import EVENTS_MAX, Timeline
-from minikafka.broker.partitions import fetch_lane, lane, produce_lane
+from minikafka.broker.partitions import fast_path, fetch_fast_path, produce_fast_path
 from minikafka.broker.quorum.raft_figures import UNCOMMITTED_KEPT, RaftFigures
 from minikafka.broker.security.authorization.authority import REMEMBERED_MAX, Authority
 from minikafka.core.authorizer import authorizer
@@ -45,9 +45,9 @@ NAMED_BY_NO_TEST = {
     "minikafka/broker/observe/cluster_view.py": "GROUPS_MAX AGE_S_MAX",
     "minikafka/broker/observe/shown_records.py": "SCHEMAS_MAX",
     "minikafka/broker/observe/topic_view.py": "RECORDS_MAX FETCH_VERSION_MAX",
-    "minikafka/broker/partitions/fetch_lane.py": "PARTITIONS_MAX TEMPLATE_BYTES_MAX",
-    "minikafka/broker/partitions/lane.py": "TEMPLATE_BYTES_MAX ELEMENTS_MAX",
-    "minikafka/broker/partitions/produce_lane.py": "VARINT_BYTES_MAX",
+    "minikafka/broker/partitions/fetch_fast_path.py": "PARTITIONS_MAX TEMPLATE_BYTES_MAX",
+    "minikafka/broker/partitions/fast_path.py": "TEMPLATE_BYTES_MAX ELEMENTS_MAX",
+    "minikafka/broker/partitions/produce_fast_path.py": "VARINT_BYTES_MAX",
     "minikafka/broker/quorum/controller_host.py": "CONNECT_MS_MAX",
     "minikafka/broker/quorum/controller_registration.py": "BACKOFF_MS_MAX",
     "minikafka/broker/quorum/raft_log.py": "BATCH_BYTES_MAX",
@@ -158,12 +158,12 @@ def test_requests_that_wait_for_their_group() -> None:
 
 
 @pytest.mark.parametrize(
-    "most", [fetch_lane.TEMPLATES_MAX, fetch_lane.LAYOUTS_MAX, produce_lane.TEMPLATES_MAX, produce_lane.LENGTHS_MAX]
+    "most", [fetch_fast_path.TEMPLATES_MAX, fetch_fast_path.LAYOUTS_MAX, produce_fast_path.TEMPLATES_MAX, produce_fast_path.LENGTHS_MAX]
 )
 def test_templates_of_the_short_ways(most: int) -> None:
     table: dict[int, int] = {}
     for number in range(2 * most + 1):
-        lane.remember(table, number, number, most)
+        fast_path.remember(table, number, number, most)
         assert len(table) <= most and table[number] == number
 
 

@@ -13,7 +13,7 @@ from helpers.replica_world import SilentEvents
 from minikafka.broker.partitions.fetcher import Fetcher
 from minikafka.broker.partitions.fetcher_manager import FetcherManager
 from minikafka.broker.partitions.partition import LeaderRules, Partition
-from minikafka.broker.partitions.produce_lane import _ParkedAppend
+from minikafka.broker.partitions.produce_fast_path import _ParkedAppend
 from minikafka.broker.partitions.throttles import ReplicationThrottles
 from minikafka.broker.supervise import Supervisor
 from minikafka.core.metadata.image import PartitionRegistration
@@ -137,8 +137,7 @@ def test_a_partition_in_back_off_leaves_the_leaders_fetch_session(partition: Par
 
 
 def test_the_fetch_that_asks_for_a_session_is_not_parked(partition: Partition) -> None:
-    """What joins meanwhile can be told to a session only: it waited up to replica.fetch.wait.max.ms, and its first acks=all write with it.
-    """
+    """What joins meanwhile can be told to a session only: it waited up to replica.fetch.wait.max.ms, and its first acks=all write with it."""
     partition.make_follower(registration(5, leader=2))
     leader = _AskedLeader(partition)
     leader.fetcher.wake()

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from minikafka.broker.front.error_responses import top_error_response
+from minikafka.broker.front.fast_path import MakeFastPath, ServeFast
 from minikafka.broker.front.identity import Identity, misled
 from minikafka.broker.front.large_requests import LONG_BYTES, LONG_BYTES_OF, LargeRequests, elements_max
 from minikafka.broker.front.long_answers import LongAnswers
@@ -51,16 +52,8 @@ OTHER_SOFTWARE = "other"
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 Handler = Callable[["RequestContext", Any], Any]
-ServeLane = Callable[[Connection, memoryview], bool]
 #: Gives the supported and the finalized features: (name, min, max) and (name, level), and the finalized features' epoch.
 Features = Callable[[], "tuple[list[tuple[str, int, int]], list[tuple[str, int]], int]"]
-
-
-class Lane(Protocol):
-    """A fast path for requests that a connection repeats."""
-
-    def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """Serve a frame. False, with nothing done, for a frame that the dispatcher must serve."""
 
 
 class Gate(Protocol):
@@ -225,7 +218,7 @@ class Entry:
         return sum(self.counts)
 
     def intercept(self, around: Callable[[Handler], Handler] | None) -> None:
-        """From now on requests go to `around(handler)`, which is asynchronous if the registered handler is; None: to that one again."""
+        """See `Dispatcher.intercept`."""
         self.handler = self._registered if around is None else around(self._registered)
 
     def answer_to(self, context: Any, request: Request) -> Any:
@@ -261,15 +254,18 @@ class Dispatcher:
         now_s: Callable[[], float] | None = None,
         identity: Identity | None = None,
         guarded: Callable[[type[Request], Handler], Handler] = lambda _, handler: handler,
+        guarded_fast_path: Callable[[type[Request], MakeFastPath], MakeFastPath] = lambda _, make: make,
     ) -> None:
         """`listener_type` is "broker" or "controller": APIs of the other kind are refused. `now_s` is a fine monotonic clock; without one
-        no request is timed. `identity`: cluster id and node id; clients that look for another are told so. `guarded`: see `register`."""
+        no request is timed. `identity`: cluster id and node id; clients that look for another are told so. `guarded`,
+        `guarded_fast_path`: see `register`."""
         self.listener_type = listener_type
         self._clock = clock
         self.supervisor = supervisor
         self._features = features
         self._identity = identity
         self._guarded = guarded
+        self._guarded_fast_path = guarded_fast_path
         self._table: list[Entry | None] = [None] * (max(entry.key for entry in apis()) + 1)
         self._client_ids: dict[bytes, str] = {}
         self.lines = PeerLines(logger)
@@ -281,8 +277,10 @@ class Dispatcher:
         #: Connection -> (listener, name and version of the client's software), of clients that name theirs in ApiVersions;
         self.software: dict[Connection, tuple[str, str, str]] = {}
         self.named_ms: dict[Connection, int] = {}
-        #: By API key, what makes the fast path of a new connection.
-        self.lanes: dict[int, Callable[..., Lane]] = {}
+        #: The first two bytes of a request (its API key) -> what makes the fast path of a new connection.
+        self.fast_paths: dict[bytes, MakeFastPath] = {}
+        #: Whether something stands between requests and their handlers (`intercept`).
+        self.is_intercepted = False
         self._sessions: set[Session] = set()
         self._gate: Gate | None = None
         self._connection_ends: list[Callable[[Connection], None]] = []
@@ -297,13 +295,16 @@ class Dispatcher:
         for callback in self._connection_ends:
             callback(connection)
 
-    def register(self, request: type[Request], handler: Handler) -> Entry:
-        """Serve an API, behind its guard; the entry that counts its requests. It must be one of this kind of listener."""
+    def register(self, request: type[Request], handler: Handler, fast_path: MakeFastPath | None = None) -> Entry:
+        """Serve an API, behind its guard; the entry that counts its requests. It must be one of this kind of listener. `fast_path` makes
+        the fast path of a connection, of the entry."""
         known = api(request.API_KEY)
         if known is None or self.listener_type not in known.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
         self._served.clear()
         entry = self._table[request.API_KEY] = Entry(request, self._guarded(request, handler), self.supervisor, self.large.answers)
+        if fast_path is not None:
+            self.fast_paths[request.API_KEY.to_bytes(2, "big")] = self._guarded_fast_path(request, partial(fast_path, entry))
         return entry
 
     def entry(self, api_key: int) -> Entry | None:
@@ -336,6 +337,15 @@ class Dispatcher:
         self._gate = gate
         for session in self._sessions:
             session.limit(gate)
+
+    def intercept(self, around: Callable[[Handler], Handler] | None) -> None:
+        """From now on every request goes to `around(handler)`, which is asynchronous if the registered handler is, and none takes a fast
+        path; None: to that handler again."""
+        self.is_intercepted = around is not None
+        for entry in self.entries:
+            entry.intercept(around)
+        for session in self._sessions:
+            session.choose_paths()
 
     async def close(self) -> None:
         """Cancel handlers that are still running."""
@@ -496,21 +506,14 @@ class Session:
     """Hands the frames of one connection to the dispatcher; what goes wrong ends this connection and no other."""
 
     __slots__ = (
-        "_dispatch",
-        "_dispatcher",
-        "_free_lanes",
-        "_gate",
-        "_lanes",
-        "_listener",
-        "_plain_dispatch",
-        "_plain_lanes",
-        "_timed_lanes",
-    )
+        "_dispatch", "_dispatcher", "_fast_paths", "_gate", "_listener", "_own_fast_paths", "_plain_dispatch", "_plain_fast_paths",
+        "_timed_fast_paths",
+    )  # fmt: skip
 
     def __init__(self, dispatcher: Dispatcher, listener: str, gate: Gate | None = None) -> None:
         self._dispatcher = dispatcher
         self._listener = listener
-        self._free_lanes: dict[bytes, ServeLane] = {api_key.to_bytes(2, "big"): lane().serve for api_key, lane in dispatcher.lanes.items()}
+        self._own_fast_paths: dict[bytes, ServeFast] = {key: make().serve for key, make in dispatcher.fast_paths.items()}
         if dispatcher.times is not None:
             dispatcher.times.connections += 1
         self.limit(gate)
@@ -518,22 +521,27 @@ class Session:
     def limit(self, gate: Gate | None) -> None:
         """Ask `gate` about each request; None: about none."""
         self._gate = gate
-        lanes = self._free_lanes
+        self.choose_paths()
+
+    def choose_paths(self) -> None:
+        """Which way requests take: by the fast path or not, timed or not, counted or not."""
+        gate = self._gate
+        fast_paths = {} if self._dispatcher.is_intercepted else self._own_fast_paths
         dispatch: Callable[..., None] = self._dispatcher.dispatch
         if gate is not None:
-            lanes = {key: partial(self._unless_limited, serve) for key, serve in lanes.items()}
+            fast_paths = {key: partial(self._unless_limited, serve) for key, serve in fast_paths.items()}
             dispatch = self._dispatch_limited
-        self._plain_lanes, self._plain_dispatch = lanes, dispatch
-        self._lanes = lanes
+        self._plain_fast_paths, self._plain_dispatch = fast_paths, dispatch
+        self._fast_paths = fast_paths
         self._dispatch = dispatch
         if self._dispatcher.times is not None:
-            self._timed_lanes: dict[bytes, ServeLane] = {key: partial(self._time, serve) for key, serve in lanes.items()}
+            self._timed_fast_paths: dict[bytes, ServeFast] = {key: partial(self._time, serve) for key, serve in fast_paths.items()}
             self._arm()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """A request."""
         try:
-            serve = self._lanes.get(bytes(frame[:2]))
+            serve = self._fast_paths.get(bytes(frame[:2]))
             if serve is None or not serve(connection, frame):
                 self._dispatch(connection, self._listener, frame)
         except WireError as error:
@@ -543,15 +551,15 @@ class Session:
 
     def _arm(self) -> None:
         """Time the next request. Requests that are not timed take their way as if there were no timing at all."""
-        self._lanes = self._timed_lanes
+        self._fast_paths = self._timed_fast_paths
         self._dispatch = self._dispatch_timed
 
-    def _time(self, serve: ServeLane | None, connection: Connection, frame: memoryview) -> bool:
+    def _time(self, serve: ServeFast | None, connection: Connection, frame: memoryview) -> bool:
         """Serve a request with a watch on it, and go on untimed for a while."""
         dispatcher = self._dispatcher
         times = dispatcher.times
         assert times is not None
-        self._lanes = self._plain_lanes
+        self._fast_paths = self._plain_fast_paths
         self._dispatch = self._plain_dispatch
         self._dispatcher.supervisor.call_later(times.interval_s, "timing of requests", self._arm)
         sample = Sample(times, connection)
@@ -565,8 +573,8 @@ class Session:
     def _dispatch_timed(self, connection: Connection, listener: str, frame: memoryview) -> None:
         self._time(None, connection, frame)
 
-    def _unless_limited(self, serve: ServeLane, connection: Connection, frame: memoryview) -> bool:
-        """A short way for those without quotas."""
+    def _unless_limited(self, serve: ServeFast, connection: Connection, frame: memoryview) -> bool:
+        """A fast path for those without quotas."""
         gate = self._gate
         return (gate is None or gate.limits(connection, frame) is None) and serve(connection, frame)
 

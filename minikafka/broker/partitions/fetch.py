@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.partitions.fetch_lane import FetchLane
+from minikafka.broker.partitions.fetch_fast_path import FetchFastPath
 from minikafka.broker.partitions.fetch_operation import FetchOperation
 from minikafka.broker.partitions.fetch_read import CONSUMER, FetchParams, PartitionRead, PartitionReader
 from minikafka.broker.partitions.leader_hint import name_leader
@@ -72,12 +72,10 @@ class FetchHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Fetch."""
-        entry = self.entry = dispatcher.register(FetchRequest, self.fetch)
+        fast_path = partial(FetchFastPath, self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware)
+        entry = self.entry = dispatcher.register(FetchRequest, self.fetch, fast_path)
         self._turns = dispatcher.large.turns
         self.follower_counts = [0] * len(entry.counts)
-        dispatcher.lanes[FetchRequest.API_KEY] = partial(
-            FetchLane, self.replicas, self.fetch_bytes_max, self.reader.is_rack_aware, entry
-        )
 
     def ask_followers(self) -> None:
         """No controller hears this broker: answer fetches of followers that wait now, and once more in a moment, so that who follows says
@@ -125,9 +123,7 @@ class FetchHandlers:
             listener=context.listener,
             is_denied=None if self._judge is None else self._judge(context, replica_id >= 0),
         )
-        wanted = self.sessions.context_in_steps(
-            request, version, is_follower=replica_id >= 0, name_of=self._name_of, now_ms=self.now_ms()
-        )
+        wanted = self.sessions.context_in_steps(request, version, is_follower=replica_id >= 0, name_of=self._name_of, now_ms=self.now_ms())
         operation = FetchOperation(self, context, request, params)
         operation.start(operation.serving(wanted))
 

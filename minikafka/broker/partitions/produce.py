@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from minikafka.broker.partitions.produce_fast_path import ProduceFastPath
 from minikafka.broker.partitions.produce_handover import ServedHere
-from minikafka.broker.partitions.produce_lane import ProduceLane
 from minikafka.broker.partitions.produce_preparation import Preparation, Prepared
 from minikafka.broker.partitions.produce_run import ProduceParts, ProduceRun
 from minikafka.wire.errors import ErrorCode
@@ -44,8 +44,7 @@ class ProduceHandlers:
 
     def register(self, dispatcher: Dispatcher) -> None:
         """Serve Produce on a broker listener."""
-        entry = self.entry = dispatcher.register(ProduceRequest, self.produce)
-        dispatcher.lanes[ProduceRequest.API_KEY] = partial(ProduceLane, self._replicas, self._clock, entry)
+        self.entry = dispatcher.register(ProduceRequest, self.produce, partial(ProduceFastPath, self._replicas, self._clock))
 
     def produce(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
         """Append the records of every partition. What begins a transaction waits for the coordinator's word."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.partitions.lane import Lane
+from minikafka.broker.front.fast_path import MakeFastPath
 from minikafka.broker.security.authorization.topics import topic_name
 from minikafka.broker.security.authorization.transactions import split_produce
 from minikafka.core.authorizer.acl import Operation, ResourceType
@@ -19,9 +19,9 @@ from minikafka.wire.messages.fetch import FetchRequest
 from minikafka.wire.messages.produce import ProduceRequest
 
 if TYPE_CHECKING:
-    from minikafka.broker.front.dispatch import Dispatcher
     from minikafka.broker.security.authorization.authority import Authority
     from minikafka.net.network import Connection
+    from minikafka.wire.message import Request
 
 Permits = Callable[["Authority", "Asker", Any], bool]
 
@@ -38,27 +38,31 @@ class Asker:
         self.api_version = -1
 
 
-class GuardedLane:
+class GuardedFastPath:
     """The fast path of one API on one connection, behind its guard."""
 
-    __slots__ = ("_asker", "_authority", "_generation", "_lane", "_permits", "_serve")
+    __slots__ = ("_asker", "_authority", "_fast_path", "_generation", "_permits", "_serve")
 
-    def __init__(self, authority: Authority, make_lane: Callable[..., Lane], permits: Permits) -> None:
+    def __init__(self, authority: Authority, make: MakeFastPath, permits: Permits) -> None:
         self._authority = authority
-        self._lane = make_lane(permits=self._may_learn)
-        self._serve = self._lane.serve
+        self._fast_path = make(permits=self._may_learn)
+        self._serve = self._fast_path.serve
         self._permits = permits
         self._asker: Asker | None = None
         self._generation = -1
 
     def serve(self, connection: Connection, frame: memoryview) -> bool:
-        """As the lane's, for what is permitted."""
+        """As the fast path's, for what is permitted."""
         if self._generation != self._authority.acls.generation:
-            self._lane.forget()
+            self.forget()
             self._generation = self._authority.acls.generation
             # A connection that logs in again does so as the same user.
             self._asker = Asker(connection)
         return self._serve(connection, frame)
+
+    def forget(self) -> None:
+        """See FastPath."""
+        self._fast_path.forget()
 
     def _may_learn(self, version: int, request: Any) -> bool:
         asker = self._asker
@@ -71,7 +75,7 @@ class GuardedLane:
 
 
 def may_produce(authority: Authority, asker: Asker, request: ProduceRequest) -> bool:
-    """Whether all of a Produce may be written. The lane itself lets no transactional batch through that names no transactional id."""
+    """Whether all of a Produce may be written. The fast path itself lets no transactional batch through that names no transactional id."""
     name = request.transactional_id
     if name is not None and not authority.allows(asker, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name, log=False):
         return False
@@ -82,16 +86,17 @@ def may_fetch(authority: Authority, asker: Asker, request: FetchRequest) -> bool
     """Whether all of a consumer's Fetch may be read."""
     image = authority.image
     names = {topic_name(image, topic.topic, topic.topic_id) for topic in request.topics}
-    return all(
-        name is not None and authority.allows(asker, Operation.READ, ResourceType.TOPIC, name, log=False) for name in names
-    )
+    return all(name is not None and authority.allows(asker, Operation.READ, ResourceType.TOPIC, name, log=False) for name in names)
 
 
-def guard_lanes(authority: Authority, dispatcher: Dispatcher) -> None:
-    """Guard the short ways that the dispatcher gives to new connections."""
+def guarding_fast_paths(authority: Authority | None) -> Callable[[type[Request], MakeFastPath], MakeFastPath]:
+    """What a dispatcher puts before the fast paths that are registered with it; without an authority nothing."""
     permits: dict[int, Permits] = {ProduceRequest.API_KEY: may_produce, FetchRequest.API_KEY: may_fetch}
-    for api_key, lane in list(dispatcher.lanes.items()):
-        dispatcher.lanes[api_key] = partial(GuardedLane, authority, cast("Callable[..., Lane]", lane), permits[api_key])
+
+    def before(request: type[Request], make: MakeFastPath) -> MakeFastPath:
+        return make if authority is None else partial(GuardedFastPath, authority, make, permits[request.API_KEY])
+
+    return before
 
 
 def judge_fetch(authority: Authority, context: Any, is_follower: bool) -> Callable[[str], bool] | None:

@@ -214,4 +214,3 @@ def guarding(authority: Authority | None, guards: Guards) -> Callable[[type[Requ
         return handler if guard is open_to_all else guarded(authority, guard, handler)
 
     return before
-

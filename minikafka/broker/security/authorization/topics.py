@@ -356,9 +356,7 @@ def _of_resources(operation: Operation, kind: Any, answers: str) -> Guard:
                 good.append(resource)
                 continue
             errors.append(
-                kind(
-                    error_code=code, error_message=code.text, resource_type=resource.resource_type, resource_name=resource.resource_name
-                )
+                kind(error_code=code, error_message=code.text, resource_type=resource.resource_type, resource_name=resource.resource_name)
             )
         request.resources = good
         return _adding(answers, errors)

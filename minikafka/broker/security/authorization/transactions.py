@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minikafka.broker.front.error_responses_data import TRANSACTIONS_VERSION_MIN, refused_produce, refused_txn_commit
 from minikafka.broker.partitions.partition import INTERNAL_TOPICS
 from minikafka.broker.partitions.produce_answer import TOPIC_ID_VERSION_MIN
-from minikafka.broker.partitions.produce_lane import ATTRIBUTES_BYTE
+from minikafka.broker.partitions.produce_fast_path import ATTRIBUTES_BYTE
 from minikafka.broker.security.authorization.groups import require_group
 from minikafka.broker.security.authorization.guard import Verdict
 from minikafka.broker.security.authorization.topics import split, topic_name
@@ -182,9 +182,7 @@ def describe_transactions(authority: Authority, context: Any, request: DescribeT
     def merge(response: DescribeTransactionsResponse) -> DescribeTransactionsResponse:
         for state in response.transaction_states:
             state.topics = [
-                topic
-                for topic in state.topics
-                if authority.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic, log=False)
+                topic for topic in state.topics if authority.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic, log=False)
             ]
         response.transaction_states = [*response.transaction_states, *errors]
         return response

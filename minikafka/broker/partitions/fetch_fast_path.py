@@ -1,7 +1,7 @@
-"""The short way of a consumer's Fetch without a session whose like came before: it repeats everything but its offsets.
+"""The fast path of a consumer's Fetch without a session whose like came before: it repeats everything but its offsets.
 
 Such a client (librdkafka is one) names all its partitions in each request. What surrounds the offsets is the key of a template, decoded and
-encoded once by the declared messages, as in `produce_lane`. A fetch that would have to wait, that meets an error, a change of leader,
+encoded once by the declared messages, as in `produce_fast_path`. A fetch that would have to wait, that meets an error, a change of leader,
 aborted transactions or another rack takes the ordinary way; nothing has been done then.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.partitions.lane import MISSES_MAX, Counted, Lane, Permits, remember
+from minikafka.broker.partitions.fast_path import MISSES_MAX, Counted, Permits, TemplateFastPath, remember
 from minikafka.storage.errors import StorageError
 from minikafka.wire.errors import ApiError
 from minikafka.wire.frame import encode_request, encode_response
@@ -114,7 +114,7 @@ class _Template:
         self.tail = frame[at:]
 
 
-class FetchLane(Lane):
+class FetchFastPath(TemplateFastPath):
     """The templates of one connection."""
 
     __slots__ = ("_fetch_bytes_max", "_is_rack_aware", "_layouts", "_templates")

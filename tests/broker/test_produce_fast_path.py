@@ -1,19 +1,20 @@
-"""The short way of Produce says and does what the ordinary way does, to the byte."""
+"""The fast path of Produce says and does what the ordinary way does, to the byte."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.lanes import Side
+from helpers.fast_paths import Side
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import Node
-from minikafka.broker.partitions.lane import MISSES_MAX
+from minikafka.broker.partitions.fast_path import MISSES_MAX
 from minikafka.client.admin import Admin
 from minikafka.core.metadata.image import PartitionRegistration
 from minikafka.wire.batch import build_batch
@@ -21,7 +22,7 @@ from minikafka.wire.errors import ErrorCode
 from minikafka.wire.frame import encode_request
 from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
-TOPICS = ("shortway", "ordinary")
+TOPICS = ("fastpath", "ordinary")
 VERSIONS = [9, 10, 11, 12, 13]
 
 
@@ -51,7 +52,7 @@ def produce(
     else:
         topics[0].name = ""
     request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=topics)
-    return b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, "lane"))[4:]
+    return b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, "fast-path"))[4:]
 
 
 def batch(*values: bytes, **options: Any) -> bytes:
@@ -69,6 +70,37 @@ def log_bytes(node: Node, topic: str, partition: int = 0) -> bytes:
     return log.read(log.log_start_offset, 1 << 20, end_offset=log.log_end_offset).slice.read()
 
 
+async def test_what_stands_between_requests_and_handlers_hears_of_repeated_ones_too(tmp_path: Path) -> None:
+    """Injected faults: while requests are intercepted, no connection takes its fast path, new or not."""
+    async with live_node(tmp_path) as node:
+        ids = await prepare(node)
+        assert node.broker is not None
+        dispatcher = node.broker.dispatcher
+        old = Side(dispatcher, fast=True)
+        seen: list[int] = []
+
+        def ask(side: Side, number: int) -> None:
+            assert side.ask(produce("fastpath", ids["fastpath"], 9, batch(b"x"), correlation_id=number)) is not None
+
+        def around(handler: Callable[..., Any]) -> Callable[..., Any]:
+            def intercepted(context: Any, request: Any) -> Any:
+                seen.append(context.correlation_id)
+                return handler(context, request)
+
+            return intercepted
+
+        for number in (1, 2):
+            ask(old, number)
+        assert old.fast_path(0)._templates
+        dispatcher.intercept(around)
+        ask(old, 3)
+        for number in (4, 5):
+            ask(Side(dispatcher, fast=True), number)
+        dispatcher.intercept(None)
+        ask(old, 6)
+        assert seen == [3, 4, 5]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_answers_and_logs_are_those_of_the_ordinary_way(tmp_path: Path, version: int, acks: int) -> None:
@@ -76,7 +108,7 @@ async def test_answers_and_logs_are_those_of_the_ordinary_way(tmp_path: Path, ve
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
-        sides = {topic: Side(node.broker.dispatcher, short=topic == "shortway") for topic in TOPICS}
+        sides = {topic: Side(node.broker.dispatcher, fast=topic == "fastpath") for topic in TOPICS}
         good = batch(b"one")
         idempotent = [batch(b"x", b"y", producer_id=77, producer_epoch=0, base_sequence=sequence) for sequence in (0, 2, 2, 9, 4)]
         payloads: list[tuple[int, bytes]] = [
@@ -90,12 +122,12 @@ async def test_answers_and_logs_are_those_of_the_ordinary_way(tmp_path: Path, ve
             for topic, side in sides.items():
                 frame = produce(topic, ids[topic], version, payload, correlation_id=number, partition=partition, acks=acks)
                 answers[topic] = side.ask(frame)
-            short, ordinary = answers["shortway"], answers["ordinary"]
-            assert short is not None and ordinary is not None, f"payload {number}"
-            assert short.replace(b"shortway", b"ordinary").replace(ids["shortway"], ids["ordinary"]) == ordinary, f"payload {number}"
-        assert log_bytes(node, "shortway") == log_bytes(node, "ordinary")
-        assert log_bytes(node, "shortway", 1) == log_bytes(node, "ordinary", 1)
-        assert len(sides["shortway"].lane(0)._templates) == 3
+            fast, ordinary = answers["fastpath"], answers["ordinary"]
+            assert fast is not None and ordinary is not None, f"payload {number}"
+            assert fast.replace(b"fastpath", b"ordinary").replace(ids["fastpath"], ids["ordinary"]) == ordinary, f"payload {number}"
+        assert log_bytes(node, "fastpath") == log_bytes(node, "ordinary")
+        assert log_bytes(node, "fastpath", 1) == log_bytes(node, "ordinary", 1)
+        assert len(sides["fastpath"].fast_path(0)._templates) == 3
         served = [entry.count for entry in node.broker.dispatcher.entries if entry.api_key == 0]
         assert served == [2 * len(payloads)]
 
@@ -112,26 +144,26 @@ async def test_a_template_is_served_the_second_time(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
-        side = Side(node.broker.dispatcher, short=True)
-        frame = produce("shortway", ids["shortway"], 9, batch(b"one"))
-        assert not side.lane(0).serve(side.connection, memoryview(bytearray(frame)))
-        assert side.lane(0).serve(side.connection, memoryview(bytearray(frame)))
-        assert not side.lane(0).serve(side.connection, memoryview(bytearray(frame[:-1] + b"\1")))
-        assert not side.lane(0).serve(side.connection, memoryview(bytearray(frame[:30])))
-        assert not side.lane(0).serve(side.connection, memoryview(bytearray(frame[:5])))
+        side = Side(node.broker.dispatcher, fast=True)
+        frame = produce("fastpath", ids["fastpath"], 9, batch(b"one"))
+        assert not side.fast_path(0).serve(side.connection, memoryview(bytearray(frame)))
+        assert side.fast_path(0).serve(side.connection, memoryview(bytearray(frame)))
+        assert not side.fast_path(0).serve(side.connection, memoryview(bytearray(frame[:-1] + b"\1")))
+        assert not side.fast_path(0).serve(side.connection, memoryview(bytearray(frame[:30])))
+        assert not side.fast_path(0).serve(side.connection, memoryview(bytearray(frame[:5])))
 
 
 async def test_a_template_outlives_neither_its_topic_nor_its_leader(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
-        side = Side(node.broker.dispatcher, short=True)
-        frame = produce("shortway", ids["shortway"], 13, batch(b"one"))
+        side = Side(node.broker.dispatcher, fast=True)
+        frame = produce("fastpath", ids["fastpath"], 13, batch(b"one"))
         for _ in range(3):
             assert side.ask(frame) is not None
         async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
-            await admin.delete_topic("shortway")
-        while ("shortway", 0) in node.broker.replicas.partitions:
+            await admin.delete_topic("fastpath")
+        while ("fastpath", 0) in node.broker.replicas.partitions:
             await asyncio.sleep(0)
         answer = side.ask(frame)
         assert answer is not None
@@ -145,9 +177,9 @@ async def test_what_is_sent_behind_a_refused_batch_is_refused_too(tmp_path: Path
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
-        side = Side(node.broker.dispatcher, short=True)
+        side = Side(node.broker.dispatcher, fast=True)
         frames = [
-            produce("shortway", ids["shortway"], version, batch(b"v", producer_id=77, producer_epoch=0, base_sequence=sequence))
+            produce("fastpath", ids["fastpath"], version, batch(b"v", producer_id=77, producer_epoch=0, base_sequence=sequence))
             for sequence in range(5)
         ]
 
@@ -156,7 +188,7 @@ async def test_what_is_sent_behind_a_refused_batch_is_refused_too(tmp_path: Path
             assert answer is not None
             return int(decoded(answer, version)[1].responses[0].partition_responses[0].error_code)
 
-        partition = node.broker.replicas.partitions[("shortway", 0)]
+        partition = node.broker.replicas.partitions[("fastpath", 0)]
         leader = partition.leader
         for first in (0, 2):
             partition.leader = partition.appending = None
@@ -165,7 +197,7 @@ async def test_what_is_sent_behind_a_refused_batch_is_refused_too(tmp_path: Path
             assert code(frames[first + 1]) == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert [code(frames[first]), code(frames[first + 1])] == [0, 0]
         assert code(frames[4]) == 0
-        assert code(produce("shortway", ids["shortway"], version, batch(b"v", producer_id=77, producer_epoch=0, base_sequence=9))) == 45
+        assert code(produce("fastpath", ids["fastpath"], version, batch(b"v", producer_id=77, producer_epoch=0, base_sequence=9))) == 45
         assert not node.broker.replicas.refusals
 
 
@@ -177,9 +209,9 @@ async def test_what_comes_behind_batches_that_a_deposed_leader_refused_is_neithe
         ids = await prepare(node)
         assert node.broker is not None
         replicas = node.broker.replicas
-        side = Side(node.broker.dispatcher, short=True)
+        side = Side(node.broker.dispatcher, fast=True)
         frames = [
-            produce("shortway", ids["shortway"], version, batch(b"v", producer_id=77, producer_epoch=0, base_sequence=sequence))
+            produce("fastpath", ids["fastpath"], version, batch(b"v", producer_id=77, producer_epoch=0, base_sequence=sequence))
             for sequence in range(3)
         ]
 
@@ -189,7 +221,7 @@ async def test_what_comes_behind_batches_that_a_deposed_leader_refused_is_neithe
             return int(decoded(answer, version)[1].responses[0].partition_responses[0].error_code)
 
         assert [code(frame) for frame in frames[:2]] == [0, 0]
-        partition = replicas.partitions[("shortway", 0)]
+        partition = replicas.partitions[("fastpath", 0)]
         leader = partition.leader
         partition.log.watermarks.high_watermark = 0
         partition.leader = partition.appending = None
@@ -208,15 +240,15 @@ async def test_a_new_leader_does_not_take_a_late_predecessor_for_a_lost_one(tmp_
         ids = await prepare(node)
         assert node.broker is not None
         replicas = node.broker.replicas
-        side = Side(node.broker.dispatcher, short=True)
+        side = Side(node.broker.dispatcher, fast=True)
 
         def code(sequence: int) -> int:
             records = batch(b"v", producer_id=77, producer_epoch=0, base_sequence=sequence)
-            answer = side.ask(produce("shortway", ids["shortway"], version, records))
+            answer = side.ask(produce("fastpath", ids["fastpath"], version, records))
             assert answer is not None
             return int(decoded(answer, version)[1].responses[0].partition_responses[0].error_code)
 
-        partition = replicas.partitions[("shortway", 0)]
+        partition = replicas.partitions[("fastpath", 0)]
 
         def lead_anew() -> None:
             registration = PartitionRegistration([1], [1], leader=1, leader_epoch=partition.leader_epoch + 1)
@@ -239,7 +271,7 @@ async def test_internal_topics_stay_closed_by_name_and_by_id(tmp_path: Path) -> 
         async with Admin(f"127.0.0.1:{broker_port(node)}") as admin:
             await admin.create_topic("__consumer_offsets", partitions=1, replication_factor=1)
         topic_id = node.broker.replicas._metadata.image.topics_by_name["__consumer_offsets"].topic_id
-        side = Side(node.broker.dispatcher, short=True)
+        side = Side(node.broker.dispatcher, fast=True)
         for version in (12, 12, 13, 13):
             answer = side.ask(produce("__consumer_offsets", topic_id, version, batch(b"one")))
             assert answer is not None
@@ -247,13 +279,13 @@ async def test_internal_topics_stay_closed_by_name_and_by_id(tmp_path: Path) -> 
 
 
 async def test_a_parked_batch_ends_with_its_timeout(tmp_path: Path) -> None:
-    """acks=all where the in-sync set cannot confirm: parked on the short way, answered REQUEST_TIMED_OUT."""
+    """acks=all where the in-sync set cannot confirm: parked on the fast path, answered REQUEST_TIMED_OUT."""
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
-        partition = node.broker.replicas.partitions[("shortway", 0)]
-        side = Side(node.broker.dispatcher, short=True)
-        frame = produce("shortway", ids["shortway"], 9, batch(b"one"), acks=-1, timeout_ms=1)
+        partition = node.broker.replicas.partitions[("fastpath", 0)]
+        side = Side(node.broker.dispatcher, fast=True)
+        frame = produce("fastpath", ids["fastpath"], 9, batch(b"one"), acks=-1, timeout_ms=1)
         assert side.ask(frame) is not None
         assert partition.leader is not None
         partition.leader.update_replicas((1, 2), 1, 0)
@@ -268,15 +300,15 @@ async def test_a_connection_that_never_repeats_itself_stops_learning(tmp_path: P
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
-        side = Side(node.broker.dispatcher, short=True)
+        side = Side(node.broker.dispatcher, fast=True)
         data = [ProduceRequest.PartitionProduceData(index=index, records=batch(b"one")) for index in (0, 1)]
-        topics = [ProduceRequest.TopicProduceData(name="shortway", partition_data=data)]
+        topics = [ProduceRequest.TopicProduceData(name="fastpath", partition_data=data)]
         request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
-        frame = b"".join(bytes(piece) for piece in encode_request(request, 9, 1, "lane"))[4:]
+        frame = b"".join(bytes(piece) for piece in encode_request(request, 9, 1, "fast-path"))[4:]
         for _ in range(MISSES_MAX + 5):
             assert side.ask(frame) is not None
-        assert side.ask(produce("shortway", ids["shortway"], 9, batch(b"one"))) is not None
-        assert not side.lane(0)._templates
+        assert side.ask(produce("fastpath", ids["fastpath"], 9, batch(b"one"))) is not None
+        assert not side.fast_path(0)._templates
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -284,7 +316,7 @@ async def test_frames_that_are_cut_anywhere_end_the_connection_as_the_ordinary_w
     async with live_node(tmp_path) as node:
         ids = await prepare(node)
         assert node.broker is not None
-        sides = [Side(node.broker.dispatcher, short=is_short) for is_short in (True, False)]
+        sides = [Side(node.broker.dispatcher, fast=is_fast) for is_fast in (True, False)]
         frame = produce(TOPICS[0], ids[TOPICS[0]], version, batch(b"v" * 300))
         for side in sides:
             assert side.ask(frame) is not None and side.ask(frame) is not None

@@ -1,4 +1,4 @@
-"""The short way of Fetch says what the ordinary way says, to the byte, and leaves to it what it cannot say."""
+"""The fast path of Fetch says what the ordinary way says, to the byte, and leaves to it what it cannot say."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.lanes import Side
+from helpers.fast_paths import Side
 from helpers.live_node import broker_port, live_node
 
 from minikafka.broker.node import Node
-from minikafka.broker.partitions.lane import MISSES_MAX
+from minikafka.broker.partitions.fast_path import MISSES_MAX
 from minikafka.client.admin import Admin
 from minikafka.storage.slice import SharedFile
 from minikafka.wire.batch import build_batch
@@ -47,7 +47,7 @@ def fetch(version: int, topic_id: bytes, wanted: list[dict[str, Any]], *, correl
         topic.topic = "t"
     options = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_epoch": -1, **options}
     request = FetchRequest(topics=[topic], **options)
-    return b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, "lane"))[4:]
+    return b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, "fast-path"))[4:]
 
 
 def one(partition: int, offset: int, bytes_max: int = 1 << 20, **options: Any) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ async def test_answers_are_those_of_the_ordinary_way(tmp_path: Path, version: in
     async with live_node(tmp_path) as node:
         topic_id = await prepare(node)
         assert node.broker is not None
-        short, ordinary = (Side(node.broker.dispatcher, short=is_short) for is_short in (True, False))
+        fast, ordinary = (Side(node.broker.dispatcher, fast=is_fast) for is_fast in (True, False))
         generator = random.Random(version)
         cases: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
             (one(1, 0), {}), (one(1, 2), {}), (one(1, 3), {}), (one(1, 6), {}), (one(1, 7), {}), (one(0, 0), {}), (one(0, 1), {}),
@@ -75,8 +75,8 @@ async def test_answers_are_those_of_the_ordinary_way(tmp_path: Path, version: in
         for number, (wanted, options) in enumerate(cases):
             for repeat in range(3):
                 frame = fetch(version, topic_id, wanted, correlation_id=number * 3 + repeat, **options)
-                assert short.ask(frame) == ordinary.ask(frame), (number, repeat, wanted, options)
-        assert short.lane(FETCH)._templates
+                assert fast.ask(frame) == ordinary.ask(frame), (number, repeat, wanted, options)
+        assert fast.fast_path(FETCH)._templates
         served = next(entry.count for entry in node.broker.dispatcher.entries if entry.api_key == FETCH)
         assert served == 2 * 3 * len(cases)
 
@@ -85,8 +85,8 @@ async def test_a_template_is_served_the_second_time_at_any_offset(tmp_path: Path
     async with live_node(tmp_path) as node:
         topic_id = await prepare(node)
         assert node.broker is not None
-        side = Side(node.broker.dispatcher, short=True)
-        serve = side.lane(FETCH).serve
+        side = Side(node.broker.dispatcher, fast=True)
+        serve = side.fast_path(FETCH).serve
         assert not serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0))))
         assert serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0))))
         assert serve(side.connection, memoryview(fetch(12, topic_id, one(2, 100))))
@@ -105,10 +105,10 @@ async def test_what_goes_the_ordinary_way(tmp_path: Path, options: dict[str, Any
     async with live_node(tmp_path) as node:
         topic_id = await prepare(node)
         assert node.broker is not None
-        side = Side(node.broker.dispatcher, short=True)
+        side = Side(node.broker.dispatcher, fast=True)
         frame = fetch(12, topic_id, one(2, 0), **options)
         for _ in range(3):
-            assert not side.lane(FETCH).serve(side.connection, memoryview(frame))
+            assert not side.fast_path(FETCH).serve(side.connection, memoryview(frame))
         log = node.broker.replicas.partitions[("t", 2)].log
         shared: list[SharedFile | None] = [segment._shared for segment in log.segments]
         assert not any(file.is_pinned for file in shared if file is not None)
@@ -119,20 +119,20 @@ async def test_no_template_for_a_reader_of_another_rack(tmp_path: Path) -> None:
     async with live_node(tmp_path, properties) as node:
         topic_id = await prepare(node)
         assert node.broker is not None
-        side = Side(node.broker.dispatcher, short=True)
+        side = Side(node.broker.dispatcher, fast=True)
         for _ in range(2):
-            assert not side.lane(FETCH).serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0), rack_id="b")))
+            assert not side.fast_path(FETCH).serve(side.connection, memoryview(fetch(12, topic_id, one(2, 0), rack_id="b")))
 
 
 async def test_a_connection_that_never_repeats_itself_stops_learning(tmp_path: Path) -> None:
     async with live_node(tmp_path) as node:
         topic_id = await prepare(node)
         assert node.broker is not None
-        side = Side(node.broker.dispatcher, short=True)
+        side = Side(node.broker.dispatcher, fast=True)
         for _ in range(MISSES_MAX + 5):
             assert side.ask(fetch(12, topic_id, one(2, 0), session_epoch=0)) is not None
         assert side.ask(fetch(12, topic_id, one(2, 0))) is not None
-        assert not side.lane(FETCH)._templates
+        assert not side.fast_path(FETCH)._templates
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
@@ -143,7 +143,7 @@ async def test_a_fetch_that_was_parked(tmp_path: Path, version: int, is_gone: bo
         topic_id = await prepare(node)
         assert node.broker is not None
         replicas = node.broker.replicas
-        side = Side(node.broker.dispatcher, short=False)
+        side = Side(node.broker.dispatcher, fast=False)
         wanted = [*one(0, 0), *one(1, 6), *one(2, 120)]
         assert side.ask(fetch(version, topic_id, wanted, max_wait_ms=60_000)) is None
         if is_gone:
@@ -151,7 +151,7 @@ async def test_a_fetch_that_was_parked(tmp_path: Path, version: int, is_gone: bo
         replicas.partitions[("t", 1)].append(memoryview(build_batch([(0, 1_700_000_000_000, None, b"new", ())])), 1, 1_700_000_000_000, 0)
         (parked,) = side.connection.frames.values()
         assert b"new" in parked
-        assert parked == Side(node.broker.dispatcher, short=False).ask(fetch(version, topic_id, wanted))
+        assert parked == Side(node.broker.dispatcher, fast=False).ask(fetch(version, topic_id, wanted))
 
 
 @pytest.mark.parametrize("version", [12, 18])
@@ -161,19 +161,19 @@ async def test_a_parked_fetch_of_a_replica_that_leaves_this_broker_is_answered(t
         topic_id = await prepare(node)
         assert node.broker is not None
         replicas = node.broker.replicas
-        side = Side(node.broker.dispatcher, short=False)
+        side = Side(node.broker.dispatcher, fast=False)
         assert side.ask(fetch(version, topic_id, one(0, 0), max_wait_ms=60_000)) is None
         replicas._remove(replicas.partitions[("t", 0)], 1_700_000_000_000, "it was reassigned to other brokers")
         assert len(side.connection.frames) == 1
 
 
 async def test_a_fetch_that_waits_is_counted_once(tmp_path: Path) -> None:
-    """What the short way has looked at, and leaves to the ordinary way, has not been counted."""
+    """What the fast path has looked at, and leaves to the ordinary way, has not been counted."""
     async with live_node(tmp_path) as node:
         topic_id = await prepare(node)
         assert node.broker is not None
         partition = node.broker.replicas.partitions[("t", 1)]
-        side, counts = Side(node.broker.dispatcher, short=True), []
+        side, counts = Side(node.broker.dispatcher, fast=True), []
         for _ in range(3):
             # More than is there: it is answered when its time is over.
             frame = fetch(12, topic_id, one(1, 2), max_wait_ms=30, min_bytes=1_000_000)
@@ -182,5 +182,5 @@ async def test_a_fetch_that_waits_is_counted_once(tmp_path: Path) -> None:
             if side.ask(frame) is None:
                 await side.connection.arrived.wait()
             counts.append((partition.fetches - before[0], partition.bytes_out - before[1]))
-        assert side.lane(FETCH)._templates
+        assert side.fast_path(FETCH)._templates
         assert counts[0] == counts[1] == counts[2] and counts[0][1] > 0

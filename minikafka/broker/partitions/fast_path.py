@@ -1,4 +1,4 @@
-"""What the short ways of Produce and Fetch share: how a connection learns the templates of its requests."""
+"""What the fast paths of Produce and Fetch share: how a connection learns the templates of its requests."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Counted(Protocol):
 Permits = Callable[[int, Any], bool]
 
 
-class Lane(ABC):
-    """The short way of one API on one connection. `_misses` is to become 0 when a template has been learned."""
+class TemplateFastPath(ABC):
+    """The fast path of one API on one connection. `_misses` is to become 0 when a template has been learned."""
 
     __slots__ = ("_counts", "_misses", "_permits", "_replicas")
 
@@ -53,7 +53,7 @@ class Lane(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """Forget what was learned; the lane may learn again."""
+        """Forget what was learned; the fast path may learn again."""
 
     def _decode(self, frame: memoryview, request_class: Any, version_min: int) -> tuple[int, RequestHeader, Any, int] | None:
         """Version, header, request and its end; None for a frame that has no template, and once so many of the connection had none that

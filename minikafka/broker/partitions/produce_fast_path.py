@@ -1,4 +1,4 @@
-"""The short way of a Produce whose like came before: a producer repeats everything but its records.
+"""The fast path of a Produce whose like came before: a producer repeats everything but its records.
 
 A client such as librdkafka sends one batch of one partition in each request, so that all bytes from the client id to the length of the
 records are the same for every request about that partition. Those bytes are the key of a template: the declared message decoded them once
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.partitions.lane import HEAD, TEMPLATE_BYTES_MAX, Counted, Lane, Permits, remember
+from minikafka.broker.partitions.fast_path import HEAD, TEMPLATE_BYTES_MAX, Counted, Permits, TemplateFastPath, remember
 from minikafka.broker.partitions.produce_answer import ACKS_ALL, TOPIC_ID_VERSION_MIN, PartitionAnswer, fail
 from minikafka.core.partition.replication_wait import ReplicationWait
 from minikafka.storage.validation import Fitting
@@ -61,9 +61,7 @@ class _Template:
         self.acks = request.acks
         self.timeout_ms = max(request.timeout_ms, 0)
         base_offset, append_time, log_start = _OFFSET_PLACEHOLDERS
-        partition = PartitionAnswer(
-            index=self.index, base_offset=base_offset, log_append_time_ms=append_time, log_start_offset=log_start
-        )
+        partition = PartitionAnswer(index=self.index, base_offset=base_offset, log_append_time_ms=append_time, log_start_offset=log_start)
         answers = ProduceResponse.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[partition])
         frame = response_bytes(ProduceResponse(responses=[answers]), version, 0)
         at = frame.index(_PLACEHOLDERS.pack(*_OFFSET_PLACEHOLDERS))
@@ -118,7 +116,7 @@ class _ParkedAppend(ReplicationWait):
         self._connection.close(reason)
 
 
-class ProduceLane(Lane):
+class ProduceFastPath(TemplateFastPath):
     """The templates of one connection."""
 
     __slots__ = ("_lengths", "_now_ms", "_refused", "_templates", "_wall_ms")

@@ -1,4 +1,4 @@
-"""Two connections to one dispatcher, without sockets: one has the short ways, the other has not."""
+"""Two connections to one dispatcher, without sockets: one has the fast paths, the other has not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from typing import Any
 
-from minikafka.broker.front.dispatch import Dispatcher, Session
+from minikafka.broker.front.dispatch import Dispatcher
 
 
 class Answers:
@@ -38,18 +38,18 @@ class Answers:
 
 
 class Side:
-    """One connection, with the short way or without it."""
+    """One connection, with the fast path or without it."""
 
-    def __init__(self, dispatcher: Dispatcher, *, short: bool) -> None:
-        lanes = dispatcher.lanes
-        dispatcher.lanes = lanes if short else {}
-        self.session = Session(dispatcher, "PLAINTEXT")
-        dispatcher.lanes = lanes
+    def __init__(self, dispatcher: Dispatcher, *, fast: bool) -> None:
+        fast_paths = dispatcher.fast_paths
+        dispatcher.fast_paths = fast_paths if fast else {}
+        self.session = dispatcher.session("PLAINTEXT")
+        dispatcher.fast_paths = fast_paths
         self.connection = Answers()
 
-    def lane(self, api_key: int) -> Any:
-        """The lane of an API."""
-        serve: Any = self.session._plain_lanes[api_key.to_bytes(2, "big")]
+    def fast_path(self, api_key: int) -> Any:
+        """The fast path of an API."""
+        serve: Any = self.session._plain_fast_paths[api_key.to_bytes(2, "big")]
         return serve.__self__
 
     def ask(self, frame: bytes) -> bytes | None:
