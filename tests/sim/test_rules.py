@@ -137,7 +137,7 @@ def test_a_partition_in_back_off_leaves_the_leaders_fetch_session(partition: Par
 
 
 def test_the_fetch_that_asks_for_a_session_is_not_parked(partition: Partition) -> None:
-    """What joins meanwhile can be told to a session only: it waited up to replica.fetch.wait.max.ms, and its first acks=all write with it."""
+    """What joins meanwhile can be told to a session only: it waited for replica.fetch.wait.max.ms, and its first acks=all write too."""
     partition.make_follower(registration(5, leader=2))
     leader = _AskedLeader(partition)
     leader.fetcher.wake()
