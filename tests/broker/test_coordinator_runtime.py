@@ -19,6 +19,7 @@ from minikafka.core.group.config import Client
 from minikafka.core.group.consumer import records as consumer_records
 from minikafka.core.group.consumer.member import ConsumerMember
 from minikafka.core.group.consumer.records import EPOCH_MAX
+from minikafka.core.group.coordinator import GroupShard
 from minikafka.core.group.effects import Effects
 from minikafka.core.group.share import records as share_records
 from minikafka.core.group.share.group import ShareMember
@@ -106,9 +107,7 @@ def commit(world: CoordinatorWorld, offset: int, *, epoch: int | None = None) ->
     else:
         parts = [TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)]
         topics = [TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=parts)]
-        request = TxnOffsetCommitRequest(
-            transactional_id="x", group_id="g", producer_id=PRODUCER_ID, producer_epoch=epoch, topics=topics
-        )
+        request = TxnOffsetCommitRequest(transactional_id="x", group_id="g", producer_id=PRODUCER_ID, producer_epoch=epoch, topics=topics)
         shard.commit_transactional(waiting, request, 5, resolve, world.now_ms)
     world.groups.run_effects(index, shard)
     return waiting.codes
@@ -355,6 +354,65 @@ async def test_what_fails_beside_a_shard_ends_the_shard_and_no_node() -> None:
         shard = world.groups.shard("g")[1]
     assert world.supervisor.unexpected == {"shard": 2} and not world.supervisor.failed.done()
     assert commit(world, 5) == [ErrorCode.NONE]
+    await world.stop()
+
+
+@pytest.mark.parametrize("steps", [None, 0, 2])
+async def test_periodic_work_that_fails_ends_its_shard_and_no_node(steps: int | None) -> None:
+    """It fails when it is called, or after some steps. The shard is loaded anew, and the queue of steps goes on with others."""
+    world = CoordinatorWorld(offsets_log(2))
+    world.lead()
+    await world.loaded()
+    shard = world.groups.shard("g")[1]
+
+    def failing() -> Iterator[None]:
+        for _ in range(steps or 0):
+            yield
+        raise ZeroDivisionError
+
+    def work(index: int, led: Any) -> Iterator[None]:
+        if steps is None:
+            raise ZeroDivisionError
+        return failing() if led is shard else iter(())
+
+    world.groups.every(1000, "work that fails", work)
+    timer = world.groups._periodic["work that fails"]
+    timer._run()
+    while world.groups.runtime.is_current(0, shard):
+        await asyncio.sleep(0)
+    await world.loaded()
+    assert world.supervisor.unexpected == {"shard": 1} and not world.supervisor.failed.done()
+    assert commit(world, 5) == [ErrorCode.NONE] and not world.steps._waiting
+    assert world.groups._periodic["work that fails"] is not timer, "the next period comes"
+    await world.stop()
+
+
+async def test_a_retry_of_a_transaction_that_fails_ends_its_shard_and_no_node() -> None:
+    world = CoordinatorWorld()
+    world.lead(TRANSACTIONS_TOPIC)
+    shard = world.transactions.shard("x")[1]
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    world.transactions._after(0, 0, shard, fails)
+    while world.transactions.runtime.is_current(0, shard):
+        await asyncio.sleep(0)
+    assert world.supervisor.unexpected == {"shard": 1} and not world.supervisor.failed.done()
+    assert world.refusal(TRANSACTIONS_TOPIC, "x") is None
+    await world.stop()
+
+
+async def test_a_shard_that_fails_at_the_end_of_its_loading_ends_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(shard: Any, now_ms: int) -> None:
+        raise ZeroDivisionError
+
+    world = CoordinatorWorld(offsets_log(2))
+    monkeypatch.setattr(GroupShard, "loaded", fails)
+    world.lead()
+    await asyncio.sleep(0)
+    assert world.supervisor.unexpected == {"shard": 1} and not world.supervisor.failed.done()
+    assert world.refusal() is ErrorCode.NOT_COORDINATOR
     await world.stop()
 
 

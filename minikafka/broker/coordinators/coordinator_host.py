@@ -38,12 +38,14 @@ class CoordinatorHost(Generic[S]):
         self.runtime.stop()
 
     def every(self, interval_ms: int, name: str, work: Callable[[int, S], Iterator[None]]) -> None:
-        """Have each shard that is loaded do `work(index, shard)` in steps, again and again; first after `interval_ms`."""
+        """Have each shard that is loaded do `work(index, shard)` in steps, again and again; first after `interval_ms`. What fails ends
+        the shard in which it does, and no other."""
 
         def run() -> None:
             self.every(interval_ms, name, work)
             for index, shard in self.runtime.loaded():
-                self.run_steps(index, shard, work(index, shard))
+                with self._supervisor.watching(name, ends=self.runtime.ends(index, shard)):
+                    self.run_steps(index, shard, work(index, shard))
 
         self._periodic[name] = self._supervisor.call_later(interval_ms / 1000, name, run)
 

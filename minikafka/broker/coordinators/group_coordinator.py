@@ -177,10 +177,11 @@ class GroupHost(CoordinatorHost[GroupShard]):
         changed = {topic.name for topic in delta.changed_topics.values()}
         if deleted or changed:
             has_new = any(topic.is_new for topic in delta.changed_topics.values())
-            for _, shard in self.runtime.all_shards():
-                shard.consumers.topics_changed(changed.union(deleted), has_new=has_new)
-                shard.shares.topics_changed(changed.union(deleted))
-                shard.streams.topics_changed(changed.union(deleted))
+            for index, shard in self.runtime.all_shards():
+                with self._supervisor.watching("groups whose topics change", ends=self.runtime.ends(index, shard)):
+                    shard.consumers.topics_changed(changed.union(deleted), has_new=has_new)
+                    shard.shares.topics_changed(changed.union(deleted))
+                    shard.streams.topics_changed(changed.union(deleted))
         if deleted:
             for index in self.runtime.loading():
                 self._deleted.setdefault(index, []).extend(deleted)

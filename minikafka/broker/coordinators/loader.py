@@ -87,7 +87,6 @@ class StepQueue:
             if self._waiting and self._next is None:
                 self._next = self._environment.supervisor.call_soon("long work of coordinators", self._turn)
 
-
     async def _do(self, beside: Callable[[], None], work: Iterator[Step], after_step: Callable[[], None]) -> None:
         await self._environment.run_blocking(beside)
         if not self._stopped:
@@ -106,7 +105,7 @@ class _Unpacking:
         """(In any thread.)"""
         try:
             self._records = list(self._batch.records())
-        except WireError as error:
+        except Exception as error:
             self._error = error
 
     def records(self) -> list[Record]:

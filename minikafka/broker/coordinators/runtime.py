@@ -247,17 +247,15 @@ class CoordinatorRuntime(Generic[S]):
                     yield step
                     if not self._is_current(led):
                         return
+            led.is_loading = False
+            if self._is_current(led) and led.reader.next_offset >= led.end_offset:
+                self._loaded(led)
         except UNREADABLE as error:
             self._unreadable(led, error)
-            return
         except Exception as error:
             # What failed once would fail again: another leader may do better.
             given_up = Ends("shard", lambda reason: self._unreadable(led, reason))
             self._environment.supervisor.caught(f"the loading of {self.topic.name}-{led.index}", error, given_up)
-            return
-        led.is_loading = False
-        if self._is_current(led) and led.reader.next_offset >= led.end_offset:
-            self._loaded(led)
 
     def _unreadable(self, led: _Led[S], error: object) -> None:
         """The directory is offline now, and another broker will lead the partition and load it; or the log is corrupt, and nobody
@@ -321,6 +319,7 @@ class CoordinatorRuntime(Generic[S]):
                         self._append(led, append)
                     self._kind.carry_out(led.index, led.shard, effects)
                 elif not self._replay_next(led):
+                    self._schedule(led)
                     break
         except UNREADABLE as error:
             logger.error("%s-%d cannot be followed and is loaded anew: %s", self.topic.name, led.index, error)
@@ -329,8 +328,6 @@ class CoordinatorRuntime(Generic[S]):
             self._environment.supervisor.caught(f"the coordinator of {self.topic.name}-{led.index}", error, self._ends(led))
         finally:
             led.is_busy = False
-        if self._is_current(led):
-            self._schedule(led)
 
     def _replay_next(self, led: _Led[S]) -> bool:
         """Replay the next batch of the shard's own, or what others have written before it; False when nothing more is committed."""
@@ -374,13 +371,16 @@ class CoordinatorRuntime(Generic[S]):
             self._drain(index, shard)
 
     def run_steps(self, index: int, shard: S, work: Iterator[None]) -> None:
-        """Have the shard do long work in steps, and carry out after each what it asks for. It ends with the leadership."""
+        """Have the shard do long work in steps, and carry out after each what it asks for. It ends with the leadership, and ends the
+        shard when it fails."""
+        ends = self.ends(index, shard)
 
         def while_led() -> Iterator[None]:
-            for _ in work:
-                yield
-                if not self.is_current(index, shard):
-                    return
+            with self._environment.supervisor.watching(f"work of {self.topic.name}-{index}", ends=ends):
+                for _ in work:
+                    yield
+                    if not self.is_current(index, shard):
+                        return
 
         self.run(index, shard)
         self._steps.run(while_led(), lambda: self.run(index, shard))

@@ -85,9 +85,7 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
     def start(self) -> None:
         """Begin to look for transactions that take too long and for ids that are not used any more."""
         config = self._config
-        self.every(
-            config.transaction_abort_timed_out_transaction_cleanup_interval_ms, "transactions: timeouts", self._abort_timed_out
-        )
+        self.every(config.transaction_abort_timed_out_transaction_cleanup_interval_ms, "transactions: timeouts", self._abort_timed_out)
         self.every(config.transaction_remove_expired_transaction_cleanup_interval_ms, "transactions: expiry", self._remove_expired)
 
     async def stop(self) -> None:
@@ -167,7 +165,8 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
                 work()
                 self.run_effects(index, shard)
 
-        self._environment.supervisor.call_later(delay_ms / 1000, "transactions: retry", run)
+        ends = self.runtime.ends(index, shard)
+        self._environment.supervisor.call_later(delay_ms / 1000, "transactions: retry", run, ends=ends)
 
     def _give_id(self, index: int, shard: TransactionShard, callback: Callable[[ErrorCode, int, int], None]) -> None:
         async def give() -> None:
@@ -175,14 +174,21 @@ class TransactionHost(CoordinatorHost[TransactionShard]):
             callback(code, producer_id, self._clock.wall_ms())
             self.run_effects(index, shard)
 
-        task = self._environment.supervisor.start(give(), "transactions: a producer id")
+        ends = self.runtime.ends(index, shard)
+        task = self._environment.supervisor.start(give(), "transactions: a producer id", ends=ends)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _send(self, index: int, shard: TransactionShard, markers: Markers, tries: int) -> None:
         """Until every partition has its marker, or has been deleted."""
 
+        ends = self.runtime.ends(index, shard)
+
         def answered(results: dict[PartitionKey, ErrorCode]) -> None:
+            with self._environment.supervisor.watching("transactions: the answer to markers", ends=ends):
+                take(results)
+
+        def take(results: dict[PartitionKey, ErrorCode]) -> None:
             if not self.runtime.is_current(index, shard):
                 return
             left = shard.markers_answered(markers, results, self._clock.wall_ms())
@@ -209,9 +215,7 @@ def _tell(what: str, index: int, transactional_ids: list[str]) -> None:
         logger.info("%d transactional ids of %s-%d %s: %s", len(transactional_ids), TRANSACTIONS_TOPIC, index, what, named)
 
 
-def _topic(
-    config: BrokerConfig, environment: Environment, metadata: MetadataHost, controller: ControllerChannel
-) -> CoordinatorTopic:
+def _topic(config: BrokerConfig, environment: Environment, metadata: MetadataHost, controller: ControllerChannel) -> CoordinatorTopic:
     return CoordinatorTopic(
         TRANSACTIONS_TOPIC,
         metadata,
