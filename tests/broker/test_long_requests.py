@@ -62,9 +62,11 @@ AUTHORIZER = {
     "super.users": "User:ANONYMOUS",
 }
 FRAME_BYTES = 48_000
-#: Processor time of a turn, in units of `unit_s`. The longest takes some 25 when nothing else runs, and a neighbour on the same core nearly
-#: doubles it. Served in one turn, most of these frames take 300.
-TURN_UNITS = 60
+#: Processor time of a turn, in units of `unit_s`: what is promised is 20 ms, and a unit is a millisecond or less. Quiet, the longest take
+#: some 12. Served in one turn, most of these frames take 300.
+TURN_UNITS = 25
+#: Whatever is long by chance is not so in each of so many attempts.
+ATTEMPTS = 5
 #: Long-polling and waiting for others is no work.
 PATIENCE_S = 0.5
 
@@ -144,17 +146,17 @@ async def served(port: int, frame: bytes) -> None:
 
 
 async def too_long(work: Callable[[], Awaitable[Any]]) -> str:
-    """What of `work` makes a turn long, and how long; empty if nothing does. What is long by chance is not long each time."""
-    for _ in range(3):
+    """What of `work` makes a turn long, and how long; empty if nothing does. A unit is measured anew after whatever seems long, and the
+    slowest so far counts: neighbours come and go meanwhile."""
+    slowest_s = usual_unit_s()
+    for _ in range(ATTEMPTS):
         with measured() as turns:
             await work()
-        if turns.longest_s <= TURN_UNITS * usual_unit_s():
+        if turns.longest_s > TURN_UNITS * slowest_s:
+            slowest_s = max(slowest_s, unit_s())
+        if turns.longest_s <= TURN_UNITS * slowest_s:
             return ""
-        # Perhaps everything takes longer just now.
-        bound_s = TURN_UNITS * unit_s()
-        if turns.longest_s <= bound_s:
-            return ""
-    return f"{1000 * turns.longest_s:.1f} ms of {1000 * bound_s:.1f} in {turns.what}"
+    return f"{1000 * turns.longest_s:.1f} ms of {1000 * TURN_UNITS * slowest_s:.1f} in {turns.what}"
 
 
 @pytest.mark.asyncio

@@ -11,7 +11,8 @@ import pytest
 
 from minikafka.broker.front import large_requests
 from minikafka.broker.front.large_requests import PLAIN_FRAME_BYTES_MAX, LargeRequests
-from minikafka.broker.front.request_parts import BATCH, HEAVY, PART_ENTRIES, Answers, all_parts, cuts_of, is_much
+from minikafka.broker.front.named_twice import STEP_ENTRIES
+from minikafka.broker.front.request_parts import BATCH, CHANGE, HEAVY, PART_ENTRIES, Answers, all_parts, cuts_of, is_much
 from minikafka.broker.supervise import Supervisor
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode, WireError
@@ -32,7 +33,7 @@ from minikafka.wire.messages.produce import ProduceRequest, ProduceResponse
 
 
 def cut(request: Any) -> list[Any]:
-    return list(all_parts(request, cuts_of(request)))
+    return [part for part in all_parts(request, cuts_of(request)) if part is not None]
 
 
 # -- what is decided together -----------------------------------------------------------------------------------------------
@@ -49,14 +50,19 @@ def test_what_is_named_twice_is_in_one_part_and_nothing_is_lost() -> None:
     assert sorted(itertools.chain(*found)) == sorted(named)
     for name in ("twice", "thrice"):
         assert sum(name in part for part in found) == 1
-    assert len(found) == 3 and max(map(len, found)) <= PART_ENTRIES
+    assert len(found) == 2 * CHANGE + 1 and max(map(len, found)) <= PART_ENTRIES // CHANGE
 
 
 def test_very_many_names_that_come_twice_are_in_more_than_one_part() -> None:
     names = [f"t{number}" for number in range(PART_ENTRIES)]
     found = [[topic.name for topic in part.topics] for part in cut(topics(*names, *names))]
-    assert [len(part) for part in found] == [PART_ENTRIES, PART_ENTRIES]
+    assert [len(part) for part in found] == [PART_ENTRIES // CHANGE] * (2 * CHANGE)
     assert all(part.count(name) == 2 for part in found for name in part)
+
+
+def test_names_are_compared_in_steps() -> None:
+    steps = list(all_parts(topics(*(f"t{number}" for number in range(4 * STEP_ENTRIES))), cuts_of(topics("t"))))
+    assert steps.count(None) > 4 and steps[:5] == [None] * 5
 
 
 def test_all_changes_of_a_user_are_in_one_part() -> None:

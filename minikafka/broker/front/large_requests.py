@@ -184,8 +184,8 @@ class LargeRequests:
         is_refused = cuts[0].entries_max is not None and entries_of(request, cuts) > cuts[0].entries_max
         work = all_parts(request, cuts, are_named=not is_refused)
         for part in work:
+            await self.turns.next()
             if part is None:
-                await self.turns.next()
                 continue
             if timeout_ms > 0:
                 part.timeout_ms = max(1, timeout_ms - int(1000 * (now_s() - began_s)))
@@ -197,7 +197,6 @@ class LargeRequests:
             begun.append((asked, answer))
             if not (cuts[0].is_begun_at_once or await self._settled(begun, answers, room)) or asked.is_last or context.connection.closed:
                 break
-            await self.turns.next()
         if not context.connection.closed:
             await self._settled(begun, answers, room)
         await self._dismantle(work)
@@ -211,6 +210,7 @@ class LargeRequests:
                 room.leave()
             answer = await asked.response_of(answered)
             await room.enter()
+            await self.turns.next()
             if asked.is_last:
                 answers.merged = None
                 begun.clear()

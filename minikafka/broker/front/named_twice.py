@@ -13,7 +13,7 @@ from typing import Any
 from minikafka.wire.declaration import Struct
 
 #: Entries that are looked at in one step.
-STEP_ENTRIES = 2048
+STEP_ENTRIES = 1024
 _ASKED_ABOUT = ("group_id", "name", "topic", "topic_name", "topic_id", "resource_type", "resource_name")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from minikafka.broker.front.named_twice import asked, last_of_each, name_of, two_of_each, with_values
+from minikafka.broker.front.named_twice import STEP_ENTRIES, asked, last_of_each, name_of, two_of_each, with_values
 from minikafka.wire.declaration import Struct
 from minikafka.wire.errors import WireError
 from minikafka.wire.lazily import Lazily
@@ -81,6 +81,8 @@ USER_OPERATION_ENTRIES_MAX = 10_000
 HEAVY = 64
 #: Weight of a batch of records.
 BATCH = 4
+#: Weight of a change of the cluster: a controller decides, writes and answers those of a part in one turn.
+CHANGE = 4
 LAST, TWO = "last", "two"
 
 
@@ -113,7 +115,7 @@ def _described(entries: tuple[str, ...], answers: tuple[str, ...]) -> list[Cut]:
 
 
 def _operation(entries: str, answers: str, *names: str) -> list[Cut]:
-    return [Cut((entries,), (answers,), USER_OPERATION_ENTRIES_MAX, names=names or None)]
+    return [Cut((entries,), (answers,), USER_OPERATION_ENTRIES_MAX, (CHANGE,), names or None)]
 
 
 _TOPICS = ("topics", "partitions")
@@ -133,8 +135,13 @@ CUTS: dict[type[Request], list[Cut]] = {
     ConsumerGroupDescribeRequest: _described(("group_ids",), ("groups",)),
     ProduceRequest: [
         Cut(
-            ("topic_data", "partition_data"), ("responses", "partition_responses"), weights=(1, BATCH), is_begun_at_once=True,
-            beside="node_endpoints", names=("index",), repeated=LAST,
+            ("topic_data", "partition_data"),
+            ("responses", "partition_responses"),
+            weights=(1, BATCH),
+            is_begun_at_once=True,
+            beside="node_endpoints",
+            names=("index",),
+            repeated=LAST,
         ),
     ],
     LeaveGroupRequest: _same("members"),
@@ -161,8 +168,8 @@ CUTS: dict[type[Request], list[Cut]] = {
     DescribeTransactionsRequest: _described(("transactional_ids",), ("transaction_states",)),
     DescribeUserScramCredentialsRequest: [Cut(("users",), ("results",), names=("name",), repeated=TWO)],
     AlterUserScramCredentialsRequest: [
-        Cut(("deletions",), ("results",), USER_OPERATION_ENTRIES_MAX, names=("name",)),
-        Cut(("upsertions",), ("results",), USER_OPERATION_ENTRIES_MAX, names=("name",)),
+        Cut(("deletions",), ("results",), USER_OPERATION_ENTRIES_MAX, (CHANGE,), ("name",)),
+        Cut(("upsertions",), ("results",), USER_OPERATION_ENTRIES_MAX, (CHANGE,), ("name",)),
     ],
     DescribeQuorumRequest: _same("topics", "partitions"),
     DescribeConfigsRequest: _described(("resources",), ("results",)),
@@ -177,8 +184,8 @@ CUTS: dict[type[Request], list[Cut]] = {
     AlterConfigsRequest: _operation("resources", "responses", "resource_type", "resource_name"),
     CreateTopicsRequest: _operation("topics", "topics", "name"),
     DeleteTopicsRequest: [
-        Cut(("topics",), ("responses",), USER_OPERATION_ENTRIES_MAX, names=("name", "topic_id")),
-        Cut(("topic_names",), ("responses",), USER_OPERATION_ENTRIES_MAX, names=()),
+        Cut(("topics",), ("responses",), USER_OPERATION_ENTRIES_MAX, (CHANGE,), ("name", "topic_id")),
+        Cut(("topic_names",), ("responses",), USER_OPERATION_ENTRIES_MAX, (CHANGE,), ()),
     ],
     CreatePartitionsRequest: _operation("topics", "results", "name"),
     AlterClientQuotasRequest: _operation("entries", "entries", "entity"),
@@ -236,8 +243,16 @@ def _settled(request: Request, cut: Cut) -> Iterator[Any]:
 
 def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Iterator[Any]:
     """Take entries that share their names out of the request: all of a name in one part."""
-    lists = [[(name_of(entry, cut.names or ()), entry) for entry in getattr(request, cut.entries[0])] for cut in cuts]
-    counts = Counter(name for named in lists for name, _ in named)
+    lists: list[list[tuple[Hashable, Any]]] = [[] for _ in cuts]
+    counts: Counter[Hashable] = Counter()
+    for cut, named in zip(cuts, lists, strict=True):
+        for number, entry in enumerate(getattr(request, cut.entries[0]), 1):
+            name = name_of(entry, cut.names or ())
+            named.append((name, entry))
+            counts[name] += 1
+            if number % STEP_ENTRIES == 0:
+                yield None
+    yield None
     shared: dict[Hashable, list[list[Any]]] = {name: [[] for _ in cuts] for name, count in counts.items() if count > 1}
     if not shared:
         return
@@ -250,7 +265,8 @@ def _parts_of_one_name(alone: Request, request: Request, cuts: list[Cut]) -> Ite
     for number, name in enumerate(shared):
         for into, more in zip(taken, shared[name], strict=True):
             into += more
-        if sum(map(len, taken)) >= PART_ENTRIES or number == len(shared) - 1:
+        weight = sum(len(entries) * (*cut.weights, 1)[0] for cut, entries in zip(cuts, taken, strict=True))
+        if weight >= PART_ENTRIES or number == len(shared) - 1:
             part = alone
             for cut, entries in zip(cuts, taken, strict=True):
                 part = with_values(part, cut.entries[0], entries)
@@ -271,7 +287,12 @@ def parts(
 
 
 def _weighed_parts(
-    request: Any, lists: tuple[str, ...], entries_max: int, weights: tuple[int, ...], seen: set[Hashable], place: tuple[Any, ...],
+    request: Any,
+    lists: tuple[str, ...],
+    entries_max: int,
+    weights: tuple[int, ...],
+    seen: set[Hashable],
+    place: tuple[Any, ...],
     held_max: int | None,
 ) -> Iterator[tuple[Any, int]]:
     """The parts, each with its weight. `seen`: heavy entries so far; `place`: the names on the way to the request."""
@@ -323,7 +344,7 @@ def weight_of(entry: Any, most: int) -> int:
             return most + 1
         if not held:
             continue
-        if not holds_structs or len(held) > most:
+        if not holds_structs or len(held) > most or not any(_inside(type(held[0]))):
             weight += len(held)
             continue
         for inner in held:
