@@ -190,8 +190,8 @@ class BrokerParts:
             ConfigHandlers(config, ConfigDescriptions(config, metadata), self.forwarder),
             ClusterHandlers(config, metadata, self.forwarder, node.cluster_id),
             GroupHandlers(self.groups, self.transactions, metadata, environment, self.shares.states),
-            ConsumerGroupHandlers(self.groups, patterns, metadata, environment, heavy_work),
-            StreamsGroupHandlers(self.groups, metadata, environment),
+            ConsumerGroupHandlers(config, self.groups, patterns, metadata, environment, heavy_work),
+            StreamsGroupHandlers(config, self.groups, metadata, environment),
             TransactionHandlers(
                 self.transactions,
                 markers,

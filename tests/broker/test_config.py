@@ -114,6 +114,15 @@ def test_known_properties_without_effect_are_accepted_with_a_warning() -> None:
     assert {"num.io.threads is accepted without effect", "sasl.kerberos.service.name is accepted without effect"} <= set(config.warnings)
 
 
+def test_classic_groups_are_always_served() -> None:
+    name = "group.coordinator.rebalance.protocols"
+    with pytest.raises(ConfigurationError, match="Disabling the 'classic' protocol is not supported"):
+        BrokerConfig.from_properties({**GOOD, name: "consumer,streams"})
+    config = BrokerConfig.from_properties({**GOOD, name: "classic,share"})
+    assert config.group_coordinator_rebalance_protocols == ["classic", "share"]
+    assert [warning for warning in config.warnings if warning.startswith(f"{name}: share is without effect")]
+
+
 def test_properties_files(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text("# comment\n! another\n\na=1\nb : two\nlong=x,\\\n  y\nempty=\n")

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.test_long_requests import AUTHORIZER, Peer
+from broker.test_long_requests import AUTHORIZER
 from helpers.live_node import broker_port, live_node
 from helpers.long_frames import filled, lists_of
+from helpers.peer import Peer
 
 from minikafka.broker.front import long_answers
 from minikafka.broker.front.long_answers import ENTRIES_AT_ONCE, LongAnswers

@@ -15,6 +15,7 @@ import pytest
 from helpers.coverage_pause import without_coverage
 from helpers.live_node import broker_port, controller_port, live_node
 from helpers.long_frames import lists_of, long_frame
+from helpers.peer import Peer
 from helpers.work_unit import unit_s, usual_unit_s
 
 from minikafka.broker.admin.metadata import UNKNOWN_TOPICS_PER_RESPONSE_MAX
@@ -35,7 +36,6 @@ from minikafka.client.admin import Admin
 from minikafka.wire.batch import build_batch
 from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.frame import encode_request
-from minikafka.wire.header import decode_response_header
 from minikafka.wire.message import Request
 from minikafka.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -98,41 +98,6 @@ def measured() -> Iterator[Turns]:
     finally:
         asyncio.Handle._run = run  # type: ignore[method-assign]
         gc.enable()
-
-
-class Peer:
-    """One connection."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-
-    async def __aenter__(self) -> Peer:
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1 << 26)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
-
-    def send(self, request: Request, version: int, correlation_id: int = 1) -> None:
-        self._writer.write(b"".join(bytes(piece) for piece in encode_request(request, version, correlation_id, "c")))
-
-    def send_bytes(self, data: bytes) -> None:
-        self._writer.write(data)
-
-    async def frame(self) -> bytes:
-        return await self._reader.readexactly(int.from_bytes(await self._reader.readexactly(4), "big"))
-
-    async def answer(self, request: type[Request], version: int) -> Any:
-        known, frame = api(request.API_KEY), await self.frame()
-        assert known is not None
-        return known.response.decode(version, frame, decode_response_header(frame, known.key, version)[1])
-
-    async def ask(self, request: Request, version: int) -> Any:
-        self.send(request, version)
-        return await self.answer(type(request), version)
-
-    async def is_closed(self) -> bool:
-        return await self._reader.read(1) == b""
 
 
 async def served(port: int, frame: bytes) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.test_long_requests import Peer, with_topic
+from broker.test_long_requests import with_topic
 from helpers.live_node import broker_port, live_node
+from helpers.peer import Peer
 
 from minikafka.broker.front.named_twice import STEP_ENTRIES
 from minikafka.broker.front.request_parts import BATCH, PART_ENTRIES, all_parts, cuts_of, is_much, weight_of

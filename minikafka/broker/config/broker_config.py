@@ -17,6 +17,7 @@ __all__ = ["BrokerConfig", "ConfigurationError", "Endpoint", "load_properties"]
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 HOUR_MS = 3_600_000
+CLASSIC_PROTOCOL = "classic"
 
 
 class BrokerConfig(BrokerProperties):
@@ -92,6 +93,7 @@ class BrokerConfig(BrokerProperties):
         self.is_rack_aware = self.replica_selector_class == RACK_AWARE_SELECTOR
         if self.minikafka_audit_interval_ms > 0 and not self.minikafka_audit_report_dir:
             problems.append("minikafka.audit.report.dir is missing: minikafka.audit.interval.ms needs a directory for its reports")
+        self._check_group_protocols(problems)
         if self.broker_heartbeat_interval_ms >= self.broker_session_timeout_ms:
             problems.append(
                 f"broker.heartbeat.interval.ms={self.broker_heartbeat_interval_ms}: must be below broker.session.timeout.ms"
@@ -102,6 +104,14 @@ class BrokerConfig(BrokerProperties):
                 f"replica.fetch.wait.max.ms={self.replica_fetch_wait_max_ms}: must not exceed replica.lag.time.max.ms"
                 f" ({self.replica_lag_time_max_ms})"
             )
+
+    def _check_group_protocols(self, problems: list[str]) -> None:
+        """As Apache Kafka 4.4: classic groups are always served, and share groups as the feature `share.version` says (KafkaConfig)."""
+        name, protocols = "group.coordinator.rebalance.protocols", self.group_coordinator_rebalance_protocols
+        if CLASSIC_PROTOCOL not in protocols:
+            problems.append(f"{name}={','.join(protocols)}: Disabling the '{CLASSIC_PROTOCOL}' protocol is not supported.")
+        if "share" in protocols:
+            self.warnings.append(f"{name}: share is without effect; the feature share.version says whether share groups are served")
 
     def _derive_identity(self, problems: list[str]) -> None:
         if self.node_id is None:

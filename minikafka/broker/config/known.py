@@ -40,7 +40,6 @@ WITHOUT_EFFECT = [
     _known("group.coordinator.append.linger.ms", "int", "-1", "How long the group coordinator gathers records before it writes them; -1 = as load tells.", low=-1),
     _known("group.coordinator.background.threads", "int", "2", "Threads for the group coordinator's slow work.", low=1),
     _known("group.coordinator.cached.buffer.max.bytes", "int", "1048588", "Largest buffer that the group coordinator keeps for writing.", low=524288, dynamic=True),
-    _known("group.coordinator.rebalance.protocols", "list", "classic,consumer,streams", "Protocols that groups may use.", choices=("consumer", "classic", "share", "streams")),
     _known("group.coordinator.threads", "int", "4", "Threads of the group coordinator.", low=1),
     _known("group.share.assignor.offload.enable", "boolean", "true", "Whether assignments of share groups are computed on another thread.", internal=True),
     _known("group.share.assignors", "list", "simple", "Assignors of the broker for share groups."),
@@ -180,4 +179,4 @@ WITHOUT_EFFECT = [
     _known("transaction.two.phase.commit.enable", "boolean", "false", "Whether transactions without a timeout are allowed for two-phase commit.", refusal="there is no two-phase commit here"),
     _known("unstable.api.versions.enable", "boolean", "false", "Whether versions of APIs that are still in the making are served.", internal=True),
     _known("unstable.feature.versions.enable", "boolean", "false", "Whether levels of features that are still in the making are allowed.", internal=True),
-]
+]  # fmt: skip

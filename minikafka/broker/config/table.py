@@ -133,6 +133,7 @@ BROKER_PROPERTIES = PropertyTable(
         _p("group.consumer.min.session.timeout.ms", "int", "45000", "Least session timeout that a consumer group may set.", low=1),
         _p("group.consumer.regex.refresh.interval.ms", "int", "600000", "How often subscriptions by pattern are evaluated again.", low=10000, internal=True),
         _p("group.consumer.session.timeout.ms", "int", "45000", "How long a silent member stays in a consumer group.", low=1),
+        _p("group.coordinator.rebalance.protocols", "list", "classic,consumer,streams", "Protocols that groups may use; classic is always among them, and share.version decides on share groups.", choices=("consumer", "classic", "share", "streams")),
         _p("group.share.assignment.interval.ms", "int", "1000", "Least time between two assignments of a share group.", low=0, dynamic=True),
         _p("group.share.delivery.count.limit", "int", "5", "How often a record is delivered before it is given up.", low=2, high=10),
         _p("group.share.heartbeat.interval.ms", "int", "5000", "Heartbeat interval of a share group's members.", low=1),
@@ -237,7 +238,7 @@ BROKER_PROPERTIES = PropertyTable(
         *SECURITY,
         *WITHOUT_EFFECT,
     ]
-)
+)  # fmt: skip
 
 #: Names that are not Kafka 4.4's own but belong into a broker's configuration all the same: of plugins, of listeners, of older releases.
 FREE_PREFIXES = (

@@ -12,6 +12,7 @@ from minikafka.wire.messages.consumer_group_describe import ConsumerGroupDescrib
 from minikafka.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.coordinators.consumer_groups import TopicPatterns
     from minikafka.broker.coordinators.group_coordinator import GroupHost
     from minikafka.broker.environment import Environment
@@ -23,11 +24,19 @@ GROUP_VERSION = "group.version"
 
 
 class ConsumerGroupHandlers:
-    """Translates between the wire and the shards. Both APIs are refused while the feature `group.version` is 0."""
+    """Translates between the wire and the shards. Both APIs are refused while the feature `group.version` is 0, and by a broker whose
+    `group.coordinator.rebalance.protocols` leave them out."""
 
     def __init__(
-        self, groups: GroupHost, patterns: TopicPatterns, metadata: MetadataHost, environment: Environment, heavy_work: HeavyWork
+        self,
+        config: BrokerConfig,
+        groups: GroupHost,
+        patterns: TopicPatterns,
+        metadata: MetadataHost,
+        environment: Environment,
+        heavy_work: HeavyWork,
     ) -> None:
+        self._is_enabled = CONSUMER in config.group_coordinator_rebalance_protocols
         self._groups = groups
         self._patterns = patterns
         self._metadata = metadata
@@ -41,7 +50,7 @@ class ConsumerGroupHandlers:
 
     @property
     def _is_served(self) -> bool:
-        return self._metadata.image.features.get(GROUP_VERSION, 0) >= 1
+        return self._is_enabled and self._metadata.image.features.get(GROUP_VERSION, 0) >= 1
 
     def heartbeat(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
         """Answered when what it changes is committed. A pattern is checked beside the loop first."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, client_of
 from minikafka.broker.partitions.partition import INTERNAL_TOPICS
 from minikafka.core.controller.topics import topic_name_fault
+from minikafka.core.group.coordinator import STREAMS
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
@@ -17,6 +18,7 @@ from minikafka.wire.messages.streams_group_topology_description_update import (
 )
 
 if TYPE_CHECKING:
+    from minikafka.broker.config.broker_config import BrokerConfig
     from minikafka.broker.coordinators.group_coordinator import GroupHost
     from minikafka.broker.environment import Environment
     from minikafka.broker.front.dispatch import Dispatcher, RequestContext
@@ -28,9 +30,11 @@ NOT_STORED = 1
 
 
 class StreamsGroupHandlers:
-    """Translates between the wire and the shards. Both APIs are refused while the feature `streams.version` is 0."""
+    """Translates between the wire and the shards. The APIs are refused while the feature `streams.version` is 0, and by a broker whose
+    `group.coordinator.rebalance.protocols` leave them out."""
 
-    def __init__(self, groups: GroupHost, metadata: MetadataHost, environment: Environment) -> None:
+    def __init__(self, config: BrokerConfig, groups: GroupHost, metadata: MetadataHost, environment: Environment) -> None:
+        self._is_enabled = STREAMS in config.group_coordinator_rebalance_protocols
         self._groups = groups
         self._metadata = metadata
         self._clock = environment.clock
@@ -43,7 +47,7 @@ class StreamsGroupHandlers:
 
     @property
     def _is_served(self) -> bool:
-        return self._metadata.image.features.get(STREAMS_VERSION, 0) >= 1
+        return self._is_enabled and self._metadata.image.features.get(STREAMS_VERSION, 0) >= 1
 
     def heartbeat(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse | None:
         """Answered when what it changes is committed."""
