@@ -17,7 +17,7 @@ from minikafka.cli.spark_options import EngineWanted, spark_options
 
 EXIT_INCOMPLETE = 3
 #: Options that are settings of the audit as they are; what is left are those of the engine.
-_SETTINGS = ("topics", "digest", "split_bytes", "self_check", "acked", "compacted", "transaction_timeout_ms")
+_SETTINGS = ("topics", "digest", "split_bytes", "self_check", "acked", "compacted", "transaction_timeout_ms", "wire_ledger")
 #: First words that are no log directories, unless a directory has that name.
 VERBS = {"explain": explain_finding, "trend": show_trend}
 
@@ -34,6 +34,13 @@ VERBS = {"explain": explain_finding, "trend": show_trend}
     default="",
     type=click.Path(),
     help="With --compare-summaries: write to this file what the summaries leave open. With --scan: answer this file.",
+)
+@click.option(
+    "--ledger",
+    "wire_ledger",
+    default="",
+    type=click.Path(dir_okay=False),
+    help="With --bootstrap-server: keep in this file what was read, and go on from it after a failure. Gone when there is a verdict.",
 )
 @click.option("--topic", "topics", multiple=True, help="Audit only this topic (repeatable).")
 @spark_options
@@ -104,6 +111,8 @@ def audit(
         bootstrap = next((os.environ[name] for name in BOOTSTRAP_VARIABLES if os.environ.get(name)), "")
     if not log_dirs and not bootstrap:
         fail("give log directories, or --bootstrap-server of a running cluster")
+    if others["wire_ledger"] and not bootstrap:
+        fail("--ledger is of an audit over the wire: give --bootstrap-server")
     _check_apart(scan, compare_summaries, questions, bool(bootstrap or others["acked"] or not log_dirs))
     engine = {name: value for name, value in others.items() if name not in _SETTINGS}
     report = _audited(

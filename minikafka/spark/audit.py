@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from minikafka.spark import compare, ledger, unclean
+from minikafka.spark import compare, ledger, unclean, wire_ledger
 from minikafka.spark.compare import PartitionResult
 from minikafka.spark.coordination import check_coordinators, cluster_of
 from minikafka.spark.directories import SourceError
 from minikafka.spark.findings import NOTE, Finding, FindingList
 from minikafka.spark.judging import Job, Judged, judge, key_of, nothing_of
-from minikafka.spark.live import add_live_replicas
+from minikafka.spark.live import add_live_replicas, identity
 from minikafka.spark.metadata_log import METADATA_TOPIC
 from minikafka.spark.planning import make_plan
 from minikafka.spark.scan import SegmentSummary, scan_segments
 from minikafka.spark.security import Security
 from minikafka.spark.sources import Plan, Replica, SegmentTask, changed, partition_tasks, split
 from minikafka.spark.views import cleaned_below, names_of
+from minikafka.spark.wire_ledger import WireLedger
 
 Item = TypeVar("Item")
 ATTEMPTS_MAX = 6
@@ -64,7 +65,8 @@ class AuditOptions:
     `self_check`: one replica of everything is enough; its own checks decide. `fail_on`: verdicts that fail the audit besides
     LOST, CORRUPT, DIVERGENT and MISSING, and WARNINGS for warnings. `acked`: ledgers of acknowledged records (see ledger.py).
     `compacted`: topics that a cleaner may have been in, where no metadata log of these directories says so. `partitions` limits to
-    these, `confirm` reads a failing partition of brokers that may be running once more.
+    these, `confirm` reads a failing partition of brokers that may be running once more. `wire_ledger`: a file from which the audit of
+    `bootstrap` goes on when it is run again after a failure, and which is gone when it has its verdict.
     """
 
     topics: tuple[str, ...] = ()
@@ -81,6 +83,7 @@ class AuditOptions:
     findings_each_max: int = 20
     self_check: bool = False
     fail_on: tuple[str, ...] = ()
+    wire_ledger: str = ""
 
 
 @dataclass(slots=True)
@@ -138,11 +141,21 @@ def run_audit(
 
     `progress(bytes done, bytes planned)` is called as results come in.
 
-    Raises SourceError when a path holds no log directory, BrokerError when no broker answers.
+    Raises SourceError when a path holds no log directory, BrokerError when no broker answers, WireLedgerError.
     """
     options = options or AuditOptions()
+    with wire_ledger.opened(options.wire_ledger) as book:
+        result = _run(paths, engine, options, progress, book)
+        if book is not None:
+            book.finish()
+    return result
+
+
+def _run(
+    paths: Iterable[str], engine: Engine, options: AuditOptions, progress: Callable[[int, int], None] | None, book: WireLedger | None
+) -> AuditResult:
     started_ms, start = time.time_ns() // 1_000_000, time.perf_counter()
-    plan, partitions, found, done, scan_seconds = _round(paths, engine, options, options.partitions, progress)
+    plan, partitions, found, done, scan_seconds = _round(paths, engine, options, options.partitions, progress, book)
     partitions = _confirmed(paths, engine, options, plan, partitions, found)
     check_coordinators(plan, partitions, {key: one.seen for key, one in found.items()}, functools.partial(mapped, engine))
     if options.acked:
@@ -162,7 +175,7 @@ WIRE_CHECKS = {"unreadable", "replica-offline"}
 
 def _round(
     paths: Iterable[str], engine: Engine, options: AuditOptions, only: Iterable[tuple[str, int]],
-    progress: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None, book: WireLedger | None = None,
 ) -> tuple[Plan, list[PartitionResult], Found, int, float]:  # fmt: skip
     """Plan, scan and judge once: (plan, results, what was seen of each replica, bytes scanned, seconds of the scan)."""
     start = time.perf_counter()
@@ -171,6 +184,8 @@ def _round(
     if options.bootstrap:
         add_live_replicas(plan, options.bootstrap, options.security, options.topics, only, options.findings_each_max, options.split_bytes)
         _given_live(plan)
+        if book is not None:
+            book.settle(plan, *identity(options.bootstrap, options.security, {topic for topic, _ in plan.replicas}))
     cluster = cluster_of(plan)
     groups: dict[Key, tuple[Job, int]] = {}
     tasks: list[SegmentTask] = []
@@ -180,7 +195,11 @@ def _round(
         tasks += mine
     split_bytes = max(1 << 20, min(options.split_bytes, plan.bytes // max(1, 2 * engine.parallelism) + 1))
     done = _Done(plan.bytes, progress)
-    judged = list(engine.gather(scan_segments, list(split(tasks, split_bytes)), key_of, groups, judge, done.add))
+    if book is None:
+        judged = list(engine.gather(scan_segments, list(split(tasks, split_bytes)), key_of, groups, judge, done.add))
+    else:
+        read = book.read_all(plan, tasks, split_bytes, engine.parallelism, functools.partial(mapped, engine, scan_segments), done.add)
+        judged = list(engine.gather(wire_ledger.summaries_of, read, key_of, groups, judge, lambda _: None))
     seen = {(one.result.topic, one.result.partition): one for one in judged}
     partitions = completed(plan, [one.result for one in judged], options)
     return plan, partitions, seen, sum(one.bytes for one in judged), time.perf_counter() - start

@@ -145,6 +145,7 @@ _CHECKS = (
     ),
     Check("replica-lagging", NOTE, "A replica is a correct but shorter copy."),
     Check("replica-reread", NOTE, "A segment changed or vanished while it was read; that range was not judged."),
+    Check("resumed", NOTE, "An audit over the wire went on where one ended whose driver failed."),
     Check("not-compared", WARNING, "Something that had to be compared was not, so nothing is proven of it."),
     Check(
         "replica-twice",

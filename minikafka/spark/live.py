@@ -73,6 +73,16 @@ def add_live_replicas(
         _tell_behind(behind, first_answer(bootstrap, security, wanted_topics))
 
 
+def identity(bootstrap: str, security: Security, topics: Iterable[str]) -> tuple[str, dict[str, str]]:
+    """The cluster's id, and those of the topics as far as its brokers tell them (since Kafka 2.8). Raises BrokerError."""
+    names = sorted(set(topics))
+    state = first_answer(bootstrap, security, names)
+    for host, port in state.brokers.values() if names else ():
+        with contextlib.suppress(BrokerError), Connection(host, port, security) as connection:
+            return state.cluster_id, connection.topic_ids(names)
+    return state.cluster_id, {}
+
+
 def _tell_behind(behind: list[tuple[Replica, int]], state: ClusterState) -> None:
     """Of a replica that is in sync to this moment, and still does not know what is committed, most was not read."""
     for one, mark in behind:

@@ -19,11 +19,35 @@ from minikafka.spark.summary_codec import CodecError
 
 MAGIC = b"minikafka audit summary 1\n"
 _FRAME = struct.Struct(">III")
-CONTENT_BYTES_MAX = 1 << 30
+KEY_BYTES_MAX, CONTENT_BYTES_MAX = 1 << 16, 1 << 30
 
 
 class SummaryError(Exception):
     """A summary file that cannot be used; the text names it and says what to do."""
+
+
+def frame_of(kind: str, name: str, content: bytes) -> bytes:
+    """A frame."""
+    key = f"{kind} {name}".encode()
+    return _FRAME.pack(len(key), len(content), crc32c(content, crc32c(key))) + key + content
+
+
+def read_frame(file: BinaryIO) -> tuple[str, str, bytes] | None:
+    """(kind, name, content) of the frame at the file's position; None where the file ends before it does. Raises ValueError for one that is
+    damaged."""
+    head = file.read(_FRAME.size)
+    if len(head) < _FRAME.size:
+        return None
+    key_bytes, content_bytes, crc = _FRAME.unpack(head)
+    if key_bytes > KEY_BYTES_MAX or content_bytes > CONTENT_BYTES_MAX:
+        raise ValueError("a frame that is too long")
+    key, content = file.read(key_bytes), file.read(content_bytes)
+    if len(key) < key_bytes or len(content) < content_bytes:
+        return None
+    if crc32c(content, crc32c(key)) != crc:
+        raise ValueError("a frame whose checksum is wrong")
+    kind, _, name = key.decode().partition(" ")
+    return kind, name, content
 
 
 class SummaryWriter:
@@ -57,8 +81,7 @@ class SummaryWriter:
         if len(plain) > CONTENT_BYTES_MAX:
             text = f"what a summary has to say of {kind} {name} takes {len(plain)} bytes, more than {CONTENT_BYTES_MAX}"
             raise SummaryError(f"{text}: audit fewer partitions at once (--topic), or where the log directories are")
-        key, content = f"{kind} {name}".encode(), zlib.compress(plain, 1)
-        self._file.write(_FRAME.pack(len(key), len(content), crc32c(content, crc32c(key))) + key + content)
+        self._file.write(frame_of(kind, name, zlib.compress(plain, 1)))
         self._frames += 1
 
 
@@ -91,24 +114,18 @@ class SummaryReader:
         frames = 0
         while True:
             start = self._file.tell()
-            head = self._file.read(_FRAME.size)
-            cut = SummaryError(f"{self.path} is cut at byte {start}: its scan did not end, or it was not copied whole")
-            if len(head) < _FRAME.size:
-                raise cut
-            key_bytes, content_bytes, crc = _FRAME.unpack(head)
-            if key_bytes > 1 << 16 or content_bytes > CONTENT_BYTES_MAX:
-                raise SummaryError(f"{self.path} is damaged at byte {start}: copy it again")
-            key, content = self._file.read(key_bytes), self._file.read(content_bytes)
-            if len(key) < key_bytes or len(content) < content_bytes:
-                raise cut
-            if crc32c(content, crc32c(key)) != crc:
-                raise SummaryError(f"{self.path} is damaged at byte {start}: copy it again")
-            kind, _, name = key.decode().partition(" ")
+            try:
+                frame = read_frame(self._file)
+            except ValueError as error:
+                raise SummaryError(f"{self.path} is damaged at byte {start}: copy it again") from error
+            if frame is None:
+                raise SummaryError(f"{self.path} is cut at byte {start}: its scan did not end, or it was not copied whole")
+            kind, name, content = frame
             if kind == "end":
                 self._ends(content, frames)
                 return
             frames += 1
-            self._places.setdefault((kind, name), []).append((start + _FRAME.size + key_bytes, content_bytes))
+            self._places.setdefault((kind, name), []).append((self._file.tell() - len(content), len(content)))
 
     def _ends(self, content: bytes, frames: int) -> None:
         if self._content(content) != frames or self._file.read(1):

@@ -20,13 +20,18 @@ KEY = ("t", 0)
 @dataclass
 class WireReplicas:
     """`logs`: {broker: its batches}. `answer_bytes`: how much a broker sends at once; at least a batch. `on_fetch(broker, offset)` is
-    called at each Fetch that reads records, and may raise. `fetched` keeps them. `tells_sizes`: whether brokers answer DescribeLogDirs."""
+    called at each Fetch that reads records, and may raise. `fetched` keeps them. `tells_sizes`: whether brokers answer DescribeLogDirs.
+    `marks`: high watermarks that are other than the end of the log. `topic_id`: "" of a broker that does not tell it."""
 
     logs: dict[int, list[Batch]]
     answer_bytes: int = 1
     log_start: int = 0
     compacted: bool = False
     tells_sizes: bool = True
+    leader_epoch: int = 1
+    topic_id: str = "A" * 22
+    cluster_id: str = "c"
+    marks: dict[int, int] = field(default_factory=dict)
     on_fetch: Callable[[int, int], None] = lambda broker, offset: None
     fetched: list[tuple[int, int]] = field(default_factory=list)
 
@@ -41,8 +46,12 @@ class WireReplicas:
         class Connection(_Connection):
             replicas = world
 
-        state = ClusterState("c", {node: ("h", node) for node in nodes}, {KEY: PartitionState(nodes[0], 1, nodes, nodes)}, [])
-        monkeypatch.setattr(live, "first_answer", lambda *_: state)
+        def state(*_: object) -> ClusterState:
+            partition = PartitionState(nodes[0], world.leader_epoch, nodes, nodes)
+            return ClusterState(world.cluster_id, {node: ("h", node) for node in nodes}, {KEY: partition}, [])
+
+        monkeypatch.setattr(live, "first_answer", state)
+        monkeypatch.setattr(live, "FOLLOWERS_WAIT_S", 0.0)
         monkeypatch.setattr(live, "Connection", Connection)
         monkeypatch.setattr(fetch_reader, "Connection", Connection)
         monkeypatch.setattr(fetch_reader, "PAUSE_S", 0.0)
@@ -69,6 +78,9 @@ class _Connection:
     def compacted(self, topics: Sequence[str]) -> set[str]:
         return set(topics) if self.replicas.compacted else set()
 
+    def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, self.replicas.topic_id) if self.replicas.topic_id else {}
+
     def earliest(self, keys: Sequence[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:
         return dict.fromkeys(keys, (0, self.replicas.log_start))
 
@@ -90,4 +102,4 @@ class _Connection:
                 data += piece
             elif data:
                 break
-        return {KEY: Fetched(0, world.mark, world.log_start, memoryview(data))}
+        return {KEY: Fetched(0, world.marks.get(self.broker, world.mark), world.log_start, memoryview(data))}

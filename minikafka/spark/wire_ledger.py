@@ -1,0 +1,240 @@
+"""What an audit over the wire has read so far, in a file, so that an audit whose driver failed goes on where that one was.
+
+A file of frames as summary files have them (summary_file.py): for each partition the bounds that were planned, then the summary of each
+stretch that was scanned. What stands behind the last whole frame was being written when the driver ended, and is left out.
+
+A stretch is taken up when the very same task is planned again: the bounds of a partition are those of its first plan, as long as the topic,
+its leader epoch, its policy, its replicas and where their logs begin are the same, and none of them knows less as committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from minikafka.spark import summary_codec
+from minikafka.spark.findings import NOTE, Finding
+from minikafka.spark.scan import SegmentSummary, scan_segment
+from minikafka.spark.sources import COMPACT, Plan, Replica, Segment, SegmentTask, split
+from minikafka.spark.summary_file import frame_of, read_frame
+
+Item = TypeVar("Item")
+Key = tuple[str, int]
+MAGIC = b"minikafka audit ledger 1\n"
+#: Stretches that were read longer ago are read again.
+AGE_MS_MAX = 24 * 3600 * 1000
+#: Tasks of a core whose results are awaited before more begin, how much of small stretches is one task, and summaries handed on at once.
+AHEAD, SMALL_BYTES, HANDED_ON = 4, 64 << 20, 64
+
+
+class WireLedgerError(ValueError):
+    """A file that cannot be this audit's ledger; the text names it and says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A stretch and the summary of its scan, as it lies in the file."""
+
+    task: SegmentTask
+    content: bytes
+
+    def summary(self) -> SegmentSummary:
+        """What the scan gave."""
+        found: SegmentSummary = summary_codec.loads(zlib.decompress(self.content))
+        return replace(found, task=self.task)
+
+
+@dataclass(slots=True)
+class _Partition:
+    """`identity`: what must be the same. `bounds`: {broker: [log start, high watermark, [[base offset, bytes] of each stretch]]}.
+    `places`: {task: (position in the file, bytes)} of what was scanned."""
+
+    identity: list[Any]
+    bounds: dict[str, list[Any]]
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def still_holds(self, now: _Partition) -> bool:
+        """Whether nothing was cut, deleted or led by another leader since."""
+        alike = self.identity == now.identity and self.bounds.keys() == now.bounds.keys()
+        pairs = [(self.bounds[broker], now.bounds[broker]) for broker in self.bounds] if alike else []
+        return alike and all(then[0] == later[0] and then[1] <= later[1] for then, later in pairs)
+
+
+@contextlib.contextmanager
+def opened(path: str) -> Iterator[WireLedger | None]:
+    """The ledger in that file, which is made if it is not there; None for "". Raises WireLedgerError, OSError."""
+    if not path:
+        yield None
+        return
+    with contextlib.closing(WireLedger(path)) as ledger:
+        yield ledger
+
+
+class WireLedger:
+    """One audit's ledger. Raises WireLedgerError for a file that is none, or that another audit is writing."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._partitions: dict[Key, _Partition] = {}
+        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._read()
+        except BlockingIOError:
+            self._file.close()
+            raise WireLedgerError(f"{path} is the ledger of an audit that runs") from None
+        except BaseException:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def finish(self) -> None:
+        """The audit has its verdict: nothing is left to be taken up."""
+        os.unlink(self.path)
+
+    def _read(self) -> None:
+        begin = self._file.read(len(MAGIC))
+        if begin != MAGIC[: len(begin)]:
+            raise WireLedgerError(f"{self.path} is no ledger of an audit: name a file that is not there yet")
+        end = self._file.tell()
+        if begin == MAGIC:
+            end = self._read_frames()
+        self._file.seek(end)
+        self._file.truncate()
+        if begin != MAGIC or not end:
+            self._partitions.clear()
+            self._file.seek(0)
+            self._file.write(MAGIC + frame_of("shape", summary_codec.SHAPE, b""))
+            self._file.flush()
+
+    def _read_frames(self) -> int:
+        """Where the last whole frame ends; 0 where another version of this package wrote the file."""
+        end = 0
+        with contextlib.suppress(ValueError):
+            while (frame := read_frame(self._file)) is not None:
+                kind, name, content = frame
+                if not end and (kind, name) != ("shape", summary_codec.SHAPE):
+                    return 0
+                end = self._file.tell()
+                if kind == "partition":
+                    topic, number = name.split()
+                    self._partitions[topic, int(number)] = _Partition(*summary_codec.loads(content))
+                elif kind == "stretch":
+                    topic, number, known_by, read_ms = name.split()
+                    known = self._partitions.get((topic, int(number)))
+                    if known is not None and 0 <= _now_ms() - int(read_ms) <= AGE_MS_MAX:
+                        known.places[known_by] = end - len(content), len(content)
+        return end
+
+    def _write(self, kind: str, name: str, content: bytes) -> None:
+        self._file.seek(0, os.SEEK_END)
+        self._file.write(frame_of(kind, name, content))
+
+    def settle(self, plan: Plan, cluster_id: str, topic_ids: dict[str, str]) -> None:
+        """Plan the offsets that were planned before, of each partition that is still as it was then; what was read of others is forgotten.
+        `topic_ids`: of a topic that has none nothing is taken up."""
+        changed = 0
+        for key, copies in plan.replicas.items():
+            wired = [one for one in copies if one.place is not None]
+            if not wired:
+                continue
+            now, known = _planned(wired, cluster_id, topic_ids.get(key[0], "")), self._partitions.get(key)
+            if known is not None and topic_ids.get(key[0]) and known.still_holds(now):
+                for one in wired:
+                    _bound(one, known.bounds[one.broker])
+                continue
+            changed += known is not None and bool(known.places)
+            self._partitions[key] = now
+            self._write("partition", f"{key[0]} {key[1]}", summary_codec.dumps([now.identity, now.bounds]))
+        if changed:
+            text = f"{changed} partitions changed since the run that did not end: what it had read of them is read again"
+            plan.findings.add(Finding("resumed", text, level=NOTE))
+        self._flush()
+
+    def _flush(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def read_all(
+        self, plan: Plan, tasks: list[SegmentTask], split_bytes: int, parallelism: int,
+        scanned: Callable[[list[list[SegmentTask]]], Iterator[list[SegmentSummary]]], watch: Callable[[list[SegmentSummary]], None],
+    ) -> list[list[SegmentTask | Kept]]:  # fmt: skip
+        """Have the stretches scanned that were not, and keep each: what `summaries_of` takes, in lists. `watch` is told what came in."""
+        held: list[Kept] = []
+        open_: list[SegmentTask] = []
+        for task in tasks:
+            if task.place is not None:
+                found = self._kept(task)
+                held += [found] if found is not None else []
+                open_ += [task] if found is None else []
+        if held:
+            size = sum(one.task.size for one in held)
+            text = f"{len(held)} of {len(held) + len(open_)} stretches on the wire ({size} bytes) were read by a run that did not end"
+            plan.findings.add(Finding("resumed", text, level=NOTE))
+        for several in _batched(list(split(open_, min(split_bytes, SMALL_BYTES))), AHEAD * parallelism):
+            for summaries in scanned(several):
+                watch(summaries)
+                held += [self._keep(one) for one in summaries]
+                self._flush()
+        rest: list[list[SegmentTask | Kept]] = [[*one] for one in split([task for task in tasks if task.place is None], split_bytes)]
+        rest += [[*one] for one in _batched(held, HANDED_ON)]
+        return rest
+
+    def _kept(self, task: SegmentTask) -> Kept | None:
+        place = self._partitions[task.topic, task.partition].places.get(_known_by(task))
+        if place is None:
+            return None
+        self._file.seek(place[0])
+        return Kept(task, self._file.read(place[1]))
+
+    def _keep(self, summary: SegmentSummary) -> Kept:
+        """To the file goes what was read to its end."""
+        task = summary.task
+        content = zlib.compress(summary_codec.dumps(replace(summary, task=replace(task, place=None))), 1)
+        if not summary.stopped and not summary.vanished:
+            self._write("stretch", f"{task.topic} {task.partition} {_known_by(task)} {_now_ms()}", content)
+        return Kept(task, content)
+
+
+def summaries_of(items: list[SegmentTask | Kept]) -> list[SegmentSummary]:
+    """What a task of an audit with a ledger does: scan what is not scanned."""
+    return [one.summary() if isinstance(one, Kept) else scan_segment(one) for one in items]
+
+
+def _batched(items: list[Item], count: int) -> Iterator[list[Item]]:
+    return (items[start : start + count] for start in range(0, len(items), count))
+
+
+def _planned(wired: list[Replica], cluster_id: str, topic_id: str) -> _Partition:
+    claim = wired[0].claim
+    identity = [cluster_id, topic_id, claim.leader_epoch if claim is not None else -1, wired[0].policy]
+    bounds = {}
+    for one in wired:
+        stretches = [[segment.base_offset, segment.size] for segment in one.segments]
+        bounds[one.broker] = [one.log_start, one.high_watermark, stretches]
+    return _Partition(identity, bounds)
+
+
+def _bound(replica: Replica, bounds: list[Any]) -> None:
+    _, replica.high_watermark, stretches = bounds
+    replica.segments = [Segment(base, size, ()) for base, size in stretches]
+    if replica.policy == COMPACT:
+        replica.cleaned = replica.cleaned_to = min(replica.cleaned_to, replica.high_watermark)
+
+
+def _known_by(task: SegmentTask) -> str:
+    """Where a replica is asked, and by whom, may be another; and so may its address."""
+    return summary_codec.digest_of(replace(task, place=None, path=""), "")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
