@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,8 +40,12 @@ class Cluster:
         ]
         answered(SimpleNamespace(markers=[SimpleNamespace(topics=topics)]), None)
 
-    def call_later(self, delay_s: float, name: str, work: Any) -> None:
+    def call_later(self, delay_s: float, name: str, work: Any, *, ends: Any) -> None:
         self.timers.append(work)
+
+    def watching(self, name: str, *, ends: Any) -> Any:
+        """What fails inside fails the test."""
+        return nullcontext()
 
 
 class Shard:
@@ -64,7 +69,9 @@ def host_of(cluster: Cluster, shard: Shard) -> TransactionHost:
     host._metadata = SimpleNamespace(image=cluster.image)  # type: ignore[assignment]
     host._clock = SimpleNamespace(wall_ms=lambda: 0)  # type: ignore[assignment]
     host._environment = SimpleNamespace(supervisor=cluster)  # type: ignore[assignment]
-    host.runtime = SimpleNamespace(is_current=lambda *_: True, run=lambda *_: None, shard=lambda _: (0, shard))  # type: ignore[assignment]
+    host.runtime = SimpleNamespace(  # type: ignore[assignment]
+        is_current=lambda *_: True, run=lambda *_: None, shard=lambda _: (0, shard), ends=lambda *_: None
+    )
     return host
 
 
