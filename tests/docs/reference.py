@@ -31,8 +31,8 @@ GROUPS: dict[str, list[str]] = {
 
 COMMAND_LINE = """# Command line
 
-`minikafka COMMAND --help` has every option. Commands that Apache Kafka has too carry its name without `kafka-` and `.sh`, its flags and its
-output; `minikafka install-shims DIR` writes `kafka-topics.sh` and the others. They work against Apache Kafka as well.
+`minikafka COMMAND --help` lists every option. Commands that Apache Kafka also has keep its flags, its output, and its name without `kafka-`
+and `.sh`. `minikafka install-shims DIR` writes `kafka-topics.sh` and the others. All of them work with Apache Kafka too.
 
 """
 
@@ -42,8 +42,8 @@ CONVENTIONS = """## Common to all
 |---|---|
 | where | `-b HOST:PORT`, else `MINIKAFKA_BOOTSTRAP`, else `KAFKA_BOOTSTRAP_SERVERS`, else `localhost:9092` |
 | format | `-o table`, `wide`, `json`, `jsonl`, `yaml`; results go to the standard output, everything else to stderr |
-| colour | only to a terminal, and not with `NO_COLOR` |
-| completion | of commands, options, and the topics and groups that the cluster has: `minikafka completion --help` says how |
+| colour | only on a terminal, and not with `NO_COLOR` |
+| completion | of commands, options, and the cluster's topics and groups: `minikafka completion --help` says how |
 | errors | one line: what, why, what to do; `--traceback` shows the rest |
 
 EXIT STATUSES
@@ -52,32 +52,33 @@ KAFKA FLAGS
 
 | | |
 |---|---|
-| `minikafka cluster kill 2` | SIGKILL; `stop 2` in order, `start 2` again, `start --wipe 2` with an empty disk |
-| `minikafka cluster pause 2` | SIGSTOP: it hangs with its connections open; `resume 2` |
-| `minikafka cluster cut 1` | no link between broker 1 and the other brokers; clients reach all; `heal` |
-| `minikafka cluster status` | leaders and epochs, in-sync sets, and what each replica says of itself |
-| `minikafka cluster up --security SASL_SSL` | TLS, SASL or both on every listener (also `SSL`, `MTLS`, ..); what clients need is in files \
-that it names |
+| `minikafka cluster kill 2` | kills broker 2; `stop 2` stops it cleanly, `start 2` starts it, `start --wipe 2` with an empty disk |
+| `minikafka cluster pause 2` | sends SIGSTOP: the broker hangs with its connections open; `resume 2` wakes it |
+| `minikafka cluster cut 1` | cuts the links between broker 1 and the other brokers, but not those to clients; `heal` restores them |
+| `minikafka cluster status` | shows leaders and epochs, in-sync sets, and each replica's own state |
+| `minikafka cluster up --security SASL_SSL` | TLS, SASL or both on every listener (also `SSL`, `MTLS`, ..); it prints which files \
+clients need |
 
-[How replication works](replication.md) is a tour with these.
+[How replication works](replication.md) is a tour of these commands.
 """
 
 
 KAFKA_FLAGS = """\
-Every flag that Apache Kafka 4.3's tools print for `--help` is understood (a test holds the list): `--bootstrap-controller` and the older
-names `--consumer.config`, `--producer.config` and `--admin.config` among them. Those with no effect, or not offered:"""
+minikafka understands every flag that Apache Kafka 4.3's tools print for `--help`, including `--bootstrap-controller` and the older names
+`--consumer.config`, `--producer.config` and `--admin.config`. A test holds the list. These flags have no effect, or are not offered:"""
 
 
 PYTHON = """\
-CI runs 3.11. The wheel was installed into empty environments of 3.12.1, 3.13.0 and 3.14.10, the demo run, and the tests of wire, storage,
-core and broker (2,428) passed there; Linux on x86-64. The source distribution was installed with 3.12.1."""
+CI runs Python 3.11. We also installed the wheel into empty environments of 3.12.1, 3.13.0 and 3.14.10 on Linux x86-64. The demo ran there,
+and the 2,428 tests of wire, storage, core and broker passed. We installed the source distribution with 3.12.1."""
 
 
 KAFKA_SUITE = """\
-Test classes that Apache Kafka 4.3.0 publishes, run unchanged on processes of minikafka by `python tests/kafka_suite/run.py --keep`. Made
-from `tests/kafka_suite/results.tsv`, which has what has been run so far, and `reasons.toml`. Internals are tests that ask for an object
-inside of a broker. Without variants with combined nodes. The rows of `GroupCoordinatorIntegrationTest`, `TxnOffsetCommitRequestTest` and
-`WriteTxnMarkersRequestTest` hold a part of their class: the rest ran before consumer groups were served, and has not been run again."""
+`python tests/kafka_suite/run.py --keep` runs test classes that Apache Kafka 4.3.0 publishes, unchanged, on processes of minikafka. These
+tables come from `tests/kafka_suite/results.tsv`, which holds the runs so far, and from `reasons.toml`. "Internals" are tests that ask for
+an object inside a broker. Variants with combined nodes are left out. The rows of `GroupCoordinatorIntegrationTest`,
+`TxnOffsetCommitRequestTest` and `WriteTxnMarkersRequestTest` cover part of their class: the rest ran before minikafka served consumer
+groups, and has not run again."""
 
 
 def kafka_suite_table() -> list[str]:
@@ -106,7 +107,8 @@ def _exit_statuses() -> str:
     lines = ["## Exit status", "", "| command | " + " | ".join(map(str, COMMON)) + " |", "|---|" + "---|" * len(COMMON)]
     lines += ["| all | " + " | ".join(COMMON.values()) + " |"]
     lines += [f"| `{name}` | " + " | ".join(own.get(code, "") for code in COMMON) + " |" for name, own in sorted(STATUSES.items())]
-    lines += ["", "An empty cell is the common meaning. What nothing ever answers gives up after 3 seconds; `health -e` waits.", ""]
+    lines += ["", "An empty cell means what the first row says."]
+    lines += ["If nothing answers, a command gives up after 3 seconds; `health -e` waits.", ""]
     return "\n".join(lines) + "\n"
 
 
@@ -155,7 +157,7 @@ def compatibility_page() -> str:
     lines = [
         "# Compatibility",
         "",
-        "Each line that names tests is what they do, with real brokers. Made from `docs/compatibility.toml` and from a running broker's",
+        "Each line says what the named tests do with real brokers. This page comes from `docs/compatibility.toml` and a running broker's",
         "ApiVersions by `tests/docs/reference.py`.",
         "",
         "## Clients",
@@ -170,7 +172,7 @@ def compatibility_page() -> str:
         "",
         *_beside_kafka(found["kafka"]),
         "",
-        "More of it, line by line: `tests/interop/README.md`.",
+        "`tests/interop/README.md` has the details, line by line.",
         "",
         "## Apache Kafka's own tests",
         "",
@@ -180,8 +182,8 @@ def compatibility_page() -> str:
         "",
         "## Tools and other programs",
         "",
-        "Driven by hand in November 2026 against three brokers with data, groups, transactions, ACLs and quotas.",
-        "No tests hold these lines.",
+        "We tried these by hand in November 2026, against three brokers with data, groups, transactions, ACLs and quotas.",
+        "No test repeats these lines.",
         "",
         "| program | version | what |",
         "|---|---|---|",
@@ -189,7 +191,7 @@ def compatibility_page() -> str:
         "",
         "## APIs",
         "",
-        "What a broker serves to clients, beside Apache Kafka 4.4. An empty cell is not served.",
+        "What a broker serves to clients, beside Apache Kafka 4.4. An empty cell means that the API is not served.",
         "",
         *_apis(),
         "",

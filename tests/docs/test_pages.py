@@ -17,7 +17,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 @pytest.mark.timeout(60)
 def test_the_test_of_the_top_readme_passes(tmp_path: Path) -> None:
     text = (DOCS.parent / "README.md").read_text()
-    code = textwrap.dedent(text[text.index("    import confluent_kafka\n") : text.index("Brokers as pytest fixtures")])
+    code = textwrap.dedent(text[text.index("    import confluent_kafka\n") : text.index("[Testing](docs/testing.md)")])
     (tmp_path / "test_orders.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": str(DOCS.parent)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"]

@@ -11,13 +11,13 @@ from minikafka.broker.config.topic_config import TOPIC_PROPERTIES
 INTRODUCTION = """\
 # Configuration
 
-Every broker property of Apache Kafka 4.4 is known, with Kafka's type, default and range. This page is made from the table that also
-validates and that DescribeConfigs answers from (`minikafka configs --reference`). *Dynamic*: can be changed while the broker runs, with
-`minikafka configs --alter`. A name that is not known is an error with a suggestion, one problem does not hide another, and what has no
-effect is said at the start.
+minikafka knows every broker property of Apache Kafka 4.4, with Kafka's type, default and range. This page is generated from the table that
+validates properties and answers DescribeConfigs (`minikafka configs --reference`). You can change a *dynamic* property while the broker
+runs, with `minikafka configs --alter`. An unknown name is an error with a suggestion. A broker reports all problems at once, and at its
+start it lists the properties that have no effect.
 
-Properties come from `server.properties`, over it `KAFKA_*` variables (`_` is `.`, `__` is `_`, `___` is `-`; Bitnami's `KAFKA_CFG_` as
-well), over them `--override`.
+Properties come from `server.properties`. `KAFKA_*` variables override it (`_` is `.`, `__` is `_`, `___` is `-`; Bitnami's `KAFKA_CFG_`
+works too), and `--override` overrides both.
 """
 
 

@@ -7,14 +7,19 @@ from minikafka.broker.observe.metrics.table import METRICS, WITHOUT_DATA, Metric
 INTRODUCTION = """\
 # Metrics
 
-With `minikafka.http.port` set (containers set 9404), each node serves these at `/metrics`, in plain HTTP and without a login, on
-127.0.0.1 or the address of `minikafka.http.host` (containers: every address). They have Kafka's meaning and the names that
-dashboards know. `minikafka.metrics.dialects` chooses whose: `s` (the default) as Strimzi's rules for the JMX exporter make them, `c` as
-Confluent's jmx-monitoring-stacks, `r` as Strimzi's metrics reporter, `k` what
-kafbat's Kafka UI looks for and the others have not (beside one of them); several may be told at once. Where a dialect has another name, it
-stands below the first. Summaries are quantiles 0.50 to 0.999 and a `_count`; their times come from a sample of the last five minutes.
+If `minikafka.http.port` is set (containers set 9404), each node serves these metrics at `/metrics`, in plain HTTP and without a login, on
+127.0.0.1 or the address of `minikafka.http.host` (containers: every address). They have Kafka's meaning and the names that dashboards
+expect. `minikafka.metrics.dialects` chooses the names, and may list several dialects:
 
-This page is made from the table that the metrics are written from.
+- `s` (the default): the names that Strimzi's rules for the JMX exporter produce;
+- `c`: those of Confluent's jmx-monitoring-stacks;
+- `r`: those of Strimzi's metrics reporter;
+- `k`: those that kafbat's Kafka UI needs and the others lack; use it together with another one.
+
+Where dialects differ, the tables list each name. Summaries have quantiles from 0.50 to 0.999 and a `_count`; their times are sampled from
+the last five minutes.
+
+This page is generated from the table that defines the metrics.
 """
 
 
