@@ -248,25 +248,24 @@ class MetadataHandlers:
         names = sorted({name: None for name in wanted if cursor is None or name >= cursor.topic_name})
         left = max(1, min(request.response_partition_limit, PARTITIONS_PER_RESPONSE_MAX))
         response, unknown = DescribeTopicPartitionsResponse(), 0
+        page: list[tuple[str, TopicImage | None, Sequence[int]]] = []
         for name in names:
             topic = image.topics_by_name.get(name)
-            if left == 0:
+            if left == 0 or (topic is None and unknown == UNKNOWN_TOPICS_PER_RESPONSE_MAX):
                 response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
                 break
             if topic is None:
-                if unknown == UNKNOWN_TOPICS_PER_RESPONSE_MAX:
-                    response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
-                    break
                 unknown += 1
-                response.topics.append(_described_error(name))
+                page.append((name, None, ()))
                 continue
             start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
             indexes = [index for index in sorted(topic.partitions) if index >= start]
-            response.topics.append(_described(image, topic, indexes[:left], context.listener))
+            page.append((name, topic, indexes[:left]))
             if len(indexes) > left:
                 response.next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=indexes[left])
                 break
             left -= len(indexes)
+        response.topics = lazily(page, lambda entry: _described(image, *entry, context.listener), TOPICS_AT_ONCE)
         return response
 
 
@@ -371,39 +370,37 @@ def _refused_by_id(topics: Sequence[MetadataRequest.MetadataRequestTopic]) -> Me
 
 
 def _described(
-    image: MetadataImage, topic: TopicImage, indexes: Sequence[int], listener: str
+    image: MetadataImage, name: str, topic: TopicImage | None, indexes: Sequence[int], listener: str
 ) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
-    partitions = []
-    for index in indexes:
-        partition = topic.partitions[index]
-        leader, code = partition.leader, ErrorCode.NONE
-        if not _is_reachable(image, leader, listener):
-            code, leader = _leader_error(image, leader, True), NO_LEADER
-        partitions.append(
-            DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
-                error_code=code,
-                partition_index=index,
-                leader_id=leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                eligible_leader_replicas=list(partition.elr),
-                last_known_elr=list(partition.last_known_elr),
-                offline_replicas=[replica for replica in partition.replicas if not _is_online(image, partition, replica, listener)],
-            )
-        )
-    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
+    """Those of the topic's partitions; None: an error."""
+    kind = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+    if topic is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_fault(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+        return kind(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+    return kind(
         error_code=ErrorCode.NONE,
-        name=topic.name,
+        name=name,
         topic_id=topic.topic_id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=lazily(indexes, lambda index: _described_partition(image, index, topic.partitions[index], listener)),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _described_error(name: str) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic:
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic_name_fault(name) is None else ErrorCode.INVALID_TOPIC_EXCEPTION
-    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
-        error_code=code, name=name, is_internal=name in INTERNAL_TOPICS
+def _described_partition(
+    image: MetadataImage, index: int, partition: PartitionRegistration, listener: str
+) -> DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition:
+    leader, code = partition.leader, ErrorCode.NONE
+    if not _is_reachable(image, leader, listener):
+        code, leader = _leader_error(image, leader, True), NO_LEADER
+    return DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
+        error_code=code,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=list(partition.elr),
+        last_known_elr=list(partition.last_known_elr),
+        offline_replicas=[replica for replica in partition.replicas if not _is_online(image, partition, replica, listener)],
     )

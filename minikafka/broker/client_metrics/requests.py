@@ -6,6 +6,7 @@ Apache Kafka serves both only with a telemetry plug-in; here the receiver is bui
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from minikafka.broker.client_metrics import otlp
@@ -143,10 +144,15 @@ class ClientMetricsHandlers:
             self._supervisor.call_later(SWEEP_S, "clients that have gone silent", self._sweep)
 
     def _sweep(self) -> None:
+        self._sweep_on(self.instances.expire(self._clock.now_ms()))
+
+    def _sweep_on(self, steps: Iterator[object]) -> None:
+        """One step in a turn."""
+        if next(steps, None) is not None:
+            self._supervisor.call_soon("clients that have gone silent", self._sweep_on, steps)
+            return
+        self.series.expire(self._clock.now_ms())
         self._is_sweeping = False
-        now_ms = self._clock.now_ms()
-        self.instances.expire(now_ms)
-        self.series.expire(now_ms)
         if self.instances.by_id or self.series.by_instance:
             self._sweep_later()
 

@@ -5,7 +5,7 @@ Rules: ClientMetricsManager and ClientMetricsInstance of Apache Kafka 4.4, whose
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from minikafka.core.client_metrics.subscriptions import ATTRIBUTE_CHARACTERS_MAX, CLIENT_INSTANCE_ID, Subscriptions, Wanted
@@ -15,6 +15,8 @@ from minikafka.wire.uuid import uuid_to_text
 
 #: Clients that are remembered; of more, the one that was heard of longest ago is forgotten.
 INSTANCES_MAX = 16_384
+#: So many are looked at in one step.
+STEP_INSTANCES = 512
 #: A client is forgotten that says nothing for so long, or for three of its intervals.
 EXPIRY_MS_MIN = 60_000
 EXPIRY_INTERVALS = 3
@@ -121,14 +123,21 @@ class Instances:
         found = self._of_connection.pop(connection, None)
         return None if found is None or self.by_id.pop(found, None) is None else found
 
-    def expire(self, now_ms: int) -> list[bytes]:
-        """Forget who has been silent for too long; their ids."""
-        expired = [instance.instance_id for instance in self.by_id.values() if instance.expires_ms <= now_ms]
-        for instance_id in expired:
-            del self.by_id[instance_id]
-        if expired:
-            self._of_connection = {key: value for key, value in self._of_connection.items() if value in self.by_id}
-        return expired
+    def expire(self, now_ms: int) -> Iterator[list[bytes]]:
+        """Forget who has been silent for too long; their ids, in steps between which others may be served."""
+        ids = list(self.by_id)
+        for start in range(0, len(ids), STEP_INSTANCES):
+            held = [self.by_id[instance_id] for instance_id in ids[start : start + STEP_INSTANCES] if instance_id in self.by_id]
+            expired = [instance.instance_id for instance in held if instance.expires_ms <= now_ms]
+            for instance_id in expired:
+                del self.by_id[instance_id]
+            yield expired
+        connections = list(self._of_connection)
+        for start in range(0, len(connections), STEP_INSTANCES):
+            for connection in connections[start : start + STEP_INSTANCES]:
+                if self._of_connection.get(connection) not in self.by_id:
+                    self._of_connection.pop(connection, None)
+            yield []
 
     def _instance(self, instance_id: bytes, attributes: Mapping[str, str | None], connection: object, now_ms: int) -> Instance:
         """The client, heard of now; new if it is not known or its subscriptions have changed, and then it may ask and push at once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import chain
 
 import pytest
 
@@ -122,15 +123,32 @@ def test_a_client_is_forgotten_with_its_connection() -> None:
     assert story.asks(client.instance_id) == 0
 
 
+def expired(story: Story, later_ms: int) -> list[bytes]:
+    return [*chain.from_iterable(story.instances.expire(story.now_ms + later_ms))]
+
+
 def test_a_client_that_says_nothing_is_forgotten() -> None:
     story = Story()
     client = story.ask()
-    assert story.instances.expire(story.now_ms + rules.EXPIRY_MS_MIN - 1) == []
-    assert story.instances.expire(story.now_ms + rules.EXPIRY_MS_MIN) == [client.instance_id]
+    assert expired(story, rules.EXPIRY_MS_MIN - 1) == []
+    assert expired(story, rules.EXPIRY_MS_MIN) == [client.instance_id]
     assert (story.instances.by_id, story.instances.connection_ended("c")) == ({}, None)
     story.subscriptions.put("s", {"metrics": "a.", "interval.ms": "100000"})
     story.ask()
-    assert story.instances.expire(story.now_ms + 299_999) == [] and len(story.instances.expire(story.now_ms + 300_000)) == 1
+    assert expired(story, 299_999) == [] and len(expired(story, 300_000)) == 1
+
+
+def test_silent_clients_are_looked_for_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "STEP_INSTANCES", 2)
+    story = Story()
+    clients = [story.ask(connection=number) for number in range(5)]
+    steps = story.instances.expire(story.now_ms + rules.EXPIRY_MS_MIN)
+    assert next(steps) == [client.instance_id for client in clients[:2]]
+    assert story.instances.connection_ended(2) == clients[2].instance_id
+    late = story.ask(connection=5)
+    late.heard_ms += rules.EXPIRY_MS_MIN
+    assert [*steps][:2] == [[clients[3].instance_id], [clients[4].instance_id]]
+    assert [*story.instances.by_id] == [late.instance_id] and [*story.instances._of_connection] == [5]
 
 
 def test_of_too_many_clients_the_one_heard_of_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.broker.coordinators.group_requests import KEY_TYPE_GROUP, KEY_TYPE_SHARE, KEY_TYPE_TRANSACTION
 from minikafka.broker.front.error_responses_data import GROUPS_VERSION_MIN, KEYS_VERSION_MIN, refused_commit, refused_coordinator
 from minikafka.broker.security.authorization.guard import Guard, Verdict
-from minikafka.broker.security.authorization.topics import split, topic_name
+from minikafka.broker.security.authorization.topics import STEP_NAMES, split, topic_name
 from minikafka.core.authorizer.acl import Operation, ResourceType
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.lazily import only
@@ -232,25 +232,39 @@ def describing(kind: Callable[..., Any], topics_of: Callable[[Any], Iterable[str
     """For requests that describe groups: DESCRIBE of each group, and of every topic of it. `kind` makes a described group; `hidden` is
     said in the place of a group with other topics."""
 
-    def guard(authority: Authority, context: Any, request: Any) -> Verdict:
+    def guard(authority: Authority, context: Any, request: Any) -> Generator[None, None, Verdict]:
         allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
         errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
         request.group_ids = [group_id for group_id in request.group_ids if group_id in allowed]
+        yield
 
-        def visible(group: Any) -> Any:
-            if not all(_describes(authority, context, name) for name in sorted(set(topics_of(group)))):
-                return kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=hidden)
-            if request.include_authorized_operations and not group.error_code:
-                group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
-            return group
-
-        def merge(response: Any) -> Any:
-            response.groups = [*errors, *(visible(group) for group in response.groups)]
+        def merge(response: Any) -> Generator[None, None, Any]:
+            groups = []
+            for group in response.groups:
+                if not (yield from are_visible(authority, context, topics_of(group))):
+                    group = kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=hidden)
+                elif request.include_authorized_operations and not group.error_code:
+                    group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
+                groups.append(group)
+            response.groups = [*errors, *groups]
             return response
 
         return merge
 
     return guard
+
+
+def are_visible(authority: Authority, context: Any, topics: Iterable[str], *, log: bool = False) -> Generator[None, None, bool]:
+    """Whether each of the topics may be described; so many of them are looked at between two yields."""
+    seen: set[str] = set()
+    for number, name in enumerate(topics, 1):
+        if name not in seen:
+            seen.add(name)
+            if not authority.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name, log=log):
+                return False
+        if number % STEP_NAMES == 0:
+            yield
+    return True
 
 
 def _topics_of_members(group: ConsumerGroupDescribeResponse.DescribedGroup) -> Iterable[str]:

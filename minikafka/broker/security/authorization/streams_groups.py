@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from minikafka.broker.security.authorization.groups import DENIED, TOPIC_DENIED, require_group
+from minikafka.broker.security.authorization.groups import DENIED, TOPIC_DENIED, are_visible, require_group
 from minikafka.broker.security.authorization.guard import Guard, Verdict
 from minikafka.broker.streams.group_requests import check_topic_names, topology_topics
 from minikafka.core.authorizer.acl import Operation, ResourceType
@@ -31,23 +31,23 @@ def heartbeat(authority: Authority, context: Any, request: StreamsGroupHeartbeat
     return None
 
 
-def describe(authority: Authority, context: Any, request: StreamsGroupDescribeRequest) -> Verdict:
+def describe(authority: Authority, context: Any, request: StreamsGroupDescribeRequest) -> Generator[None, None, Verdict]:
     """DESCRIBE of each group, and of every topic of its topology."""
     allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.GROUP, request.group_ids)
     kind = StreamsGroupDescribeResponse.DescribedGroup
     errors = [kind(group_id=group_id, error_code=DENIED) for group_id in request.group_ids if group_id not in allowed]
     request.group_ids = [group_id for group_id in request.group_ids if group_id in allowed]
+    yield
 
-    def visible(group: StreamsGroupDescribeResponse.DescribedGroup) -> StreamsGroupDescribeResponse.DescribedGroup:
-        names = _described_topics(group)
-        if len(authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names)) < len(names):
-            return kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=_HIDDEN_TOPICS)
-        if request.include_authorized_operations and not group.error_code:
-            group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
-        return group
-
-    def merge(response: StreamsGroupDescribeResponse) -> StreamsGroupDescribeResponse:
-        response.groups = [*errors, *(visible(group) for group in response.groups)]
+    def merge(response: StreamsGroupDescribeResponse) -> Generator[None, None, StreamsGroupDescribeResponse]:
+        groups = []
+        for group in response.groups:
+            if not (yield from are_visible(authority, context, _described_topics(group), log=True)):
+                group = kind(group_id=group.group_id, error_code=TOPIC_DENIED, error_message=_HIDDEN_TOPICS)
+            elif request.include_authorized_operations and not group.error_code:
+                group.authorized_operations = authority.operations(context, ResourceType.GROUP, group.group_id)
+            groups.append(group)
+        response.groups = [*errors, *groups]
         return response
 
     return merge

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from copy import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from minikafka.broker.admin.metadata import PARTITIONS_PER_RESPONSE_MAX
 from minikafka.broker.partitions.partition import INTERNAL_TOPICS
-from minikafka.broker.security.authorization.guard import Guard, Merge, Verdict
+from minikafka.broker.security.authorization.guard import Guard, GuardAtOnce, Merge, Verdict
 from minikafka.core.authorizer.acl import CLUSTER_NAME, Operation, ResourceType
 from minikafka.core.metadata.image import (
     RESOURCE_BROKER,
@@ -38,6 +39,8 @@ DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 METADATA_IDS_VERSION_MIN = 12
 METADATA_OPERATIONS_VERSION_MIN, METADATA_CLUSTER_OPERATIONS_VERSION_MAX = 8, 10
 DELETE_BY_ID_VERSION_MIN = 6
+#: Names that are looked up in one turn.
+STEP_NAMES = 256
 METADATA_TOPIC = "__cluster_metadata"
 _ZERO_ID = bytes(16)
 Item = TypeVar("Item")
@@ -155,7 +158,9 @@ def cluster_operations(authority: Authority, context: Any) -> int:
     return authority.operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def describe_topic_partitions(authority: Authority, context: Any, request: DescribeTopicPartitionsRequest) -> Verdict:
+def describe_topic_partitions(
+    authority: Authority, context: Any, request: DescribeTopicPartitionsRequest
+) -> Generator[None, None, Verdict]:
     """As Metadata. What is not allowed is left out before pages are made, or a page's end would tell of it."""
     kind = DescribeTopicPartitionsResponse
     cursor = request.cursor
@@ -172,25 +177,45 @@ def describe_topic_partitions(authority: Authority, context: Any, request: Descr
         ]
         request.topics = good
     else:
-        names = [name for name in authority.image.topics_by_name if name >= start]
-        allowed = authority.allowed_among(context, Operation.DESCRIBE, ResourceType.TOPIC, names, log=False)
-        request.topics = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in sorted(allowed)]
+        names = yield from _of_one_page(authority, context, start, request.response_partition_limit)
+        request.topics = [DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in names]
     if not request.topics:
         return kind(topics=errors)
 
+    def with_operations(topic: Any) -> Any:
+        topic.topic_authorized_operations = authority.operations(context, ResourceType.TOPIC, topic.name or "")
+        return topic
+
     def merge(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
-        for topic in response.topics:
-            topic.topic_authorized_operations = authority.operations(context, ResourceType.TOPIC, topic.name or "")
-        response.topics += errors
+        response.topics = each(response.topics, with_operations)
+        if errors:
+            response.topics = [*response.topics, *errors]
         return response
 
     return merge
 
 
+def _of_one_page(authority: Authority, context: Any, start: str, partitions_max: int) -> Generator[None, None, list[str]]:
+    """The topics from `start` on that may be described, by name, as many as one answer can have and the one where the next begins."""
+    topics = authority.image.topics_by_name
+    found: list[str] = []
+    left = max(1, min(partitions_max, PARTITIONS_PER_RESPONSE_MAX))
+    for number, name in enumerate(sorted(name for name in topics if name >= start), 1):
+        if authority.allows(context, Operation.DESCRIBE, ResourceType.TOPIC, name, log=False):
+            found.append(name)
+            if left <= 0:
+                break
+            # How many of the first one's partitions are still to come does not matter.
+            left -= 0 if name == start else len(topics[name].partitions)
+        if number % STEP_NAMES == 0:
+            yield
+    return [name for name in found if name in authority.image.topics_by_name]
+
+
 # -- partitions ----------------------------------------------------------------------------------------------------
 
 
-def _of_topics(operation: Operation, refuse: Callable[[Any], Any], answers: str = "topics", name: str = "name") -> Guard:
+def _of_topics(operation: Operation, refuse: Callable[[Any], Any], answers: str = "topics", name: str = "name") -> GuardAtOnce:
     """A guard of a request about topics: those that the principal may not do it to are answered by `refuse(topic)`, in the response's list
     `answers`. `name` is the field with a topic's name."""
 
