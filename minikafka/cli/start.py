@@ -133,7 +133,7 @@ def read_configuration(
         if not {"log.dirs", "log.dir"} & properties.keys():
             properties["log.dirs"] = data_directory(os.path.ismount)
         properties |= own_quorum(properties)
-        properties |= properties_of_login_file(os.environ.get("KAFKA_OPTS", ""), properties, _read_text)
+    properties |= properties_of_login_file(os.environ.get("KAFKA_OPTS", ""), properties, _read_text)
     if not properties:
         text = "no configuration: give --config server.properties or set KAFKA_* variables (`minikafka cluster up` needs none)"
         raise ConfigurationError([text])

@@ -141,6 +141,15 @@ def test_a_login_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         properties_of_login_file(f"-Djava.security.auth.login.config={tmp_path}/missing.conf", SASL, lambda path: Path(path).read_text())
 
 
+def test_a_login_file_counts_outside_of_a_container_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with kafka-server-start.sh."""
+    (tmp_path / "jaas.conf").write_text(LOGIN_FILE)
+    (tmp_path / "server.properties").write_text("".join(f"{name}={value}\n" for name, value in SASL.items()))
+    monkeypatch.setenv("KAFKA_OPTS", f"-Djava.security.auth.login.config={tmp_path}/jaas.conf")
+    found = read_configuration(str(tmp_path / "server.properties"), read_environment({}))
+    assert "user_alice" in found["listener.name.inside.plain.sasl.jaas.config"]
+
+
 @pytest.mark.timeout(120)
 def test_the_users_of_a_login_file_log_in(tmp_path: Path) -> None:
     """As in Apache Kafka's published file with SASL for one node."""

@@ -1,4 +1,4 @@
-"""Sets the suite up (jars by Maven, the shim by javac) and runs its classes, each in a JVM of its own."""
+"""Sets the suite up (jars by Maven, the shim by javac) and runs its classes in JVMs, one after the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 #: What brokers of minikafka have, for clusters that the kits format with everything that Kafka's own tests have.
 FEATURES = {
-    "metadata.version": 30,
+    "metadata.version": 33,
     "kraft.version": 1,
     "group.version": 1,
     "transaction.version": 2,
@@ -139,20 +139,20 @@ def launcher(work: Path) -> Iterator[Path]:
         process.wait(60)
 
 
-def run_class(name: str, results: Path, work: Path, options: Options) -> int:
-    """Run a class in `work` (nodes' properties and logs, the JVM's output `output.log`); lines are appended to `results`.
-    Returns the JVM's exit status, 124 when it was killed for its time."""
+def run_classes(names: Sequence[str], results: Path, work: Path, options: Options) -> int:
+    """Run classes one after the other in one JVM, in `work` (nodes' properties and logs, the JVM's output `output.log`); lines are
+    appended to `results`. Returns the JVM's exit status, 124 when it was killed for its time."""
     installed, work = set_up(), work.absolute()
     (work / "tmp").mkdir(parents=True)
     with launcher(work) as address:
         command = ["java", *JAVA, *_settings(installed, work, address, options)]
         if options.kind != "inprocess":
             command.append(f"-javaagent:{installed.shim / 'shim.jar'}")
-        command += ["-cp", installed.class_path, "kafkasuite.Recorder", str(results.absolute()), name]
+        command += ["-cp", installed.class_path, "kafkasuite.Recorder", str(results.absolute()), *names]
         with (work / "output.log").open("w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=work)
             try:
-                return process.wait(options.class_timeout_s)
+                return process.wait(options.class_timeout_s * len(names))
             except subprocess.TimeoutExpired:
                 return 124
             finally:

@@ -19,7 +19,7 @@ def _possible() -> None:
 @pytest.mark.parametrize("name", harness.classes())
 def test_class(name: str, tmp_path: Path) -> None:
     lines = tmp_path / "results.tsv"
-    assert harness.run_class(name, lines, tmp_path / "work", harness.Options(class_timeout_s=CLASS_S)) == 0
+    assert harness.run_classes([name], lines, tmp_path / "work", harness.Options(class_timeout_s=CLASS_S)) == 0
     found = results.read(lines).values()
     assert any(result.state == "pass" for result in found) or not any(result.state == "fail" for result in found)
     assert [f"{result.test}: {result.note}" for result in results.unexplained(found, results.reasons())] == []

@@ -133,6 +133,10 @@ async def test_refusals_come_late_and_end_the_connection(tmp_path: Path, caplog:
         await client.shake()
         assert (await client.shake()).error_code == ErrorCode.ILLEGAL_SASL_STATE
         await client.ended()
+        client = await Client.to(made)
+        await client.shake()
+        assert (await client.ask(ApiVersionsRequest(), 0)).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        await client.ended()
 
 
 async def test_nothing_else_is_served_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

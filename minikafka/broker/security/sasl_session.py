@@ -18,6 +18,7 @@ from minikafka.security.mechanisms import SaslRefused, SaslServer
 from minikafka.wire.errors import ErrorCode, WireError
 from minikafka.wire.header import decode_request_header
 from minikafka.wire.message import Request, Response
+from minikafka.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from minikafka.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from minikafka.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from minikafka.wire.registry import api
@@ -190,6 +191,11 @@ class SaslSession:
             context, _ = self._read(connection, frame, SaslHandshakeRequest)
             self._fail(context, SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE), "a second SASL handshake")
             return
+        if key == API_VERSIONS:
+            context, _ = self._read(connection, frame, ApiVersionsRequest)
+            answer = ApiVersionsResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+            self._fail(context, answer, "a request of type ApiVersions came during SASL authentication")
+            return
         if key != SASL_AUTHENTICATE:
             known = api(key)
             what = f"a request of type {known.name}" if known is not None else "something else than a Kafka request"
@@ -201,8 +207,8 @@ class SaslSession:
         except SaslRefused as error:
             what = "re-authentication" if self._known_as is not None else "authentication"
             told = error.told or f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self._mechanism}"
-            answer = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=told)
-            self._fail(context, answer, str(error))
+            refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=told)
+            self._fail(context, refused, str(error))
             return
         is_complete = self._is_complete
         lifetime_ms = self._done(connection) if is_complete else 0

@@ -4,6 +4,7 @@ import static net.bytebuddy.matcher.ElementMatchers.*;
 
 import java.lang.instrument.Instrumentation;
 import net.bytebuddy.agent.builder.AgentBuilder;
+import net.bytebuddy.asm.Advice;
 import net.bytebuddy.description.method.MethodDescription;
 import net.bytebuddy.implementation.MethodCall;
 import net.bytebuddy.implementation.MethodDelegation;
@@ -15,7 +16,7 @@ import net.bytebuddy.matcher.ElementMatcher;
  */
 public final class Agent {
     private static final String LOGGING = "(logger|logIdent.*|msgWithLogIdent|loggerName|trace|debug|info|warn|error|fatal|is(Debug|Trace)Enabled)";
-    private static final String KEPT = "(sharedServer|config|time|clusterId|metrics|lock|awaitShutdownCond|status|kafkaYammerMetrics|metadataPublishers";
+    private static final String KEPT = "(sharedServer|config|time|clusterId|lock|awaitShutdownCond|status|kafkaYammerMetrics|metadataPublishers";
     private static final String KEPT_BROKER = KEPT + "|brokerFeatures|NumFetchSessionCacheShards)";
     private static final String KEPT_CONTROLLER =
         KEPT + "|configSchema|bootstrapMetadata|socketServerFirstBoundPortFuture|logContext|createTopicPolicy|alterConfigPolicy)";
@@ -30,6 +31,8 @@ public final class Agent {
         agent.builder
             .type(named("org.apache.kafka.server.common.MetadataVersion"))
             .transform((x, type, c, m, d) -> x.method(named("latestTesting")).intercept(MethodCall.invoke(named("latestProduction"))))
+            .type(named("org.apache.kafka.server.metrics.KafkaYammerMetrics"))
+            .transform((x, type, c, m, d) -> x.visit(Advice.to(AskedForMetrics.class).on(named("defaultRegistry"))))
             .installOn(instrumentation);
     }
 
@@ -44,7 +47,7 @@ public final class Agent {
 
     /** What a broker holds: only objects that ReplicaView made answer, from what the broker tells by its protocol. */
     private void insides() {
-        replace("kafka.server.KafkaApis", namedOneOf("metadataCache", "clusterId"), "apis");
+        replace("kafka.server.KafkaApis", namedOneOf("metadataCache", "clusterId", "brokerId"), "apis");
         replace("kafka.server.ReplicaManager", members(), "replicaManager");
         replace("kafka.log.LogManager", members(), "logManager");
         replace("kafka.cluster.Partition", members(), "partition");
@@ -57,6 +60,16 @@ public final class Agent {
         replace("org.apache.kafka.common.test.ClusterInstance", named("ensureConsistentMetadata"), "consistent");
         replace("org.apache.kafka.common.test.KafkaClusterTestKit", named("waitForReadyBrokers"), "ready");
         replace("kafka.utils.TestUtils$", named("ensureConsistentKRaftMetadata"), "consistent");
+    }
+
+    /** Put before the method's own body. */
+    public static final class AskedForMetrics {
+        @Advice.OnMethodEnter
+        static void asked() {
+            Recorder.metrics();
+        }
+
+        private AskedForMetrics() { }
     }
 
     private static ElementMatcher.Junction<MethodDescription> members() {

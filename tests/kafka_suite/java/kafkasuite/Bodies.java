@@ -23,6 +23,7 @@ public final class Bodies {
             case "isShutdown": return !node.alive();
             case "brokerState": return node.alive() ? BrokerState.RUNNING : BrokerState.NOT_RUNNING;
             case "boundPort": return node.boundPort((ListenerName) arguments[0]);
+            case "metrics": Recorder.metrics(); return node.shared.metrics();
             case "metadataCache": return node.metadataCache();
             case "authorizerPlugin": return Views.authorizer(node);
             case "credentialProvider": return Views.credentials(node);
@@ -43,6 +44,7 @@ public final class Bodies {
         Node node = Node.of(server.sharedServer());
         switch (method.getName()) {
             case "startup":
+                node.bootstrap = server.bootstrapMetadata();
                 node.start();
                 if (!node.isBroker()) node.awaitPorts();
                 List<String> names = node.config.controllerListenerNames();
@@ -50,6 +52,7 @@ public final class Bodies {
                 return null;
             case "shutdown": node.stop(false); return null;
             case "awaitShutdown": return null;
+            case "metrics": Recorder.metrics(); return node.shared.metrics();
             case "controller": return Views.controller(node);
             case "authorizerPlugin": return Views.authorizer(node);
             case "credentialProvider": return Views.credentials(node);
@@ -70,13 +73,18 @@ public final class Bodies {
     public static Object sockets(@This Object self, @Origin Method method, @AllArguments Object[] arguments) {
         Node node = Node.BY_SOCKET_SERVER.get(self);
         if (node != null && method.getName().equals("boundPort")) return node.boundPort((ListenerName) arguments[0]);
+        if (node != null && method.getName().equals("config")) return node.config;
         throw Recorder.internals("SocketServer." + method.getName());
     }
 
     @RuntimeType
     public static Object apis(@This Object self, @Origin Method method) {
         Node node = Views.nodeOfApis(self);
-        return method.getName().equals("clusterId") ? node.shared.clusterId() : node.metadataCache();
+        switch (method.getName()) {
+            case "clusterId": return node.shared.clusterId();
+            case "brokerId": return node.id();
+            default: return node.metadataCache();
+        }
     }
 
     @RuntimeType

@@ -23,6 +23,7 @@ import org.apache.kafka.common.network.ListenerName;
 import org.apache.kafka.image.MetadataImage;
 import org.apache.kafka.metadata.BrokerRegistration;
 import org.apache.kafka.metadata.KRaftMetadataCache;
+import org.apache.kafka.metadata.bootstrap.BootstrapMetadata;
 import org.apache.kafka.server.common.KRaftVersion;
 
 /** One broker, controller or both: a process, started from the configuration that a test made for kafka.server.SharedServer. */
@@ -38,6 +39,7 @@ final class Node {
     final Map<String, Integer> ports = new LinkedHashMap<>();
     final MetadataLog log;
     Object brokerSocketServer, controllerSocketServer;
+    BootstrapMetadata bootstrap;
     private ProcessHandle process;
     private File output;
     private long epochBefore = -1;
@@ -109,7 +111,7 @@ final class Node {
     synchronized void start() {
         if (alive()) return;
         try {
-            if (isController()) Bootstrap.limit(config.metadataLogDir());
+            if (isController()) Bootstrap.write(config.metadataLogDir(), bootstrap);
             NodeProperties properties = new NodeProperties(this);
             BrokerRegistration before = controllerImage().cluster().broker(id());
             epochBefore = before == null ? -1 : before.epoch();

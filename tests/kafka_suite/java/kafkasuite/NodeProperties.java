@@ -24,15 +24,36 @@ final class NodeProperties {
         });
         // Else a controller takes the default of log.dirs, which all nodes of this machine would share.
         if (!values.containsKey("log.dirs") && !values.containsKey("log.dir")) values.put("log.dirs", node.config.metadataLogDir());
+        // A persister that forgets is a class inside of a broker. Here states are kept, in a topic that fits the test's cluster.
+        if ("".equals(values.get("group.share.persister.class.name"))) {
+            values.remove("group.share.persister.class.name");
+            values.putIfAbsent("share.coordinator.state.topic.replication.factor", "1");
+            values.putIfAbsent("share.coordinator.state.topic.min.isr", "1");
+            values.putIfAbsent("share.coordinator.state.topic.num.partitions", "1");
+        }
         listeners();
         advertised();
         if (!values.getOrDefault("controller.quorum.voters", "").isEmpty()) values.put("controller.quorum.voters", voters());
     }
 
     void write(Path path) throws IOException {
+        values.values().forEach(NodeProperties::noteClasses);
         StringBuilder lines = new StringBuilder();
         values.forEach((name, value) -> lines.append(name).append('=').append(value.replace("\\", "\\\\").replace("\n", "\\n")).append('\n'));
         Files.writeString(path, lines);
+    }
+
+    /** Classes of the tests' own jars would run inside of a broker. */
+    private static void noteClasses(String value) {
+        for (String name : value.split(",")) {
+            if (!name.matches("[a-z]+(\\.\\w+)*\\.[A-Z][\\w$]*")) continue;
+            try {
+                Class<?> type = Class.forName(name, false, NodeProperties.class.getClassLoader());
+                if (type.getProtectionDomain().getCodeSource().getLocation().getPath().endsWith("-test.jar")) Recorder.asked("the test's " + name);
+            } catch (ClassNotFoundException | LinkageError absent) {
+                continue;
+            }
+        }
     }
 
     private static String text(Object value) {

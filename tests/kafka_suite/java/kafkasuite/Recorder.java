@@ -19,7 +19,7 @@ import org.junit.platform.launcher.TestIdentifier;
 import org.junit.platform.launcher.core.LauncherDiscoveryRequestBuilder;
 import org.junit.platform.launcher.core.LauncherFactory;
 
-/** Runs one test class and appends a line for each test to a file: test, pass|fail|skip|internals, seconds, note. */
+/** Runs test classes one after the other and appends a line for each test to a file: test, pass|fail|skip|internals, seconds, note. */
 public final class Recorder implements TestExecutionListener {
     static volatile String current;
     private static volatile String needed;
@@ -35,6 +35,19 @@ public final class Recorder implements TestExecutionListener {
     static UnsupportedOperationException internals(String what) {
         if (needed == null) needed = what;
         return new UnsupportedOperationException("INSIDE A BROKER: " + what);
+    }
+
+    /** What a test relies on that is inside of a broker, though nothing fails for it at once. */
+    static void asked(String what) {
+        if (needed == null) needed = what;
+    }
+
+    /** Metrics in memory are looked for: by a test, they are those that no broker of this process fills. */
+    public static void metrics() {
+        String between = "kafkasuite\\..*|.*KafkaYammerMetrics|kafka\\.server\\.(Broker|Controller)Server.*";
+        StackWalker.getInstance().walk(frames -> frames.filter(frame -> !frame.getClassName().matches(between)).findFirst())
+            .filter(frame -> frame.getClassName().matches(".*(Test|TestUtils)(\\$.*)?") && !frame.getMethodName().equals("clearYammerMetrics"))
+            .ifPresent(frame -> asked("metrics in memory"));
     }
 
     private static String name(TestIdentifier test) {
@@ -109,10 +122,11 @@ public final class Recorder implements TestExecutionListener {
         out.flush();
     }
 
-    /** FILE CLASS; the property kafkasuite.methods is a regular expression of the methods to run, empty for all. */
+    /** FILE CLASS...; the property kafkasuite.methods is a regular expression of the methods to run, empty for all. */
     public static void main(String[] arguments) throws Exception {
         String methods = System.getProperty("kafkasuite.methods", "");
-        List<DiscoverySelector> selectors = new ArrayList<>(List.of(DiscoverySelectors.selectClass(arguments[1])));
+        List<DiscoverySelector> selectors = new ArrayList<>();
+        for (int i = 1; i < arguments.length; i++) selectors.add(DiscoverySelectors.selectClass(arguments[i]));
         LauncherDiscoveryRequestBuilder request = LauncherDiscoveryRequestBuilder.request().selectors(selectors)
             .configurationParameter("junit.jupiter.execution.timeout.default", System.getProperty("kafkasuite.test.timeout"))
             .configurationParameter("junit.jupiter.extensions.autodetection.enabled", "true");

@@ -56,7 +56,7 @@ final class Views {
         return ReplicaView.made(kafka.network.SocketServer.class, Node.BY_SOCKET_SERVER, node);
     }
 
-    /** Tests ask the handler of requests for its metadata cache and the cluster's id, and for nothing else. */
+    /** Tests ask the handler of requests for its metadata cache and the ids of broker and cluster, and for nothing else. */
     static Object apis(Node node) {
         return ReplicaView.made(kafka.server.KafkaApis.class, APIS, node);
     }
