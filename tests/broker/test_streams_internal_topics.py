@@ -25,10 +25,10 @@ class Place:
         config: Any = SimpleNamespace(request_timeout_ms=1000)
         start = SimpleNamespace(start=lambda work, name: self.tasks.append(asyncio.ensure_future(work)))
         environment: Any = SimpleNamespace(clock=SimpleNamespace(now_ms=lambda: self.now_ms), supervisor=start)
-        forwarder: Any = SimpleNamespace(ask=self.ask)
+        forwarder: Any = SimpleNamespace(forward=self.forward)
         self.topics = InternalTopics(config, environment, forwarder, lambda context, names: self.forbidden)
 
-    async def ask(self, request: Any, timeout_ms: int) -> CreateTopicsResponse:
+    async def forward(self, context: Any, request: Any, version: int) -> CreateTopicsResponse:
         self.asked.append(request)
         kind = CreateTopicsResponse.CreatableTopicResult
         return CreateTopicsResponse(

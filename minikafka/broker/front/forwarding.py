@@ -56,9 +56,11 @@ class Forwarder:
         self._metadata = metadata
         self._random = random
 
-    async def forward(self, context: Any, request: Any) -> Any:
-        """The controller's response to a client's request; a failure to reach it becomes an error in the response."""
-        version = context.api_version
+    async def forward(self, context: Any, request: Any, version: int | None = None) -> Any:
+        """The controller's response to a client's request; a failure to reach it becomes an error in the response.
+
+        `version`: of a request that the client has not sent, but that is made for it: under its name, and of its quotas."""
+        version = context.api_version if version is None else version
         frame = encode_request(request, version, context.correlation_id, context.client_id)
         data = b"".join(bytes(piece) for piece in frame if isinstance(piece, (bytes, bytearray, memoryview)))[4:]
         key, seen = self._random.randbytes(KEY_BYTES), seen_topics(self._metadata, request)

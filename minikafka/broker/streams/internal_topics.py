@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.core.group.streams.model import InternalTopic, Status
-from minikafka.net.channel import UnsupportedVersion
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.create_topics import CreateTopicsRequest
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 FAILURES_MAX = 1000
 #: Topics that are being made at a time; further ones are asked for with a later heartbeat.
 CREATIONS_MAX = 1000
+#: The request by which they are made. From version 6 on a controller refuses what is beyond a quota, and makes nobody wait for it.
+CREATE_TOPICS_VERSION = 7
 #: Failures that one answer names before it only counts.
 FAILURES_TOLD_MAX = 3
 #: (context, topics) -> those that its principal may not create.
@@ -31,9 +32,7 @@ logger = logging.getLogger("minikafka.coordinator")
 class InternalTopics:
     """Makes them, each once at a time; what failed is told for two heartbeats, and then tried again."""
 
-    def __init__(
-        self, config: BrokerConfig, environment: Environment, forwarder: Forwarder, unauthorized: Unauthorized
-    ) -> None:
+    def __init__(self, config: BrokerConfig, environment: Environment, forwarder: Forwarder, unauthorized: Unauthorized) -> None:
         self._timeout_ms = config.request_timeout_ms
         self._environment = environment
         self._forwarder = forwarder
@@ -57,25 +56,20 @@ class InternalTopics:
         if missing:
             self._creating.update(topic.name for topic in missing)
             lifetime_ms = creation.answer.heartbeat_interval_ms * 2
-            self._environment.supervisor.start(self._create(missing, lifetime_ms), "creation of internal topics")
+            self._environment.supervisor.start(self._create(creation.reply, missing, lifetime_ms), "creation of internal topics")
         failed = [f"{name} ({self._failures[name][0]})" for name in creation.topics if name in self._failures]
         if failed:
             more = f" and {len(failed) - FAILURES_TOLD_MAX} more" if len(failed) > FAILURES_TOLD_MAX else ""
             _tell(creation, f"; Creation failed: {', '.join(failed[:FAILURES_TOLD_MAX])}{more}.")
 
-    async def _create(self, topics: list[InternalTopic], lifetime_ms: int) -> None:
+    async def _create(self, context: Any, topics: list[InternalTopic], lifetime_ms: int) -> None:
+        """As whoever sent the heartbeat: what may be made at a time is bounded by the quota of its changes, as in Apache Kafka."""
         request = CreateTopicsRequest(topics=[_creatable(topic) for topic in topics], timeout_ms=self._timeout_ms)
-        failures: Mapping[str, str]
         try:
-            response = await self._forwarder.ask(request, self._timeout_ms)
-        except (TimeoutError, ConnectionError, UnsupportedVersion) as error:
-            failures = dict.fromkeys((topic.name for topic in topics), str(error) or type(error).__name__)
-        else:
-            failures = {
-                topic.name: topic.error_message or ErrorCode(topic.error_code).text for topic in response.topics if topic.error_code
-            }
+            response = await self._forwarder.forward(context, request, CREATE_TOPICS_VERSION)
         finally:
             self._creating.difference_update(topic.name for topic in topics)
+        failures = {topic.name: topic.error_message or ErrorCode(topic.error_code).text for topic in response.topics if topic.error_code}
         if failures:
             logger.warning("%d internal topics of a streams group were not created (%s ..)", len(failures), next(iter(failures.items())))
         until_ms = self._environment.clock.now_ms() + lifetime_ms

@@ -11,12 +11,21 @@ from minikafka.core.group.streams.model import ConfiguredTopology, Topology
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
+#: Subtopologies of a topology, with the topics that they read, write or keep their state in, and with their copartition groups: some
+#: milliseconds to configure, and as many internal topics at most. Apache Kafka has no bound but that of a request's bytes.
+TOPOLOGY_ENTRIES_MAX = 1_000
+#: Characters of the host of an endpoint: those of a name (RFC 1035). Every member is told those of all others.
+ENDPOINT_HOST_MAX = 255
 _TaskIds = Sequence[StreamsGroupHeartbeatRequest.TaskIds]
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
     """Raises INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY for what no group would take."""
-    topology = request.topology
+    topology, endpoint = request.topology, request.user_endpoint
+    if topology is not None:
+        _check_size(topology)
+    if endpoint is not None and len(endpoint.host) > ENDPOINT_HOST_MAX:
+        raise invalid(f"The host of UserEndpoint has {len(endpoint.host)} characters, but must have {ENDPOINT_HOST_MAX} at most.")
     if topology is not None and any(subtopology.source_topic_regex for subtopology in topology.subtopologies):
         raise invalid("Regular expressions for source topics are not supported yet.")
     check_texts(
@@ -36,6 +45,20 @@ def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
         raise invalid("If one task-type is non-null, all must be non-null.")
     if request.member_epoch != JOIN_EPOCH and topology is not None:
         raise invalid("Topology can only be provided when (re-)joining.")
+
+
+def _check_size(topology: StreamsGroupHeartbeatRequest.Topology) -> None:
+    entries = len(topology.subtopologies) + sum(
+        len(one.source_topics)
+        + len(one.repartition_source_topics)
+        + len(one.repartition_sink_topics)
+        + len(one.state_changelog_topics)
+        + len(one.copartition_groups)
+        for one in topology.subtopologies
+    )
+    if entries > TOPOLOGY_ENTRIES_MAX:
+        message = f"The topology has {entries} subtopologies, topics and copartition groups, but may have {TOPOLOGY_ENTRIES_MAX} at most."
+        raise ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
 
 
 def _check_joining(request: StreamsGroupHeartbeatRequest) -> None:

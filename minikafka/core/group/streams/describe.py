@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from minikafka.core.group.consumer.describe import MEMBERS_AT_ONCE
 from minikafka.core.group.streams.group import StreamsGroup, ToldOffsets
 from minikafka.core.group.streams.member import StreamsMember
 from minikafka.core.group.streams.model import ConfiguredSubtopology, InternalTopic, TaskOffsets, Tasks, TasksTuple
+from minikafka.wire.lazily import lazily
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeResponse
 from minikafka.wire.records.group_records import StreamsGroupTopologyValue
 
@@ -21,7 +23,7 @@ def described_group(group: StreamsGroup, assignor: str) -> StreamsGroupDescribeR
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         topology=_topology(group),
-        members=[_member(group, member) for member in group.members.values()],
+        members=lazily(group.members.values(), lambda member: _member(group, member), MEMBERS_AT_ONCE),
         assignor_name=assignor,
     )
 
@@ -102,9 +104,7 @@ def _assignment(tasks: TasksTuple) -> StreamsGroupDescribeResponse.Assignment:
     def listed(role: Tasks) -> list[StreamsGroupDescribeResponse.TaskIds]:
         return [_Kind.TaskIds(subtopology_id=one, partitions=sorted(role[one])) for one in sorted(role)]
 
-    return _Kind.Assignment(
-        active_tasks=listed(tasks.active), standby_tasks=listed(tasks.standby), warmup_tasks=listed(tasks.warmup)
-    )
+    return _Kind.Assignment(active_tasks=listed(tasks.active), standby_tasks=listed(tasks.standby), warmup_tasks=listed(tasks.warmup))
 
 
 def _offsets(offsets: TaskOffsets) -> list[StreamsGroupDescribeResponse.TaskOffset]:

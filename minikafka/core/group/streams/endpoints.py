@@ -11,28 +11,28 @@ from minikafka.core.group.consumer.topics import Topics
 from minikafka.core.group.streams.group import StreamsGroup
 from minikafka.core.group.streams.member import StreamsMember, Task, by_subtopology
 from minikafka.core.group.streams.model import ConfiguredTopology
+from minikafka.wire.lazily import lazily
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
 
+#: Members whose endpoints are made in one go: each may have very many partitions.
+ENDPOINTS_AT_ONCE = 32
 _Endpoint = StreamsGroupHeartbeatResponse.EndpointToPartitions
 
 
 def partitions_by_endpoint(
     group: StreamsGroup, updated: StreamsMember, configured: ConfiguredTopology, topics: Topics
 ) -> list[StreamsGroupHeartbeatResponse.EndpointToPartitions]:
-    """Of every member that has an endpoint, `updated` last."""
-    found = []
-    for member in group.members_with(updated):
-        if member.user_endpoint is None:
-            continue
-        assigned = member.assigned
-        found.append(
-            _Endpoint(
-                user_endpoint=StreamsGroupHeartbeatResponse.Endpoint(host=member.user_endpoint[0], port=member.user_endpoint[1]),
-                active_partitions=_partitions(assigned.active, configured, topics),
-                standby_partitions=_partitions(assigned.standby | assigned.warmup, configured, topics),
-            )
+    """Of every member that has an endpoint, `updated` last. Those of many members are made in the steps in which the answer is encoded."""
+
+    def one(member: StreamsMember) -> StreamsGroupHeartbeatResponse.EndpointToPartitions:
+        host, port = member.user_endpoint or ("", 0)
+        return _Endpoint(
+            user_endpoint=StreamsGroupHeartbeatResponse.Endpoint(host=host, port=port),
+            active_partitions=_partitions(member.assigned.active, configured, topics),
+            standby_partitions=_partitions(member.assigned.standby | member.assigned.warmup, configured, topics),
         )
-    return found
+
+    return lazily([member for member in group.members_with(updated) if member.user_endpoint is not None], one, ENDPOINTS_AT_ONCE)
 
 
 def _partitions(

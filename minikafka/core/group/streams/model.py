@@ -50,6 +50,13 @@ class Topology:
 
     epoch: int
     subtopologies: Mapping[str, StreamsGroupTopologyValue.Subtopology]
+    #: Topic -> id of the first subtopology that reads it.
+    _readers: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for subtopology_id, subtopology in self.subtopologies.items():
+            for topic in (*subtopology.source_topics, *(info.name for info in subtopology.repartition_source_topics)):
+                self._readers.setdefault(topic, subtopology_id)
 
     @classmethod
     def of(cls, value: StreamsGroupTopologyValue) -> Topology:
@@ -67,10 +74,7 @@ class Topology:
 
     def subtopology_of(self, topic: str) -> str | None:
         """The id of the subtopology that reads a topic; None when none does."""
-        for subtopology_id, subtopology in self.subtopologies.items():
-            if topic in subtopology.source_topics or any(topic == info.name for info in subtopology.repartition_source_topics):
-                return subtopology_id
-        return None
+        return self._readers.get(topic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,13 @@ def configure(topology: Topology, topics: Topics, metadata_hash: int) -> Configu
         counts = _Counts(topics)
         counts.decided.update(_repartition_counts(subtopologies, counts))
         _enforce_copartitioning(subtopologies, counts)
-        _count_changelogs(subtopologies, counts)
+        tasks = {subtopology.subtopology_id: _task_count(subtopology, counts) for subtopology in subtopologies}
+        for subtopology in subtopologies:
+            names = [info.name for info in subtopology.state_changelog_topics]
+            counts.decided.update(dict.fromkeys(names, tasks[subtopology.subtopology_id]))
         ids = sorted(topology.subtopologies, key=text_order)
-        configured = {subtopology_id: _configured(topology.subtopologies[subtopology_id], counts) for subtopology_id in ids}
-        missing = _missing_topics(configured, topology, topics)
+        configured = {one: _configured(topology.subtopologies[one], tasks[one], counts) for one in ids}
+        missing = _missing_topics(configured, topology, counts)
     except _Problem as problem:
         return ConfiguredTopology(topology.epoch, metadata_hash, None, {}, (problem.status, str(problem)))
     told = (Status.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {_summary(missing)}") if missing else None
@@ -68,11 +71,14 @@ class _Counts:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
+        self._existing: dict[str, int | None] = {}
         self.decided: dict[str, int] = {}
 
     def existing(self, name: str) -> int | None:
-        topic = self._topics.by_name(name)
-        return None if topic is None else topic.partition_count
+        if name not in self._existing:
+            topic = self._topics.by_name(name)
+            self._existing[name] = None if topic is None else topic.partition_count
+        return self._existing[name]
 
     def of(self, name: str) -> int:
         count = self.existing(name)
@@ -178,17 +184,9 @@ def _task_count(subtopology: Subtopology, counts: _Counts) -> int:
     return max(counts.of(name) for name in names)
 
 
-def _count_changelogs(subtopologies: list[Subtopology], counts: _Counts) -> None:
-    found: dict[str, int] = {}
-    for subtopology in subtopologies:
-        count = _task_count(subtopology, counts)
-        found.update({info.name: count for info in subtopology.state_changelog_topics})
-    counts.decided.update(found)
-
-
-def _configured(subtopology: Subtopology, counts: _Counts) -> ConfiguredSubtopology:
+def _configured(subtopology: Subtopology, task_count: int, counts: _Counts) -> ConfiguredSubtopology:
     return ConfiguredSubtopology(
-        _task_count(subtopology, counts),
+        task_count,
         frozenset(subtopology.source_topics),
         _internal_topics(subtopology.repartition_source_topics, counts),
         frozenset(subtopology.repartition_sink_topics),
@@ -198,7 +196,7 @@ def _configured(subtopology: Subtopology, counts: _Counts) -> ConfiguredSubtopol
 
 def _internal_topics(infos: list[StreamsGroupTopologyValue.TopicInfo], counts: _Counts) -> dict[str, InternalTopic]:
     found = {info.name: _internal_topic(info, counts) for info in infos}
-    return {name: found[name] for name in names_in_table_order(found)}
+    return found if len(found) < 2 else {name: found[name] for name in names_in_table_order(found)}
 
 
 def _internal_topic(info: StreamsGroupTopologyValue.TopicInfo, counts: _Counts) -> InternalTopic:
@@ -211,20 +209,19 @@ def _internal_topic(info: StreamsGroupTopologyValue.TopicInfo, counts: _Counts) 
     return InternalTopic(info.name, count, info.replication_factor, {config.key: config.value for config in info.topic_configs})
 
 
-def _missing_topics(configured: Mapping[str, ConfiguredSubtopology], topology: Topology, topics: Topics) -> dict[str, InternalTopic]:
+def _missing_topics(configured: Mapping[str, ConfiguredSubtopology], topology: Topology, counts: _Counts) -> dict[str, InternalTopic]:
     internal: dict[str, InternalTopic] = {}
     for subtopology in configured.values():
         internal |= subtopology.repartition_source_topics
         internal |= subtopology.state_changelog_topics
-    for name in names_in_table_order(sorted(topology.required_topics(), key=text_order)):
-        topic, wanted = topics.by_name(name), internal.get(name)
-        if topic is not None and wanted is not None and topic.partition_count != wanted.partition_count:
-            raise _Problem(
-                Status.INCORRECTLY_PARTITIONED_TOPICS,
-                f"Existing topic {name} has different number of partitions: "
-                f"expected {wanted.partition_count}, found {topic.partition_count}",
-            )
-    return {name: internal[name] for name in names_in_table_order(internal) if topics.by_name(name) is None}
+    others = {name: count for name, topic in internal.items() if (count := counts.existing(name)) not in (None, topic.partition_count)}
+    if others:
+        name = next(name for name in names_in_table_order(sorted(topology.required_topics(), key=text_order)) if name in others)
+        raise _Problem(
+            Status.INCORRECTLY_PARTITIONED_TOPICS,
+            f"Existing topic {name} has different number of partitions: expected {internal[name].partition_count}, found {others[name]}",
+        )
+    return {name: internal[name] for name in names_in_table_order(internal) if counts.existing(name) is None}
 
 
 def _summary(names: Iterable[str]) -> str:
