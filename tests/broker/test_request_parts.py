@@ -65,6 +65,12 @@ def test_names_are_compared_in_steps() -> None:
     assert steps.count(None) > 4 and steps[:5] == [None] * 5
 
 
+def test_holders_of_nothing_are_looked_at_in_steps_too() -> None:
+    holders = [DeleteRecordsRequest.DeleteRecordsTopic(name=f"t{number}") for number in range(4 * STEP_ENTRIES)]
+    request = DeleteRecordsRequest(topics=holders)
+    assert list(itertools.islice(all_parts(request, cuts_of(request)), 4)) == [None] * 4
+
+
 def test_all_changes_of_a_user_are_in_one_part() -> None:
     kind = AlterUserScramCredentialsRequest
     others = [kind.ScramCredentialDeletion(name=f"u{number}", mechanism=1) for number in range(2 * PART_ENTRIES)]

@@ -58,6 +58,9 @@ def last_of_each(request: Any, lists: tuple[str, ...], names: tuple[str, ...]) -
     for holder in getattr(request, lists[0]):
         into = holders.setdefault(asked(holder), (holder, {}))[1]
         left -= 1
+        if left <= 0:
+            left = STEP_ENTRIES
+            yield
         for entry in getattr(holder, lists[1]):
             into[name_of(entry, names)] = entry
             left -= 1
