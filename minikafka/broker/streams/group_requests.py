@@ -9,6 +9,7 @@ from minikafka.broker.coordinators.group_requests import GROUP_OPERATIONS, clien
 from minikafka.broker.partitions.partition import INTERNAL_TOPICS
 from minikafka.core.controller.topics import topic_name_fault
 from minikafka.core.group.coordinator import STREAMS
+from minikafka.core.group.streams.checks import check_size
 from minikafka.wire.errors import ApiError, ErrorCode
 from minikafka.wire.messages.streams_group_describe import StreamsGroupDescribeRequest, StreamsGroupDescribeResponse
 from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
@@ -96,7 +97,9 @@ class StreamsGroupHandlers:
 
 
 def topology_topics(request: StreamsGroupHeartbeatRequest) -> list[str]:
-    """Names of all topics of the topology that a member brings."""
+    """Names of all topics of the topology that a member brings. Raises STREAMS_INVALID_TOPOLOGY when it is too large."""
+    if request.topology is not None:
+        check_size(request.topology)
     names: dict[str, None] = {}
     for subtopology in () if request.topology is None else request.topology.subtopologies:
         names.update(dict.fromkeys(subtopology.source_topics))

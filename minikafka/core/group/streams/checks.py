@@ -23,7 +23,7 @@ def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
     """Raises INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY for what no group would take."""
     topology, endpoint = request.topology, request.user_endpoint
     if topology is not None:
-        _check_size(topology)
+        check_size(topology)
     if endpoint is not None and len(endpoint.host) > ENDPOINT_HOST_MAX:
         raise invalid(f"The host of UserEndpoint has {len(endpoint.host)} characters, but must have {ENDPOINT_HOST_MAX} at most.")
     if topology is not None and any(subtopology.source_topic_regex for subtopology in topology.subtopologies):
@@ -47,7 +47,8 @@ def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
         raise invalid("Topology can only be provided when (re-)joining.")
 
 
-def _check_size(topology: StreamsGroupHeartbeatRequest.Topology) -> None:
+def check_size(topology: StreamsGroupHeartbeatRequest.Topology) -> None:
+    """Raises STREAMS_INVALID_TOPOLOGY for a topology that has more than TOPOLOGY_ENTRIES_MAX entries."""
     entries = len(topology.subtopologies) + sum(
         len(one.source_topics)
         + len(one.repartition_source_topics)
