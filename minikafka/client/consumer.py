@@ -61,7 +61,6 @@ class _Position:
     preferred: int = -1
     buffered: deque[ConsumedRecord] = field(default_factory=deque)
     high_watermark: int = -1
-    generation: int = 0
     paused_until_s: float = 0.0
 
 
@@ -110,6 +109,8 @@ class Consumer:
         self._limits = _FetchLimits(fetch_wait_ms_max, fetch_bytes_min, fetch_bytes_max, partition_fetch_bytes_max)
         self._rack = client_rack
         self._positions: dict[TopicPartition, _Position] = {}
+        self._given_up: dict[TopicPartition, _Position] = {}
+        self._assigned_to: GroupMetadata | None = None
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._arrived = asyncio.Event()
         #: Set when leaders have to be looked up again, and when there may be something to fetch.
@@ -168,7 +169,7 @@ class Consumer:
     async def assign(self, partitions: Iterable[TopicPartition], offsets: Mapping[TopicPartition, int] | None = None) -> None:
         """Read these partitions, from `offsets`, else from the group's commits, else as auto_offset_reset says."""
         self._generation += 1
-        made = {key: _Position(generation=self._generation) for key in partitions}
+        made = {key: _Position() for key in partitions}
         self._positions = dict(made)
         await self._find_offsets(made, dict(offsets or {}))
 
@@ -186,7 +187,15 @@ class Consumer:
         self._news()
 
     async def _assigned(self, assignment: Assignment) -> None:
-        await self.assign([(topic, index) for topic, indexes in assignment.items() for index in indexes])
+        wanted = [(topic, index) for topic, indexes in assignment.items() for index in indexes]
+        # In the same generation the application may still commit what it holds (a transaction, too): it must not read that again.
+        kept = {key: position for key, position in self._given_up.items() if position.offset is not None and key in wanted}
+        kept = kept if self.group_metadata == self._assigned_to else {}
+        self._given_up, self._assigned_to = {}, self.group_metadata
+        self._generation += 1
+        made = {key: _Position() for key in wanted if key not in kept}
+        self._positions = kept | made
+        await self._find_offsets(made, {})
 
     async def _changed(self, assignment: Assignment) -> None:
         wanted = [(topic, index) for topic, indexes in assignment.items() for index in indexes]
@@ -197,12 +206,13 @@ class Consumer:
             with contextlib.suppress(ClientError, *TRANSPORT_ERRORS):
                 await self.commit({key: offset for key, offset in gone.items() if offset is not None})
         # A position that was not found the last time is looked for again.
-        made = {key: _Position(generation=self._generation) for key in wanted if self.position(key) is None}
+        made = {key: _Position() for key in wanted if self.position(key) is None}
         self._positions |= made
         await self._find_offsets(made, {})
 
     async def _lost(self) -> None:
         self._generation += 1
+        self._given_up |= self._positions
         self._positions = {}
 
     @property
@@ -241,7 +251,7 @@ class Consumer:
         if found is None:
             raise ClientError(f"{partition[0]}-{partition[1]} is not assigned")
         self._generation += 1
-        self._positions[partition] = _Position(offset=offset, fetch_offset=offset, generation=self._generation)
+        self._positions[partition] = _Position(offset=offset, fetch_offset=offset)
         self._news()
 
     def _news(self) -> None:

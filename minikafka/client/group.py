@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from minikafka.client.assignors import ASSIGNORS, Assignment, decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from minikafka.client.cluster import TRANSPORT_ERRORS, BrokerInfo, Cluster
@@ -14,7 +14,7 @@ from minikafka.client.errors import BrokerError, ClientError, refusal
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Request, Response
 from minikafka.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from minikafka.wire.messages.heartbeat import HeartbeatRequest
+from minikafka.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from minikafka.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from minikafka.wire.messages.leave_group import LeaveGroupRequest
 from minikafka.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
@@ -146,13 +146,13 @@ class GroupMember:
             with contextlib.suppress(*TRANSPORT_ERRORS, ClientError):
                 await asyncio.wait_for(self.ask(request), 2)
 
-    async def ask(self, request: Request) -> Response:
-        """Send a request to the group's coordinator. Raises transport errors and BrokerError."""
+    async def ask(self, request: Request, timeout_ms: int | None = None) -> Response:
+        """Send a request to the group's coordinator; None waits for a rebalance. Raises transport errors and BrokerError."""
         if self._coordinator is None:
             self._coordinator = await find_coordinator(self._cluster, self.group_id)
         try:
             channel = await self._cluster.channel_at(self._coordinator.host, self._coordinator.port, "group")
-            return await channel.request(request, None, max(self._rebalance_timeout_ms, 30_000) + 5000)
+            return await channel.request(request, None, timeout_ms or max(self._rebalance_timeout_ms, 30_000) + 5000)
         except TRANSPORT_ERRORS:
             self._coordinator = None
             raise
@@ -236,11 +236,19 @@ class GroupMember:
         return ASSIGNORS[joined.protocol_name or self._assignors[0]](members, counts)
 
     async def _heartbeats(self) -> None:
+        """Until the group asks this member to join again. A coordinator that is away takes nothing from a member."""
         while True:
             await asyncio.sleep(self._heartbeat_interval_s)
             request = HeartbeatRequest(
                 group_id=self.group_id, generation_id=self.generation, member_id=self.member_id, group_instance_id=self.group_instance_id
             )
-            response: Any = await self.ask(request)
-            if response.error_code:
-                raise refusal(response.error_code, f"heartbeat of group {self.group_id}")
+            try:
+                response = cast(HeartbeatResponse, await self.ask(request, self._session_timeout_ms))
+                if response.error_code:
+                    raise refusal(response.error_code, f"heartbeat of group {self.group_id}")
+            except BrokerError as error:
+                if error.code in _REJOIN or not error.code.retriable:
+                    raise
+                self._coordinator = None
+            except TRANSPORT_ERRORS:
+                self._coordinator = None
