@@ -8,6 +8,7 @@ import pytest
 from helpers.streams_group_world import Request, StreamsWorld, subtopology, topology
 
 from minikafka.core.group.streams.checks import ENDPOINT_HOST_MAX, TOPOLOGY_ENTRIES_MAX
+from minikafka.core.group.streams.endpoints import ENDPOINTS_AT_ONCE
 from minikafka.core.group.streams.model import Topology
 from minikafka.core.group.streams.records import topology_value
 from minikafka.wire.errors import ErrorCode
@@ -44,7 +45,7 @@ def test_a_host_is_no_longer_than_a_name() -> None:
 
 
 def test_endpoints_of_many_members_are_made_as_they_are_encoded() -> None:
-    world, many = StreamsWorld(a=1, b=1, size_max=200), 100
+    world, many = StreamsWorld(a=1, b=1, size_max=200), 3 * ENDPOINTS_AT_ONCE + 1
     answer: Any = None
     for number in range(many):
         answer = world.join(f"m{number}", user_endpoint=Request.Endpoint(host=f"h{number}", port=number))
