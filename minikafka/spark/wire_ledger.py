@@ -3,8 +3,9 @@
 A file of frames as summary files have them (summary_file.py): for each partition the bounds that were planned, then the summary of each
 stretch that was scanned. What stands behind the last whole frame was being written when the driver ended, and is left out.
 
-A stretch is taken up when the very same task is planned again: the bounds of a partition are those of its first plan, as long as the topic,
-its leader epoch, its policy, its replicas and where their logs begin are the same, and none of them knows less as committed.
+A stretch is taken up when the very same task is planned again: while the topic, its leader epoch, its policy, its replicas, where their
+logs begin and what each of them knows as committed are the same. A partition that has grown on any replica is read anew: a verdict is
+about all that is committed when it is asked for, and a replica that was behind has bytes that nobody has read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from minikafka.spark import summary_codec
 from minikafka.spark.findings import NOTE, Finding
@@ -60,10 +61,9 @@ class _Partition:
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def still_holds(self, now: _Partition) -> bool:
-        """Whether nothing was cut, deleted or led by another leader since."""
+        """Whether nothing was written, cut, deleted or led by another leader since, on any replica."""
         alike = self.identity == now.identity and self.bounds.keys() == now.bounds.keys()
-        pairs = [(self.bounds[broker], now.bounds[broker]) for broker in self.bounds] if alike else []
-        return alike and all(then[0] == later[0] and then[1] <= later[1] for then, later in pairs)
+        return alike and all(self.bounds[broker][:2] == now.bounds[broker][:2] for broker in self.bounds)
 
 
 @contextlib.contextmanager
@@ -82,9 +82,11 @@ class WireLedger:
     def __init__(self, path: str) -> None:
         self.path = path
         self._partitions: dict[Key, _Partition] = {}
-        self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+        self._file = _open(path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(self._file, path):
+                raise BlockingIOError
             self._read()
         except BlockingIOError:
             self._file.close()
@@ -98,8 +100,9 @@ class WireLedger:
         self._file.close()
 
     def finish(self) -> None:
-        """The audit has its verdict: nothing is left to be taken up."""
-        os.unlink(self.path)
+        """The audit has its verdict: nothing is left to be taken up. Somebody else may have removed the file already."""
+        if _is_at(self._file, self.path):
+            os.unlink(self.path)
 
     def _read(self) -> None:
         begin = self._file.read(len(MAGIC))
@@ -136,8 +139,9 @@ class WireLedger:
         return end
 
     def _write(self, kind: str, name: str, content: bytes) -> None:
-        self._file.seek(0, os.SEEK_END)
-        self._file.write(frame_of(kind, name, content))
+        with self._named():
+            self._file.seek(0, os.SEEK_END)
+            self._file.write(frame_of(kind, name, content))
 
     def settle(self, plan: Plan, cluster_id: str, topic_ids: dict[str, str]) -> None:
         """Plan the offsets that were planned before, of each partition that is still as it was then; what was read of others is forgotten.
@@ -161,8 +165,16 @@ class WireLedger:
         self._flush()
 
     def _flush(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._named():
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from None
 
     def read_all(
         self, plan: Plan, tasks: list[SegmentTask], split_bytes: int, parallelism: int,
@@ -208,6 +220,17 @@ class WireLedger:
 def summaries_of(items: list[SegmentTask | Kept]) -> list[SegmentSummary]:
     """What a task of an audit with a ledger does: scan what is not scanned."""
     return [one.summary() if isinstance(one, Kept) else scan_segment(one) for one in items]
+
+
+def _open(path: str) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+
+
+def _is_at(file: BinaryIO, path: str) -> bool:
+    """Whether the open file is still the one of that name."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False
 
 
 def _batched(items: list[Item], count: int) -> Iterator[list[Item]]:

@@ -139,18 +139,57 @@ def test_what_changed_meanwhile_is_read_anew(monkeypatch: pytest.MonkeyPatch, tm
     assert {offset for _, offset in world.fetched} >= set(range(world.log_start, BATCHES - 1))
 
 
-def test_what_was_appended_meanwhile_is_of_the_next_audit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [0, 40])
+def test_what_was_appended_meanwhile_is_read_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, killed: int) -> None:
+    """A verdict is about all that is committed when it is asked for, however much the first run had read."""
     world, ledger = alike(), tmp_path / "ledger"
     world.install(monkeypatch)
-    killed_at(world, 40, ledger)
+    killed_at(world, killed, ledger)
     more: list[Batch] = [plain(BATCHES), plain(BATCHES + 1)]
     for broker in BROKERS:
         world.logs[broker] += more
         world.bytes[broker] += [one.encode() for one in more]
     world.mark += 2
+    world.bytes[2][BATCHES] = plain(BATCHES, text="other").encode()
     result = world.audit(SPLIT_BYTES, wire_ledger=str(ledger))
-    assert result.outcome == "PASS" and result.partitions[0].batches_compared == BATCHES and "were read by a run" in said(result)
-    assert world.audit(SPLIT_BYTES, wire_ledger=str(ledger)).partitions[0].batches_compared == BATCHES + 2
+    assert result.exit_code == 1 and result.partitions[0].batches_compared == BATCHES + 2 and "were read" not in said(result)
+
+
+def test_what_a_replica_that_was_behind_has_copied_since_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    world, ledger = alike(), tmp_path / "ledger"
+    world.install(monkeypatch)
+    world.marks[3] = 10
+    killed_at(world, 40, ledger)
+    world.marks[3] = 20
+    world.bytes[3][15] = plain(15, text="other").encode()
+    assert world.audit(SPLIT_BYTES, wire_ledger=str(ledger)).exit_code == 1
+
+
+@pytest.mark.parametrize("becomes", ["gone", "another's"])
+def test_a_ledger_that_was_removed_under_way_takes_no_verdict_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, becomes: str) -> None:
+    world, ledger = alike(), tmp_path / "ledger"
+    world.install(monkeypatch)
+
+    def remove(broker: int, offset: int) -> None:
+        ledger.unlink(missing_ok=True)
+        if becomes != "gone":
+            ledger.write_text("another audit's")
+
+    world.on_fetch = remove
+    assert world.audit(SPLIT_BYTES, wire_ledger=str(ledger)).outcome == "PASS"
+    assert ledger.exists() == (becomes != "gone")
+
+
+def test_a_ledger_that_cannot_grow_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    world, ledger = alike(), tmp_path / "ledger"
+    world.install(monkeypatch)
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{ledger}'"):
+        world.audit(SPLIT_BYTES, wire_ledger=str(ledger))
 
 
 def test_other_digests_and_old_readings_are_not_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
