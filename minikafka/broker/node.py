@@ -313,14 +313,14 @@ class Node:
 
     async def _load_logs(self) -> None:
         assert self._metadata_directory is not None
-        known = await self.environment.run_blocking(LocalConfigs, self.environment.filesystem, self._metadata_directory.path)
-        cluster = known.cluster(self.config.node_id)
+        local = await self.environment.run_blocking(LocalConfigs, self.environment.filesystem, self._metadata_directory.path)
+        cluster = local.cluster(self.config.node_id)
         configs: dict[str, LogConfig] = {}
 
         def config_of(topic: str, partition: int, topic_id: bytes) -> LogConfig:
             found = configs.get(topic)
             if found is None:
-                found = configs[topic] = log_config(self.config, known.topic(topic), cluster)
+                found = configs[topic] = log_config(self.config, local.topic(topic), cluster)
             return found
 
         clock = self.environment.clock

@@ -30,10 +30,10 @@ def broker_api_versions(bootstrap: str, output: str, traceback: bool) -> None:
             served = {entry.api_key: entry for entry in (await admin.api_versions(node_id)).api_keys}
             lines = []
             for key in sorted(served):
-                entry, known = served[key], api(key)
-                name = known.name if known is not None else "UNKNOWN"
-                usable = min(entry.max_version, known.max_version) if known is not None else -1
-                if known is not None and usable < max(entry.min_version, known.min_version):
+                entry, api_spec = served[key], api(key)
+                name = api_spec.name if api_spec is not None else "UNKNOWN"
+                usable = min(entry.max_version, api_spec.max_version) if api_spec is not None else -1
+                if api_spec is not None and usable < max(entry.min_version, api_spec.min_version):
                     usable = -1
                 rows.append(
                     {

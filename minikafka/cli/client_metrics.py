@@ -112,12 +112,12 @@ def _list(names: list[str], output: str) -> None:
 
 
 async def _describe(admin: QuotaAdmin, wanted: str | None, output: str) -> None:
-    known = await admin.configured_resources(CLIENT_METRICS)
-    if wanted is not None and wanted not in known:
+    configured = await admin.configured_resources(CLIENT_METRICS)
+    if wanted is not None and wanted not in configured:
         click.echo(f"The client metric resource {wanted} doesn't exist and doesn't have dynamic config.")
         return
     rows = []
-    for name in known if wanted is None else [wanted]:
+    for name in configured if wanted is None else [wanted]:
         entries = sorted(await admin.describe_configs(CLIENT_METRICS, name), key=lambda entry: entry.name)
         rows.append({"name": name, **{entry.name: entry.value for entry in entries}})
         if output == "table":

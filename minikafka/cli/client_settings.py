@@ -79,22 +79,24 @@ def take(context: click.Context, given: Mapping[str, str]) -> dict[str, str]:
     """Keep the settings of the command's client for `arguments`; what is left says how to connect.
 
     Raises click.BadParameter for a value that cannot be, and for a setting of a client that the command does not have."""
-    known = SETTINGS.get(context.command.name or "", {})
+    supported = SETTINGS.get(context.command.name or "", {})
     others = {name for settings in (PRODUCER, CONSUMER) for name in settings}
     kept: dict[str, Any] = context.meta.setdefault(_META, {})
     left = {}
     for name, text in given.items():
         kafka = RENAMED.get(name, name)
-        setting = known.get(kafka)
+        setting = supported.get(kafka)
         if setting is not None:
             try:
                 kept[kafka] = setting.parse(text)
             except ValueError as error:
                 raise click.BadParameter(f"{name}={text}: {error}", param_hint="-X") from error
         elif kafka in others:
-            takes = ", ".join(known) if known else "only how to connect (security.protocol, sasl.*, ssl.*)"
+            takes = ", ".join(supported) if supported else "only how to connect (security.protocol, sasl.*, ssl.*)"
             raise click.BadParameter(f"{name} has no effect on `{context.command.name}`, which takes {takes}", param_hint="-X")
-        elif not name.startswith(("security.", "sasl.", "ssl.")) and (close := difflib.get_close_matches(name, known, n=1, cutoff=0.75)):
+        elif not name.startswith(("security.", "sasl.", "ssl.")) and (
+            close := difflib.get_close_matches(name, supported, n=1, cutoff=0.75)
+        ):
             raise click.BadParameter(f"there is no property {name}; did you mean {close[0]}?", param_hint="-X")
         else:
             left[name] = text

@@ -179,10 +179,10 @@ class ControlServer:
                     replicas.setdefault((row["topic"], row["partition"]), {})[broker.node_id] = row
         partitions = []
         for (topic, index), found in sorted(replicas.items()):
-            known = self._cluster.partition(topic, index)
+            partition = self._cluster.partition(topic, index)
             said = {node: {key: row[key] for key in REPLICA_FIELDS} for node, row in found.items()}
-            row = {"topic": topic, "partition": index, "leader": known.leader, "leader_epoch": known.leader_epoch}
-            partitions.append(row | {"replicas": list(known.replicas), "isr": sorted(known.isr), "said": said})
+            row = {"topic": topic, "partition": index, "leader": partition.leader, "leader_epoch": partition.leader_epoch}
+            partitions.append(row | {"replicas": list(partition.replicas), "isr": sorted(partition.isr), "said": said})
         return partitions
 
 

@@ -189,13 +189,13 @@ def _usual_if_free(first: int, count: int) -> int:
     return first
 
 
-def _tell_of_deaths(made: EmbeddedCluster, known: set[int]) -> None:
+def _tell_of_deaths(made: EmbeddedCluster, reported: set[int]) -> None:
     """Say it once when a broker ends that nobody asked to end, with the last error of its log."""
     from minikafka.testing.errors import ClusterError
 
     for broker in made.brokers:
-        if not broker.running and broker.node_id not in known:
-            known.add(broker.node_id)
+        if not broker.running and broker.node_id not in reported:
+            reported.add(broker.node_id)
             try:
                 broker.raise_if_dead()
             except ClusterError as error:

@@ -38,33 +38,33 @@ FORMATTER_PROPERTIES = {
 }  # fmt: skip
 
 
-def _properties(given: tuple[str, ...], known: dict[str, str | None], option: str, file: str | None = None) -> dict[str, str | None]:
+def _properties(given: tuple[str, ...], accepted: dict[str, str | None], option: str, file: str | None = None) -> dict[str, str | None]:
     """What a properties file and options (which count more) say. Raises click.BadParameter."""
-    found = dict(known)
+    found = dict(accepted)
     if file is not None:
         from minikafka.broker.config.broker_config import ConfigurationError, load_properties
 
         try:
-            found |= {name: value for name, value in load_properties(file).items() if name in known}
+            found |= {name: value for name, value in load_properties(file).items() if name in accepted}
         except ConfigurationError as error:
             raise click.BadParameter(str(error), param_hint=option.replace("property", "config")) from error
     for text in given:
         # A separator may be a comma or a bracket: one property an option.
         name, separator, value = text.partition("=")
-        if not separator or name not in known:
-            raise click.BadParameter(f"{text!r}: known are {', '.join(known)}", param_hint=option)
+        if not separator or name not in accepted:
+            raise click.BadParameter(f"{text!r}: known are {', '.join(accepted)}", param_hint=option)
         found[name] = value.replace("\\t", "\t").replace("\\n", "\n")
     return found
 
 
-def only(*known: str) -> Callable[[click.Context, click.Parameter, str], str]:
+def only(*accepted: str) -> Callable[[click.Context, click.Parameter, str], str]:
     """A callback that takes the names of classes that there are here, with or without their package. Raises click.BadParameter."""
 
     def check(context: click.Context, parameter: click.Parameter, value: str) -> str:
-        found = next((name for name in known if name.rpartition(".")[2] == value.rpartition(".")[2]), None)
+        found = next((name for name in accepted if name.rpartition(".")[2] == value.rpartition(".")[2]), None)
         if found is None:
             hint = "; what internal topics hold: minikafka dump-log --offsets-decoder" if "Formatter" in value else ""
-            raise click.BadParameter(f"{value}: classes of Java cannot be loaded here; known: {', '.join(known)}{hint}")
+            raise click.BadParameter(f"{value}: classes of Java cannot be loaded here; known: {', '.join(accepted)}{hint}")
         return found
 
     return check
@@ -297,8 +297,8 @@ def deserializer(name: str | None, of_what: str) -> Callable[[bytes], bytes]:
     if word in ("", "String", "ByteArray", "Bytes", "ByteBuffer"):
         return bytes
     if name is None or not name.endswith("Deserializer") or word not in NUMBERS:
-        known = ", ".join([*NUMBERS, "String", "ByteArray"])
-        raise click.BadParameter(f"{name}: known are the Deserializers of {known}", param_hint=f"{of_what}.deserializer")
+        accepted = ", ".join([*NUMBERS, "String", "ByteArray"])
+        raise click.BadParameter(f"{name}: known are the Deserializers of {accepted}", param_hint=f"{of_what}.deserializer")
     layout = NUMBERS[word]
 
     def read(data: bytes) -> bytes:

@@ -90,13 +90,13 @@ def topics(found: Iterable[Topic], brokers: int) -> list[Finding]:
 
 def broker_configs(node_id: int, configs: Mapping[str, str | None], brokers: int, topic_names: Iterable[str]) -> list[Finding]:
     """Properties that bite later. `configs`: of one broker."""
-    known, findings, check = set(topic_names), [], f"broker {node_id}"
+    existing, findings, check = set(topic_names), [], f"broker {node_id}"
     for name, internal, what in (
         ("offsets.topic.replication.factor", "__consumer_offsets", "consumer groups"),
         ("transaction.state.log.replication.factor", "__transaction_state", "transactions"),
     ):
         wanted = int(configs.get(name) or 1)
-        if wanted > brokers and internal not in known:
+        if wanted > brokers and internal not in existing:
             findings.append(
                 Finding(check, "error", f"{name}={wanted}, and there are {brokers} brokers: {what} wait for more", f"Set {name}={brokers}.")
             )

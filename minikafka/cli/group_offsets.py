@@ -43,9 +43,9 @@ def reset_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def check_reset(options: Mapping[str, Any]) -> None:
     """Exactly one of the places to go to. Raises click.UsageError."""
-    known = [name for name in RESETS if name in options]
-    if len([name for name in known if options[name] not in (None, False)]) != 1:
-        raise click.UsageError("say where to: one of " + ", ".join("--" + name.replace("_", "-") for name in known))
+    ways = [name for name in RESETS if name in options]
+    if len([name for name in ways if options[name] not in (None, False)]) != 1:
+        raise click.UsageError("say where to: one of " + ", ".join("--" + name.replace("_", "-") for name in ways))
 
 
 def echo_csv(found: list[dict[str, Any]], *, is_one_group: bool) -> None:

@@ -34,12 +34,12 @@ def kafka_table(rows: list[dict[str, Any]], least: Mapping[str, int], *, is_last
 
 def echo_groups(listed: list[tuple[str, str]], wanted: str | None, states: Sequence[str], output: str) -> int:
     """Ids of groups, with `wanted` (also when it is empty) with their states, and of those states alone. Raises click.BadParameter."""
-    known = {state.lower(): state for state in states}
+    by_name = {state.lower(): state for state in states}
     names = [name.strip() for name in (wanted or "").split(",") if name.strip()]
-    strange = [name for name in names if name.lower() not in known]
+    strange = [name for name in names if name.lower() not in by_name]
     if strange:
         raise click.BadParameter(f"{strange[0]}: known are {', '.join(states)}", param_hint="--state")
-    chosen = {known[name.lower()] for name in names}
+    chosen = {by_name[name.lower()] for name in names}
     rows = [{"group": name, "state": state} for name, state in listed if not chosen or state in chosen]
     if output != "table":
         emit(rows, output, ["group", "state"])

@@ -67,18 +67,18 @@ async def examine(admin: Maintenance, expected_brokers: int | None = None) -> di
     """What is wrong with a cluster: `healthy`, `reasons`, and the facts behind them. Raises ClientError, OSError."""
     response = await admin.cluster.refresh(None)
     alive = sorted(admin.cluster.brokers)
-    known, leaderless, under, offline = set(alive), [], [], []
+    node_ids, leaderless, under, offline = set(alive), [], [], []
     for topic in response.topics:
         for p in topic.partitions:
             key = (topic.name or "", p.partition_index)
-            known.update(p.replica_nodes)
+            node_ids.update(p.replica_nodes)
             if p.leader_id < 0:
                 leaderless.append(key)
             if len(p.isr_nodes) < len(p.replica_nodes):
                 under.append(key)
             if p.offline_replicas:
                 offline.append(key)
-    down = sorted(known - set(alive))
+    down = sorted(node_ids - set(alive))
     fenced = await _fenced_but_alive(admin)
     controller = response.controller_id
     reasons = []

@@ -16,13 +16,13 @@ PROTOCOLS = {0: "PLAINTEXT", 1: "SSL", 2: "SASL_PLAINTEXT", 3: "SASL_SSL"}
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One listener: `told` is what clients are told, None for listeners of controllers."""
+    """One listener: `registered` is what clients are told, None for listeners of controllers."""
 
     name: str
     protocol: str
     host: str
     port: int
-    told: tuple[str, int] | None
+    registered: tuple[str, int] | None
 
 
 def is_loopback(host: str) -> bool:
@@ -32,20 +32,20 @@ def is_loopback(host: str) -> bool:
 
 def listeners_of(node: Any) -> list[Listener]:
     """Of a node that is in service."""
-    told = node.registered_listeners if node.config.is_broker else {}
+    registered = node.registered_listeners if node.config.is_broker else {}
     endpoints = (*node.config.broker_listeners, *node.config.controller_listeners)
     protocols = {endpoint.name: PROTOCOLS.get(endpoint.security_protocol, "?") for endpoint in endpoints}
     return [
-        Listener(name, protocols.get(name, "?"), bound.host, bound.port, told[name][:2] if name in told else None)
+        Listener(name, protocols.get(name, "?"), bound.host, bound.port, registered[name][:2] if name in registered else None)
         for name, bound in node.listeners.items()
     ]
 
 
 def works_from(listener: Listener) -> str:
     """Where the clients can be that this listener is for."""
-    if listener.told is None:
+    if listener.registered is None:
         return "controllers and brokers"
-    host, port = listener.told
+    host, port = listener.registered
     if not is_loopback(host):
         return f"wherever {host} leads here"
     if is_loopback(listener.host):
@@ -58,7 +58,7 @@ def table(listeners: list[Listener]) -> list[str]:
     """Lines, aligned."""
     rows = [("listener", "protocol", "bound to", "clients are told", "works from")]
     rows += [
-        (e.name, e.protocol, _address(e.host or "0.0.0.0", e.port), _address(*e.told) if e.told else "-", works_from(e))
+        (e.name, e.protocol, _address(e.host or "0.0.0.0", e.port), _address(*e.registered) if e.registered else "-", works_from(e))
         for e in listeners
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
@@ -83,13 +83,13 @@ def problems(
     seen: dict[tuple[str, int], str] = {}
     ports = {listener.port for listener in listeners}
     for listener in listeners:
-        if listener.told is None:
+        if listener.registered is None:
             continue
-        host, port = listener.told
+        host, port = listener.registered
         what = f"listener {listener.name}: clients are told {host}:{port}"
-        if listener.told in seen:
-            found.append(f"{what}, and so are those of {seen[listener.told]}: they meet the wrong one; give each a port of its own")
-        seen.setdefault(listener.told, listener.name)
+        if listener.registered in seen:
+            found.append(f"{what}, and so are those of {seen[listener.registered]}: they meet the wrong one; give each a port of its own")
+        seen.setdefault(listener.registered, listener.name)
         resolved = addresses.get(host)
         if resolved is None:
             found.append(f"{what}, but {host} cannot be resolved here; clients need a name that they can resolve (advertised.listeners)")
@@ -125,7 +125,7 @@ async def _resolve(host: str) -> list[str] | None:
 async def warn(node: Any, listeners: list[Listener]) -> None:
     """Look the advertised names up, and warn of what cannot work."""
     config = node.config
-    hosts = {listener.told[0] for listener in listeners if listener.told is not None}
+    hosts = {listener.registered[0] for listener in listeners if listener.registered is not None}
     addresses = dict(zip(hosts, await asyncio.gather(*map(_resolve, hosts)), strict=True))
     others = [host for node_id, (host, _) in config.voters.items() if node_id != config.node_id]
     found = problems(listeners, addresses, inter_broker=config.inter_broker_listener, other_hosts=others, is_own=_is_own)

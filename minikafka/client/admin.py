@@ -194,9 +194,9 @@ class Admin:
                     )
                     for p in topic.partitions
                 ]  # fmt: skip
-                known = found.get(topic.name)
-                if known is not None:
-                    known.partitions.extend(partitions)
+                described = found.get(topic.name)
+                if described is not None:
+                    described.partitions.extend(partitions)
                 else:
                     found[topic.name] = TopicDescription(topic.name, topic.topic_id, topic.is_internal, partitions)
             if response.next_cursor is None:
@@ -291,12 +291,12 @@ class Admin:
         return self.cluster.topics.get(name)
 
     async def _partitions_now(self, name: str) -> list[PartitionInfo]:
-        known = await self._topic_now(name)
-        return [] if known is None else known.partitions
+        topic = await self._topic_now(name)
+        return [] if topic is None else topic.partitions
 
     async def _topic_id_now(self, name: str) -> bytes | None:
-        known = await self._topic_now(name)
-        return None if known is None or not any(known.topic_id) else known.topic_id
+        topic = await self._topic_now(name)
+        return None if topic is None or not any(topic.topic_id) else topic.topic_id
 
     async def _wait_for_leaders(self, name: str) -> None:
         async def led() -> bool | None:

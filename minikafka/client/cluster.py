@@ -265,23 +265,23 @@ class Cluster:
                 if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
                     self.topics.pop(name, None)
                 continue
-            known = self.topics.get(name)
+            before = self.topics.get(name)
             partitions = []
             for p in sorted(topic.partitions, key=lambda entry: entry.partition_index):
                 info = PartitionInfo(name, p.partition_index, p.leader_id, p.leader_epoch, p.replica_nodes, p.isr_nodes, p.offline_replicas)
-                old = known.partitions[info.index] if known is not None and info.index < len(known.partitions) else None
+                old = before.partitions[info.index] if before is not None and info.index < len(before.partitions) else None
                 # A broker that is behind must not take a newer leader away (KIP-320).
-                same_topic = known is not None and known.topic_id == topic.topic_id
+                same_topic = before is not None and before.topic_id == topic.topic_id
                 partitions.append(old if old is not None and same_topic and old.leader_epoch > info.leader_epoch >= 0 else info)
             self.topics[name] = TopicInfo(name, topic.topic_id, partitions, topic.is_internal)
             self._refreshed_s[name] = now
 
     async def topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> TopicInfo:
         """A topic with partitions, from the cache if it is fresh. Raises BrokerError when the cluster says that there is none."""
-        known = self.topics.get(name)
+        cached = self.topics.get(name)
         age = asyncio.get_running_loop().time() - self._refreshed_s.get(name, float("-inf"))
-        if known is not None and known.partitions and age < METADATA_AGE_S_MAX:
-            return known
+        if cached is not None and cached.partitions and age < METADATA_AGE_S_MAX:
+            return cached
         return await self.fresh_topic(name, create=create, timeout_ms=timeout_ms)
 
     async def fresh_topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> TopicInfo:
@@ -333,13 +333,13 @@ class Cluster:
 
     def moved(self, topic: str, index: int, leader: int, leader_epoch: int) -> bool:
         """A broker hints at a newer leader (KIP-951); whether that was news that can be used."""
-        known = self.topics.get(topic)
-        if known is None or index >= len(known.partitions) or leader not in self.brokers:
+        cached = self.topics.get(topic)
+        if cached is None or index >= len(cached.partitions) or leader not in self.brokers:
             return False
-        old = known.partitions[index]
+        old = cached.partitions[index]
         if leader_epoch <= old.leader_epoch:
             return False
-        known.partitions[index] = PartitionInfo(topic, index, leader, leader_epoch, old.replicas, old.isr, old.offline)
+        cached.partitions[index] = PartitionInfo(topic, index, leader, leader_epoch, old.replicas, old.isr, old.offline)
         return True
 
 

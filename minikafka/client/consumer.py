@@ -173,14 +173,14 @@ class Consumer:
         self._positions = dict(made)
         await self._find_offsets(made, dict(offsets or {}))
 
-    async def _find_offsets(self, made: dict[TopicPartition, _Position], known: dict[TopicPartition, int]) -> None:
-        missing = [key for key in made if key not in known]
+    async def _find_offsets(self, made: dict[TopicPartition, _Position], offsets: dict[TopicPartition, int]) -> None:
+        missing = [key for key in made if key not in offsets]
         if missing and self.group_id is not None:
-            known |= {key: offset for key, offset in (await self.committed(missing)).items() if offset is not None}
-        unknown = [key for key in made if key not in known]
+            offsets |= {key: offset for key, offset in (await self.committed(missing)).items() if offset is not None}
+        unknown = [key for key in made if key not in offsets]
         if unknown:
-            known |= await self._reset_offsets(unknown)
-        for key, offset in known.items():
+            offsets |= await self._reset_offsets(unknown)
+        for key, offset in offsets.items():
             # While the offsets were asked for the application may have gone elsewhere (`seek`), or the assignment may have changed.
             if key in made and self._positions.get(key) is made[key]:
                 made[key].offset = made[key].fetch_offset = offset
@@ -436,10 +436,10 @@ class Consumer:
         for (topic, index), position in self._positions.items():
             if position.fetch_offset < 0 or len(position.buffered) > PREFETCH_RECORDS_MAX or position.paused_until_s > now:
                 continue
-            known = self.cluster.topics.get(topic)
-            if known is None or index >= len(known.partitions):
+            cached = self.cluster.topics.get(topic)
+            if cached is None or index >= len(cached.partitions):
                 continue
-            partition = known.partitions[index]
+            partition = cached.partitions[index]
             source = position.preferred if position.preferred in self.cluster.brokers else partition.leader
             if source == node_id:
                 found.append(((topic, index), position, partition.leader_epoch))

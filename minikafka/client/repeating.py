@@ -35,10 +35,10 @@ async def until_known(ask: Ask, is_done: IsDone, timeout_ms: int, what: str) -> 
             if code is ErrorCode.REQUEST_TIMED_OUT:
                 is_open = True
             else:
-                known = await is_done(code) if is_open else False
-                if known:
+                outcome = await is_done(code) if is_open else False
+                if outcome:
                     return
-                if known is False:
+                if outcome is False:
                     raise failure
         except NoBrokers as error:
             if not is_open:

@@ -84,10 +84,10 @@ class ResumingProducer(Producer):
         if code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return False
         try:
-            known = await last_sequences(self.cluster, queue.topic, [self._producer[0]], self._request_timeout_ms)
+            sequences = await last_sequences(self.cluster, queue.topic, [self._producer[0]], self._request_timeout_ms)
         except TRANSPORT_ERRORS as error:
             raise Again(code, str(error)) from error
-        last = known.get(self._producer[0], {}).get(queue.index, -1)
+        last = sequences.get(self._producer[0], {}).get(queue.index, -1)
         if batch.sequence > last + 1:
             raise BrokerError(code, "a new leader lacks records that were there before; run the job again")
         if batch.sequence + batch.count - 1 >= last:

@@ -49,11 +49,11 @@ class SharedRecord(NamedTuple):
 
 @dataclass(slots=True)
 class _Session:
-    """With one broker. `told`: acknowledgements that go with the next request."""
+    """With one broker. `acknowledged`: acknowledgements that go with the next request."""
 
     epoch: int = 0
     partitions: set[Partition] = field(default_factory=set)
-    told: dict[Partition, list[tuple[int, int]]] = field(default_factory=dict)
+    acknowledged: dict[Partition, list[tuple[int, int]]] = field(default_factory=dict)
 
 
 class ShareConsumer:
@@ -162,12 +162,12 @@ class ShareConsumer:
 
     def _request(self, session: _Session, wanted: set[Partition], timeout_ms: int, records_max: int) -> ShareFetchRequest:
         kind = ShareFetchRequest
-        told, session.told = session.told, {}
+        acknowledged, session.acknowledged = session.acknowledged, {}
         if session.epoch == 0:
-            told = {}
+            acknowledged = {}
         topics: dict[bytes, list[Any]] = {}
-        for topic_id, index in sorted((wanted - session.partitions) | set(told)):
-            batches = _batches(kind, told.get((topic_id, index), []))
+        for topic_id, index in sorted((wanted - session.partitions) | set(acknowledged)):
+            batches = _batches(kind, acknowledged.get((topic_id, index), []))
             topics.setdefault(topic_id, []).append(kind.FetchPartition(partition_index=index, acknowledgement_batches=batches))
         forgotten: dict[bytes, list[int]] = {}
         for topic_id, index in sorted(session.partitions - wanted):
@@ -203,7 +203,7 @@ class ShareConsumer:
                     place = (name, data.partition_index, record.offset, record.timestamp, record.key, record.value, record.headers)
                     records.append(SharedRecord(*place, batch.partition_leader_epoch, count))
         # Offsets without a record, which compaction has removed or transactions take.
-        session.told.setdefault((topic_id, data.partition_index), []).extend((offset, GAP) for offset in counts)
+        session.acknowledged.setdefault((topic_id, data.partition_index), []).extend((offset, GAP) for offset in counts)
         return records
 
     def acknowledge(self, record: SharedRecord, how: int = ACCEPT) -> None:
@@ -212,7 +212,7 @@ class ShareConsumer:
         key = (topic_id, record.partition)
         for session in self._sessions.values():
             if key in session.partitions:
-                session.told.setdefault(key, []).append((record.offset, how))
+                session.acknowledged.setdefault(key, []).append((record.offset, how))
                 return
 
     async def close(self) -> None:
@@ -228,8 +228,8 @@ class ShareConsumer:
     async def _end(self, node: int, session: _Session) -> None:
         kind = ShareAcknowledgeRequest
         topics: dict[bytes, list[Any]] = {}
-        for (topic_id, index), told in session.told.items():
-            partition = kind.AcknowledgePartition(partition_index=index, acknowledgement_batches=_batches(kind, told))
+        for (topic_id, index), acknowledged in session.acknowledged.items():
+            partition = kind.AcknowledgePartition(partition_index=index, acknowledgement_batches=_batches(kind, acknowledged))
             topics.setdefault(topic_id, []).append(partition)
         request = kind(
             group_id=self._group_id,
@@ -241,10 +241,10 @@ class ShareConsumer:
         await channel.request(request, None, REQUEST_TIMEOUT_MS)
 
 
-def _batches(kind: Any, told: list[tuple[int, int]]) -> list[Any]:
+def _batches(kind: Any, acknowledged: list[tuple[int, int]]) -> list[Any]:
     """Neighbours of one type together."""
     batches: list[Any] = []
-    for offset, how in sorted(told):
+    for offset, how in sorted(acknowledged):
         if batches and batches[-1].last_offset + 1 == offset and batches[-1].acknowledge_types == [how]:
             batches[-1].last_offset = offset
         else:

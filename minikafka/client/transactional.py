@@ -273,9 +273,9 @@ class TransactionalProducer(Producer):
 
         return await self.cluster.retry(ask, self._request_timeout_ms)
 
-    async def _init(self, known: tuple[int, int] | None) -> None:
-        """A producer id and epoch; `known` are those that this producer goes on from. Raises ProducerFenced."""
-        producer_id, epoch = known or (-1, -1)
+    async def _init(self, current: tuple[int, int] | None) -> None:
+        """A producer id and epoch; `current` are those that this producer goes on from. Raises ProducerFenced."""
+        producer_id, epoch = current or (-1, -1)
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._transaction_timeout_ms,

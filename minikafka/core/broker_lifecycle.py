@@ -357,8 +357,8 @@ class BrokerLifecycle:
             return [Notice(f"the controller answered a heartbeat with {code.name}", True), *self._rest(now_ms)]
         if self._want_shut_down:
             return [Notice(f"the controller answered a heartbeat with {code.name}", True), *self._go(True)]
-        known = f"broker epoch {self.broker_epoch} of broker {self._config.node_id}"
-        return [*self._out_of_service(f"the controller does not know {known}; registering again"), *self._register(now_ms)]
+        who = f"broker epoch {self.broker_epoch} of broker {self._config.node_id}"
+        return [*self._out_of_service(f"the controller does not know {who}; registering again"), *self._register(now_ms)]
 
     def _go(self, is_released: bool) -> list[Effect]:
         if is_released:
@@ -410,9 +410,9 @@ def heartbeat_timeout_ms(session_timeout_ms: int) -> int:
     return max(session_timeout_ms // 2, 1)
 
 
-def cordoned_to_report(metadata_version: int, cordoned: list[bytes], known: Sequence[bytes]) -> list[bytes] | None:
+def cordoned_to_report(metadata_version: int, cordoned: list[bytes], registered: Sequence[bytes]) -> list[bytes] | None:
     """The cordoned directories that a heartbeat names. None, which changes nothing, unless there are some or the controller thinks so
-    (`known`), and only when everybody understands it."""
+    (`registered`), and only when everybody understands it."""
     if metadata_version < CORDONED_METADATA_VERSION:
         return None
-    return cordoned if cordoned or known else None
+    return cordoned if cordoned or registered else None

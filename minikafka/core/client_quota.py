@@ -141,7 +141,7 @@ class Meter:
             return self.bucket.pause_ms(self.limit, now_ms)
         return min(self.rate.pause_ms(self.limit, now_ms), self._pause_max_ms)
 
-    def told(self, pause_ms: int, now_ms: int) -> None:
+    def note_throttle(self, pause_ms: int, now_ms: int) -> None:
         """A client must pause."""
         self.pauses.append((now_ms, pause_ms))
 
@@ -185,9 +185,9 @@ class MutationBudget:
         else:
             self.pause_ms = max(self.pause_ms, self._meter.charge(partitions, self._now_ms))
 
-    def told(self) -> int:
-        """The client is told `pause_ms`."""
-        self._meter.told(self.pause_ms, self._now_ms)
+    def reported_pause_ms(self) -> int:
+        """`pause_ms`, which is reported to the client."""
+        self._meter.note_throttle(self.pause_ms, self._now_ms)
         return self.pause_ms
 
 
@@ -235,8 +235,8 @@ class ClientQuotas:
                 elif key in limits and IP not in parts:
                     limits[key][(parts.get(USER), parts.get(CLIENT_ID))] = value
         self._limits, self._connection_limits = limits, addresses
-        for known in [known for known in self._meters if not limits[known[0]]]:
-            del self._meters[known]
+        for meter_key in [meter_key for meter_key in self._meters if not limits[meter_key[0]]]:
+            del self._meters[meter_key]
 
     def of(self, user: str, client_id: str, now_ms: int) -> Limits | None:
         """What holds for a client; None when nothing does."""
@@ -275,9 +275,9 @@ class ClientQuotas:
         if now_ms - self._swept_ms < IDLE_MS:
             return False
         self._swept_ms = now_ms
-        idle = [known for known, meter in self._meters.items() if now_ms - meter.used_ms >= IDLE_MS]
-        for known in idle:
-            del self._meters[known]
+        idle = [key for key, meter in self._meters.items() if now_ms - meter.used_ms >= IDLE_MS]
+        for key in idle:
+            del self._meters[key]
         for address in [address for address, (_, used_ms) in self._connections.items() if now_ms - used_ms >= IDLE_MS]:
             del self._connections[address]
         return bool(idle)

@@ -102,8 +102,8 @@ class DeadlineQueue(Generic[Key]):
 
     def note(self, key: Key, deadline_ms: int) -> None:
         """Have `key` looked at no later than then."""
-        known = self._deadlines.get(key)
-        if known is not None and known <= deadline_ms:
+        noted = self._deadlines.get(key)
+        if noted is not None and noted <= deadline_ms:
             return
         self._order += 1
         self._deadlines[key] = deadline_ms

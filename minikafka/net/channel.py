@@ -201,16 +201,15 @@ class Channel:
         chosen = self._chosen.get((request.API_KEY, version_max))
         if chosen is not None:
             return chosen
-        known = api(request.API_KEY)
-        assert known is not None
+        api_spec = api(request.API_KEY)
+        assert api_spec is not None
         theirs = self._versions.get(request.API_KEY)
         if theirs is None:
-            raise UnsupportedVersion(f"{self.host}:{self.port} does not serve {known.name}")
-        highest = min(known.max_version, theirs[1], known.max_version if version_max is None else version_max)
-        if highest < max(known.min_version, theirs[0]):
-            raise UnsupportedVersion(
-                f"{self.host}:{self.port} speaks {known.name} v{theirs[0]}-{theirs[1]}, this side v{known.min_version}-{known.max_version}"
-            )
+            raise UnsupportedVersion(f"{self.host}:{self.port} does not serve {api_spec.name}")
+        highest = min(api_spec.max_version, theirs[1], api_spec.max_version if version_max is None else version_max)
+        if highest < max(api_spec.min_version, theirs[0]):
+            ours = f"v{api_spec.min_version}-{api_spec.max_version}"
+            raise UnsupportedVersion(f"{self.host}:{self.port} speaks {api_spec.name} v{theirs[0]}-{theirs[1]}, this side {ours}")
         self._chosen[request.API_KEY, version_max] = highest
         return highest
 

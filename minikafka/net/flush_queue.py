@@ -41,8 +41,8 @@ class FlushQueue:
                     connection.flush()
                 except Exception as error:
                     # One that fails must not keep the others' answers back.
-                    told = {"message": f"sending to {connection} failed inside", "exception": error, "protocol": connection}
-                    self._loop.call_exception_handler(told)
+                    context = {"message": f"sending to {connection} failed inside", "exception": error, "protocol": connection}
+                    self._loop.call_exception_handler(context)
                     close = getattr(connection, "close", None)
                     if close is not None:
                         close("sending failed inside")

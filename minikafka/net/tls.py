@@ -143,9 +143,9 @@ class TlsConnection(SocketConnection):
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
             return f"the {theirs} closed the connection during the TLS handshake"
         if isinstance(error, ssl.SSLError):
-            known = _REASONS.get(error.reason or "")
+            explanation = _REASONS.get(error.reason or "")
             text = (error.reason or str(error)).lower().replace("_", " ")
-            return "the TLS handshake failed: " + (f"{known.format(ours=ours, theirs=theirs)} ({text})" if known else text)
+            return "the TLS handshake failed: " + (f"{explanation.format(ours=ours, theirs=theirs)} ({text})" if explanation else text)
         return f"the TLS handshake failed: {error}"
 
     # -- receiving -------------------------------------------------------------------------------------------------

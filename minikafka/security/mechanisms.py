@@ -10,11 +10,11 @@ WRONG_PASSWORD = "Authentication failed: Invalid username or password"
 
 
 class SaslRefused(Exception):
-    """An exchange has failed. `str()` is for the own log; `told` is what the other side may know, None for no more than that it failed."""
+    """An exchange has failed. `str()` is for the own log; `client_message` is what the other side may know; None: only that it failed."""
 
-    def __init__(self, reason: str, told: str | None = None) -> None:
+    def __init__(self, reason: str, client_message: str | None = None) -> None:
         super().__init__(reason)
-        self.told = told
+        self.client_message = client_message
 
 
 class SaslServer(Protocol):
@@ -61,11 +61,11 @@ class PlainServer:
             raise SaslRefused("no user is named", "Authentication failed: username not specified")
         if not password:
             raise SaslRefused(f"user {user!r} sent no password", "Authentication failed: password not specified")
-        known = self._users.get(user)
+        expected = self._users.get(user)
         # Compared in any case, so that time does not tell which users there are.
-        is_right = hmac.compare_digest((known if known is not None else password + "\0").encode(), password.encode())
-        if not is_right or known is None:
-            why = f"wrong password of user {user!r}" if known is not None else f"there is no PLAIN user {user!r}"
+        is_right = hmac.compare_digest((expected if expected is not None else password + "\0").encode(), password.encode())
+        if not is_right or expected is None:
+            why = f"wrong password of user {user!r}" if expected is not None else f"there is no PLAIN user {user!r}"
             raise SaslRefused(why, WRONG_PASSWORD)
         if authorization_id and authorization_id != user:
             raise SaslRefused(

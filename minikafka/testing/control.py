@@ -119,8 +119,8 @@ class NodeRunner:
 
     def _partition(self, topic: str, partition: int) -> dict[str, Any]:
         image = self.node.metadata.image
-        known = image.topics_by_name.get(topic)
-        found = None if known is None else known.partitions.get(partition)
+        image_topic = image.topics_by_name.get(topic)
+        found = None if image_topic is None else image_topic.partitions.get(partition)
         if found is None:
             return {"offset": image.offset, "partition": None}
         state = {

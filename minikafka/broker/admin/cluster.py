@@ -54,12 +54,12 @@ _MATCH_NAMES = {MATCH_EXACT: "EXACT", MATCH_DEFAULT: "DEFAULT", MATCH_ANY: "SPEC
 
 
 def _wrong_endpoint(here: int, wanted: int) -> DescribeClusterResponse:
-    known = _ENDPOINT_NAMES.get(wanted)
-    if known is None:
+    expected = _ENDPOINT_NAMES.get(wanted)
+    if expected is None:
         return DescribeClusterResponse(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=f"Unsupported endpoint type {wanted}")
     return DescribeClusterResponse(
         error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-        error_message=f"The request was sent to an endpoint of type {_ENDPOINT_NAMES[here]}, but we wanted an endpoint of type {known}",
+        error_message=f"The request was sent to an endpoint of type {_ENDPOINT_NAMES[here]}, but we wanted an endpoint of type {expected}",
     )
 
 
@@ -109,10 +109,10 @@ class ClusterHandlers:
         """ListConfigResources (KIP-1142); version 0 lists client metrics only."""
         image = self._metadata.image
         wanted = list(request.resource_types) if context.api_version >= 1 else [RESOURCE_CLIENT_METRICS]
-        known = (RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)
+        supported = (RESOURCE_TOPIC, RESOURCE_BROKER, RESOURCE_BROKER_LOGGER, RESOURCE_CLIENT_METRICS, RESOURCE_GROUP)
         if not wanted:
-            wanted = list(known)
-        if any(kind not in known for kind in wanted):
+            wanted = list(supported)
+        if any(kind not in supported for kind in wanted):
             return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         brokers = [str(broker_id) for broker_id in sorted(image.brokers)]
         names: dict[int, list[str]] = {
@@ -136,9 +136,11 @@ class ClusterHandlers:
         except ApiError as error:
             return DescribeClientQuotasResponse(error_code=error.code, error_message=error.message, entries=None)
         quotas = self._metadata.image.client_quotas
-        found = list(quotas.items()) if not (components or request.strict) else [
-            (entity, values) for entity, values in quotas.items() if _matches(entity, components, request.strict)
-        ]
+        found = (
+            list(quotas.items())
+            if not (components or request.strict)
+            else [(entity, values) for entity, values in quotas.items() if _matches(entity, components, request.strict)]
+        )
         return DescribeClientQuotasResponse(error_message="", entries=lazily(found, _described_quotas))
 
 

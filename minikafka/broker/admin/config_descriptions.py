@@ -199,9 +199,9 @@ class ConfigDescriptions:
         found += [(name, given[name], STATIC_SOURCE) for name in static_names(entry) if name in given]
         origin = _DEFAULT_ORIGINS.get(entry.name)
         for name in entry.synonyms:
-            known = BROKER_PROPERTIES.get(name)
-            if known is not None and known.default is not None:
-                origin = (name, known.default)
+            declared = BROKER_PROPERTIES.get(name)
+            if declared is not None and declared.default is not None:
+                origin = (name, declared.default)
         if origin is not None:
             found.append((*origin, DEFAULT_SOURCE))
         return [*topic, *(_from(entry.synonyms[0], found) if entry.synonyms else found)]

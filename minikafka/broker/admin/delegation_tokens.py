@@ -26,6 +26,8 @@ PLAINTEXT, SSL = 0, 1
 def _expiry(error: ErrorCode) -> int:
     """Expiry of a token that does not exist: -1 from Kafka's brokers, 0 from its controllers, which see first that there is no key."""
     return 0 if error is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else -1
+
+
 REQUESTER_VERSION_MIN = 3
 
 
@@ -62,13 +64,13 @@ class DelegationTokenHandlers:
                 error = ErrorCode.INVALID_PRINCIPAL_TYPE
         when = _expiry(error)
         # Older answers have no place for who asked.
-        told = requester if context.api_version >= REQUESTER_VERSION_MIN else ("", "")
+        reported = requester if context.api_version >= REQUESTER_VERSION_MIN else ("", "")
         return CreateDelegationTokenResponse(
             error_code=error,
             principal_type=owner[0],
             principal_name=owner[1],
-            token_requester_principal_type=told[0],
-            token_requester_principal_name=told[1],
+            token_requester_principal_type=reported[0],
+            token_requester_principal_name=reported[1],
             issue_timestamp_ms=when,
             expiry_timestamp_ms=when,
             max_timestamp_ms=when,

@@ -169,17 +169,17 @@ class MetadataHandlers:
         """`names` None: every topic."""
         version, listener = context.api_version, context.listener
         operations = TOPIC_OPERATIONS if version >= 8 and request.include_topic_authorized_operations else -(2**31)
-        unknown, known, errors = [], [], []
+        unknown, described, errors = [], [], []
         for topic_id in ids:
             topic = image.topics_by_id.get(topic_id)
             if topic is None:
                 unknown.append(_topic_error(None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID))
             else:
-                known.append(self._topic(image, topic, listener, version, operations))
+                described.append(self._topic(image, topic, listener, version, operations))
         for name in dict.fromkeys(names or ()):
             topic = image.topics_by_name.get(name)
             if topic is not None:
-                known.append(self._topic(image, topic, listener, version, operations))
+                described.append(self._topic(image, topic, listener, version, operations))
             elif topic_name_fault(name) is not None:
                 errors.append(_topic_error(name, _ZERO_ID, ErrorCode.INVALID_TOPIC_EXCEPTION))
             else:
@@ -193,7 +193,7 @@ class MetadataHandlers:
             ],
             cluster_id=self._cluster_id,
             controller_id=controller_for_clients(image, self._config.node_id),
-            topics=[*unknown, *known, *errors],
+            topics=[*unknown, *described, *errors],
         )
         if names is None:
             response.topics = lazily(

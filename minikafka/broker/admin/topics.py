@@ -59,11 +59,11 @@ class TopicHandlers:
             good = [result.name for result in response.results if result.error_code == ErrorCode.NONE]
             wanted = {topic.name: topic.count for topic in request.topics if topic.name in good}
 
-            def known(image: MetadataImage) -> bool:
+            def are_applied(image: MetadataImage) -> bool:
                 found = image.topics_by_name
                 return all(name not in found or len(found[name].partitions) >= count for name, count in wanted.items())
 
-            await self._until(list(wanted), known)
+            await self._until(list(wanted), are_applied)
         return response
 
     async def _until(self, names: list[str], condition: Callable[[MetadataImage], bool]) -> None:

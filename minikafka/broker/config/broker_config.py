@@ -56,10 +56,10 @@ class BrokerConfig(BrokerProperties):
     def from_properties(cls, given: Mapping[str, str]) -> BrokerConfig:
         """Parse and check. Raises ConfigurationError with every problem."""
         problems: list[str] = []
-        known = {name: text for name, text in given.items() if name in BROKER_PROPERTIES}
+        declared = {name: text for name, text in given.items() if name in BROKER_PROPERTIES}
         others = [name for name in given if name not in BROKER_PROPERTIES]
         problems += [BROKER_PROPERTIES.unknown(name) for name in others if not name.startswith(FREE_PREFIXES)]
-        values = BROKER_PROPERTIES.parse(known, problems)
+        values = BROKER_PROPERTIES.parse(declared, problems)
         problems += listener_problems(dict(given))
         config = cls(given, values)
         config.warnings += [
@@ -68,7 +68,9 @@ class BrokerConfig(BrokerProperties):
             if name.startswith(FREE_PREFIXES) and not is_security_property(name) and limit_of_listener(name) is None
         ]
         config.warnings += [
-            f"{name} is accepted without effect" for name in known if (entry := BROKER_PROPERTIES.get(name)) and entry.effect == "accepted"
+            f"{name} is accepted without effect"
+            for name in declared
+            if (entry := BROKER_PROPERTIES.get(name)) and entry.effect == "accepted"
         ]
         config._derive(problems)
         if problems:
@@ -256,6 +258,6 @@ def load_properties(path: str | Path) -> dict[str, str]:
         if line.endswith("\\") and not line.endswith("\\\\"):
             pending = line[:-1]
             continue
-        cut = min((line.index(mark) for mark in "=:" if mark in line), default=len(line))
+        cut = min((line.index(separator) for separator in "=:" if separator in line), default=len(line))
         properties[line[:cut].strip()] = line[cut + 1 :].strip()
     return properties

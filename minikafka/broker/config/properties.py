@@ -132,8 +132,8 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
+def _suggestion(word: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(names), n=1, cutoff=0.75)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -77,9 +77,7 @@ class GroupHandlers:
 
     # -- FindCoordinator -------------------------------------------------------------------------------------------
 
-    async def find_coordinator(
-        self, context: RequestContext, request: FindCoordinatorRequest
-    ) -> FindCoordinatorResponse:
+    async def find_coordinator(self, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         """One coordinator (v0-3) or one for each key (v4+, KIP-699)."""
         batched = context.header.api_version >= 4
         keys = request.coordinator_keys if batched else [request.key]
@@ -100,9 +98,7 @@ class GroupHandlers:
 
     def _coordinator(self, key: str, key_type: int, listener: str) -> FindCoordinatorResponse.Coordinator:
         def failed(code: ErrorCode, message: str) -> FindCoordinatorResponse.Coordinator:
-            return FindCoordinatorResponse.Coordinator(
-                key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
-            )
+            return FindCoordinatorResponse.Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
 
         host = self._hosts.get(key_type)
         if host is None or (key_type == KEY_TYPE_SHARE and not _is_share_partition(key)):
@@ -113,9 +109,7 @@ class GroupHandlers:
         if broker is None or endpoint is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return failed(code, code.text)
-        return FindCoordinatorResponse.Coordinator(
-            key=key, node_id=broker.broker_id, host=endpoint[0], port=endpoint[1], error_message=""
-        )
+        return FindCoordinatorResponse.Coordinator(key=key, node_id=broker.broker_id, host=endpoint[0], port=endpoint[1], error_message="")
 
     # -- membership ------------------------------------------------------------------------------------------------
 
@@ -208,9 +202,7 @@ class GroupHandlers:
         return response
 
     @staticmethod
-    def _fetch_error_v7(
-        context: RequestContext, request: OffsetFetchRequest, code: ErrorCode
-    ) -> OffsetFetchResponse:
+    def _fetch_error_v7(context: RequestContext, request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
         if context.header.api_version >= 2:
             return OffsetFetchResponse(error_code=code)
         topics = [
@@ -228,9 +220,7 @@ class GroupHandlers:
         return OffsetFetchResponse(topics=topics)
 
     @staticmethod
-    def _wanted(
-        shard: GroupShard, group_id: str, topics: list[tuple[str, list[int]]] | None
-    ) -> list[tuple[str, list[int]]]:
+    def _wanted(shard: GroupShard, group_id: str, topics: list[tuple[str, list[int]]] | None) -> list[tuple[str, list[int]]]:
         if topics is not None:
             return topics
         every: dict[str, list[int]] = {}
@@ -263,14 +253,13 @@ class GroupHandlers:
             named.sort(key=lambda entry: not entry[0])
         else:
             named = [(topic.name, None, topic.partition_indexes) for topic in group.topics]
+
         def fetched(wanted: tuple[str, bytes | None, list[int]]) -> OffsetFetchResponse.OffsetFetchResponseTopics:
             name, topic_id, indexes = wanted
             if topic_id is None:
                 existing = image.topics_by_name.get(name)
                 topic_id = existing.topic_id if existing is not None else b"\0" * 16
-            one = partial(
-                _fetched, shard, group.group_id, name, unknown_topic_id=by_id and not name, require_stable=require_stable
-            )
+            one = partial(_fetched, shard, group.group_id, name, unknown_topic_id=by_id and not name, require_stable=require_stable)
             return OffsetFetchResponse.OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=lazily(indexes, one))
 
         if by_id:
@@ -282,10 +271,10 @@ class GroupHandlers:
         """OffsetDelete (KIP-496): answered when the tombstones are committed."""
         wanted = [(topic.name, p.partition_index) for topic in request.topics for p in topic.partitions]
         resolve = self._groups.resolve_topic
-        known = [key for key in wanted if resolve(key[0], b"", key[1]) is not None]
+        existing = [key for key in wanted if resolve(key[0], b"", key[1]) is not None]
         try:
             index, shard = self._shard_of(request.group_id)
-            results = shard.check_delete_offsets(request.group_id, known)
+            results = shard.check_delete_offsets(request.group_id, existing)
         except ApiError as error:
             return OffsetDeleteResponse(error_code=error.code, topics=[])
 
@@ -296,9 +285,7 @@ class GroupHandlers:
                     partitions=[
                         OffsetDeleteResponse.OffsetDeleteResponsePartition(
                             partition_index=p.partition_index,
-                            error_code=results.get(
-                                (topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                            ),
+                            error_code=results.get((topic.name, p.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
                         )
                         for p in topic.partitions
                     ],
@@ -456,9 +443,7 @@ def _commit_error(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommit
                 name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    OffsetCommitResponse.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=code
-                    )
+                    OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
                     for partition in topic.partitions
                 ],
             )

@@ -61,11 +61,7 @@ class MarkerWriter:
             done(ErrorCode.INVALID_REQUEST)
             return
         entry = partition.log.producer_state.entries.get(marker.producer_id)
-        if (
-            marker.transaction_version >= EPOCH_BUMP_VERSION_MIN
-            and entry is not None
-            and entry.epoch == marker.producer_epoch
-        ):
+        if marker.transaction_version >= EPOCH_BUMP_VERSION_MIN and entry is not None and entry.epoch == marker.producer_epoch:
             # The epoch after the transaction's own is already here: the marker has come before. If a transaction is open, it is the
             # next one, and a marker that was sent twice must not end it.
             if entry.txn_first_offset >= 0:
@@ -105,9 +101,9 @@ class MarkerSender:
         settled: dict[PartitionKey, ErrorCode] = {}
         by_leader: dict[int, list[PartitionKey]] = {}
         for topic, indexes in by_topic(markers.partitions):
-            known = image.topics_by_name.get(topic)
+            image_topic = image.topics_by_name.get(topic)
             for index in indexes:
-                registration = None if known is None else known.partitions.get(index)
+                registration = None if image_topic is None else image_topic.partitions.get(index)
                 if registration is None:
                     logger.info("%s-%d has been deleted: no marker of %s is sent there", topic, index, markers.transactional_id)
                     settled[topic, index] = ErrorCode.NONE
@@ -155,7 +151,5 @@ def _marker(markers: Markers, keys: list[PartitionKey]) -> Marker:
         transaction_result=markers.commit,
         coordinator_epoch=markers.coordinator_epoch,
         transaction_version=markers.transaction_version,
-        topics=[
-            WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()
-        ],
+        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
     )

@@ -189,13 +189,13 @@ class Entry:
     )  # fmt: skip
 
     def __init__(self, request: type[Request], handler: Handler, supervisor: Supervisor, long_answers: LongAnswers) -> None:
-        known = api(request.API_KEY)
-        assert known is not None
-        self.api_key = known.key
-        self.name = known.name
-        self.min_version = known.min_version
-        self.max_version = known.max_version
-        self.flexible_from = EVERY_VERSION_MAX if known.flexible_from is None else known.flexible_from
+        api_spec = api(request.API_KEY)
+        assert api_spec is not None
+        self.api_key = api_spec.key
+        self.name = api_spec.name
+        self.min_version = api_spec.min_version
+        self.max_version = api_spec.max_version
+        self.flexible_from = EVERY_VERSION_MAX if api_spec.flexible_from is None else api_spec.flexible_from
         self.handler = self._registered = handler
         self.is_async = inspect.iscoroutinefunction(handler)
         self.supervisor = supervisor
@@ -205,10 +205,10 @@ class Entry:
         self.decode_in_steps = request.decode_in_steps
         self.elements_max = elements_max(request)
         #: A frame of more bytes is served in steps.
-        self.long_bytes = LONG_BYTES_OF.get(known.key, LONG_BYTES)
-        self.response_class = known.response
-        self.has_error_code = any(field.name == "error_code" for field in known.response.FIELDS)
-        self.counts = [0] * (known.max_version + 1)
+        self.long_bytes = LONG_BYTES_OF.get(api_spec.key, LONG_BYTES)
+        self.response_class = api_spec.response
+        self.has_error_code = any(field.name == "error_code" for field in api_spec.response.FIELDS)
+        self.counts = [0] * (api_spec.max_version + 1)
         #: Error code -> answers (of Produce and Fetch: partitions of answers) that carried it.
         self.errors: dict[int, int] = {}
 
@@ -298,8 +298,8 @@ class Dispatcher:
     def register(self, request: type[Request], handler: Handler, fast_path: MakeFastPath | None = None) -> Entry:
         """Serve an API, behind its guard; the entry that counts its requests. It must be one of this kind of listener. `fast_path` makes
         the fast path of a connection, of the entry."""
-        known = api(request.API_KEY)
-        if known is None or self.listener_type not in known.listeners:
+        api_spec = api(request.API_KEY)
+        if api_spec is None or self.listener_type not in api_spec.listeners:
             raise ValueError(f"{request.__name__} is not served on a {self.listener_type} listener")
         self._served.clear()
         entry = self._table[request.API_KEY] = Entry(request, self._guarded(request, handler), self.supervisor, self.large.answers)
@@ -463,14 +463,14 @@ class Dispatcher:
 
     def _note_software(self, context: RequestContext, name: str, version: str) -> None:
         """What a client is; what would be one too many, or too long, is counted with the others."""
-        known = (context.listener, name, version)
+        software = (context.listener, name, version)
         if len(name) > SOFTWARE_MAX or len(version) > SOFTWARE_MAX:
-            known = (context.listener, OTHER_SOFTWARE, OTHER_SOFTWARE)
+            software = (context.listener, OTHER_SOFTWARE, OTHER_SOFTWARE)
         elif context.connection not in self.software and len(self.software) >= SOFTWARE_KEPT:
-            told = set(self.software.values())
-            if known not in told and len(told) >= SOFTWARE_KEPT:
-                known = (context.listener, OTHER_SOFTWARE, OTHER_SOFTWARE)
-        self.software[context.connection] = known
+            counted = set(self.software.values())
+            if software not in counted and len(counted) >= SOFTWARE_KEPT:
+                software = (context.listener, OTHER_SOFTWARE, OTHER_SOFTWARE)
+        self.software[context.connection] = software
 
     def _encode_served(self, version: int) -> bytes:
         """The answer up to its APIs, the same for everybody; all of it for versions that have no features."""

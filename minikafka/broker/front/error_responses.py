@@ -25,9 +25,9 @@ def failure_response(request: Any, version: int, error: ApiError) -> Any:
     builder = FAILURES.get(type(request))
     if builder is not None:
         return builder(request, version, code, message)
-    known = api(request.API_KEY)
-    assert known is not None
-    response: Any = known.response()
+    api_spec = api(request.API_KEY)
+    assert api_spec is not None
+    response: Any = api_spec.response()
     response.error_code = code
     if hasattr(response, "error_message"):
         response.error_message = message

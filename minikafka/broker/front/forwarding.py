@@ -81,10 +81,10 @@ class Forwarder:
         if answer.error_code != ErrorCode.NONE or answer.response_data is None:
             error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller could not read the request.")
             return failure_response(request, version, error)
-        known = api(request.API_KEY)
-        assert known is not None
+        api_spec = api(request.API_KEY)
+        assert api_spec is not None
         _, position = decode_response_header(answer.response_data, request.API_KEY, version)
-        return known.response.decode(version, answer.response_data, position)
+        return api_spec.response.decode(version, answer.response_data, position)
 
     async def ask(self, request: Any, timeout_ms: int = FORWARD_TIMEOUT_MS) -> Any:
         """The controller's response to what this broker asks because of a client. Raises TimeoutError, ConnectionError."""

@@ -407,8 +407,8 @@ class Answers:
             self.merged.throttle_time_ms = max(self.merged.throttle_time_ms, answer.throttle_time_ms)
         if self._beside:
             nodes = getattr(self.merged, self._beside)
-            known = {node.node_id for node in nodes}
-            nodes += [node for node in getattr(answer, self._beside) if node.node_id not in known]
+            node_ids = {node.node_id for node in nodes}
+            nodes += [node for node in getattr(answer, self._beside) if node.node_id not in node_ids]
         self._extend((), getattr(self.merged, self._lists[0]), getattr(answer, self._lists[0]), self._lists[1:])
         return True
 
@@ -418,12 +418,12 @@ class Answers:
             return
         for entry in more:
             key = (*place, *_name_of(entry))
-            known = self._places.get(key)
-            if known is None:
-                known = self._places[key] = copy.copy(entry)
-                setattr(known, lists[0], [])
-                into.append(known)
-            self._extend(key, getattr(known, lists[0]), getattr(entry, lists[0]) or [], lists[1:])
+            earlier = self._places.get(key)
+            if earlier is None:
+                earlier = self._places[key] = copy.copy(entry)
+                setattr(earlier, lists[0], [])
+                into.append(earlier)
+            self._extend(key, getattr(earlier, lists[0]), getattr(entry, lists[0]) or [], lists[1:])
 
 
 def _name_of(entry: Any) -> tuple[Any, ...]:

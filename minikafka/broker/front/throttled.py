@@ -169,9 +169,9 @@ class LimitedContext(RequestContext):
 def _tell(bytes_meter: Meter | None, bytes_ms: int, request_meter: Meter | None, request_ms: int, now_ms: int) -> None:
     """The longer of the two pauses counts (RequestHandlerHelper.throttle)."""
     if bytes_ms > request_ms and bytes_meter is not None:
-        bytes_meter.told(bytes_ms, now_ms)
+        bytes_meter.note_throttle(bytes_ms, now_ms)
     elif request_ms > 0 and request_meter is not None:
-        request_meter.told(request_ms, now_ms)
+        request_meter.note_throttle(request_ms, now_ms)
 
 
 def user_of(principal: str) -> str:

@@ -35,11 +35,11 @@ class Readings:
     def moving_average(self, key: Hashable, count: float, now_ms: int) -> float:
         """Increase a second, what is older weighing less: by 1/e after 15 minutes (Kafka's meters). It begins with what the first two
         readings tell; 0 at the first."""
-        known = self._averages.get(key)
-        if known is None:
+        last = self._averages.get(key)
+        if last is None:
             self._averages[key] = (now_ms, count, -1.0)
             return 0.0
-        at_ms, before, average = known
+        at_ms, before, average = last
         elapsed_ms = now_ms - at_ms
         if elapsed_ms < APART_MS:
             return max(average, 0.0)

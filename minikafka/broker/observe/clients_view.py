@@ -17,7 +17,7 @@ def clients_that_push(clients: ClientMetricsHandlers, now_ms: int) -> dict[str, 
     """subscriptions (names), count, and of those that were heard of last: client_id, software, address, interval_ms, pushed_ms_ago (None:
     not yet), series."""
     rows = []
-    told = clients.series.by_instance
+    pushed = clients.series.by_instance
     for instance in islice(reversed(clients.instances.by_id.values()), CLIENTS_MAX):
         attributes = instance.attributes
         rows.append(
@@ -27,7 +27,7 @@ def clients_that_push(clients: ClientMetricsHandlers, now_ms: int) -> dict[str, 
                 "address": attributes.get(CLIENT_SOURCE_ADDRESS),
                 "interval_ms": instance.wanted.interval_ms,
                 "pushed_ms_ago": now_ms - instance.pushed_ms if instance.has_pushed else None,
-                "series": len(told[instance.instance_id]) if instance.instance_id in told else 0,
+                "series": len(pushed[instance.instance_id]) if instance.instance_id in pushed else 0,
             }
         )
     return {"subscriptions": clients.subscriptions.names, "count": len(clients.instances.by_id), "clients": rows}

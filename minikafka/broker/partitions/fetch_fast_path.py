@@ -52,12 +52,12 @@ _LENGTHS = [bytes([size]) for size in range(128)]
 class _Layout:
     """Where the offsets stand in frames of one length."""
 
-    __slots__ = ("between", "holes")
+    __slots__ = ("between", "offset_positions")
 
-    def __init__(self, holes: list[int], size: int) -> None:
-        self.holes = holes
-        starts = [8, *(hole + 8 for hole in holes)]
-        self.between = [slice(0, 4), *(slice(start, end) for start, end in zip(starts, [*holes, size], strict=True))]
+    def __init__(self, offset_positions: list[int], size: int) -> None:
+        self.offset_positions = offset_positions
+        starts = [8, *(position_of_offset + 8 for position_of_offset in offset_positions)]
+        self.between = [slice(0, 4), *(slice(start, end) for start, end in zip(starts, [*offset_positions, size], strict=True))]
 
     def key(self, frame: memoryview) -> bytes:
         """All but the correlation id and the offsets."""
@@ -159,12 +159,12 @@ class FetchFastPath(TemplateFastPath):
         run = b""
         size = 4
         gathered = 0
-        for part, hole in zip(template.parts, layout.holes, strict=True):
+        for part, position_of_offset in zip(template.parts, layout.offset_positions, strict=True):
             partition = found.get(part.key)
             if partition is None or partition.leader is None or part.leader_epoch not in (-1, partition.leader_epoch):
                 return None
             log = partition.log
-            (offset,) = _OFFSET.unpack_from(frame, hole)
+            (offset,) = _OFFSET.unpack_from(frame, position_of_offset)
             marks = log.watermarks
             high_watermark, stable = marks.high_watermark, marks.last_stable_offset
             end = stable if template.is_committed else high_watermark
@@ -215,10 +215,10 @@ class FetchFastPath(TemplateFastPath):
         version, header, request, _ = decoded
         if not self._is_simple(request, version):
             return
-        holes = _holes(request, version, header.client_id, frame)
-        if holes is None or len(frame) > TEMPLATE_BYTES_MAX:
+        offset_positions = _offset_positions(request, version, header.client_id, frame)
+        if offset_positions is None or len(frame) > TEMPLATE_BYTES_MAX:
             return
-        layout = remember(self._layouts, len(frame), _Layout(holes, len(frame)), LAYOUTS_MAX)
+        layout = remember(self._layouts, len(frame), _Layout(offset_positions, len(frame)), LAYOUTS_MAX)
         remember(self._templates, layout.key(frame), _Template(request, version, self._fetch_bytes_max), TEMPLATES_MAX)
         self._misses = 0
 
@@ -246,7 +246,7 @@ def _has_session(frame: memoryview) -> bool:
     return len(frame) >= at + 4 and frame[at : at + 4] != _NO_SESSION
 
 
-def _holes(request: FetchRequest, version: int, client_id: str | None, frame: memoryview) -> list[int] | None:
+def _offset_positions(request: FetchRequest, version: int, client_id: str | None, frame: memoryview) -> list[int] | None:
     """Where the partitions' offsets stand in the frame; None if it is not written as we would write it."""
     partitions = [partition for topic in request.topics for partition in topic.partitions]
     (correlation_id,) = _LENGTH.unpack_from(frame, 4)

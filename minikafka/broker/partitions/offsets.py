@@ -174,13 +174,13 @@ class OffsetHandlers:
         topics: dict[str, ListOffsetsResponse.ListOffsetsTopicResponse] = {}
         named = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
         for topic in request.topics:
-            told = topics.setdefault(topic.name, ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name))
+            answered = topics.setdefault(topic.name, ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name))
             for wanted in topic.partitions:
                 times = named.pop((topic.name, wanted.partition_index), 0)
                 if times == 0:
                     continue
                 answer = _OffsetAnswer(partition_index=wanted.partition_index)
-                told.partitions.append(answer)
+                answered.partitions.append(answer)
                 with _told(answer, context.api_version):
                     if times > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST)

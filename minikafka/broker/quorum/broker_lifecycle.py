@@ -281,8 +281,8 @@ class BrokerLifecycleHost:
     def _cordoned(self) -> list[bytes] | None:
         image = self._metadata.image
         own = image.brokers.get(self.node_id)
-        known = None if own is None else own.cordoned_log_dirs
-        return cordoned_to_report(image.features.get(METADATA_VERSION, 0), self._facts.cordoned_log_dirs(), known or ())
+        registered = None if own is None else own.cordoned_log_dirs
+        return cordoned_to_report(image.features.get(METADATA_VERSION, 0), self._facts.cordoned_log_dirs(), registered or ())
 
     async def _heartbeat(self, heartbeat: Heartbeat) -> None:
         request = BrokerHeartbeatRequest(

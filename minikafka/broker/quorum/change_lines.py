@@ -77,11 +77,11 @@ def change_lines(delta: MetadataDelta, why: str, why_fenced: Callable[[int], str
         elif broker.in_controlled_shutdown and not before.in_controlled_shutdown:
             yield logging.INFO, f"broker {broker_id} shuts down; {partitions} partitions change"
     for topic_id, topic in delta.changed_topics.items():
-        known = delta.base.topics_by_id.get(topic_id)
-        if known is None:
+        old_topic = delta.base.topics_by_id.get(topic_id)
+        if old_topic is None:
             continue
         for index, now in topic.changed.items():
-            old = known.partitions.get(index)
+            old = old_topic.partitions.get(index)
             if old is not None:
                 yield from _partition_lines(f"{topic.name}-{index}", old, now, why)
 

@@ -204,42 +204,49 @@ class ControllerHost:
         """Remember which connection carries a broker's heartbeats: when it is closed, a successor need not wait for the session to end."""
         now_ms = self._environment.clock.now_ms()
         if isinstance(request, BrokerHeartbeatRequest):
-            known = self._heartbeat_connections.get(request.broker_id)
-            if known is not None and known.connection is connection:
-                known.epoch = request.broker_epoch
+            heartbeats = self._heartbeat_connections.get(request.broker_id)
+            if heartbeats is not None and heartbeats.connection is connection:
+                heartbeats.epoch = request.broker_epoch
                 return
-            if connect_ms is not None and known is not None and known.closed_ms is not None and known.epoch == request.broker_epoch:
+            if (
+                connect_ms is not None
+                and heartbeats is not None
+                and heartbeats.closed_ms is not None
+                and heartbeats.epoch == request.broker_epoch
+            ):
                 # Seen from the end of one connection to the first heartbeat on the next: all that it takes.
-                connect_ms = max(connect_ms, now_ms - known.closed_ms)
+                connect_ms = max(connect_ms, now_ms - heartbeats.closed_ms)
             took_ms = None if connect_ms is None else min(connect_ms, CONNECT_MS_MAX)
             self._heartbeat_connections[request.broker_id] = _HeartbeatConnection(request.broker_epoch, connection, took_ms)
         elif isinstance(request, BrokerRegistrationRequest):
-            known = self._heartbeat_connections.get(request.broker_id)
-            if known is not None and known.connection.closed:
-                core.broker_disconnected(request.broker_id, known.epoch, now_ms, known.connect_ms)
+            heartbeats = self._heartbeat_connections.get(request.broker_id)
+            if heartbeats is not None and heartbeats.connection.closed:
+                core.broker_disconnected(request.broker_id, heartbeats.epoch, now_ms, heartbeats.connect_ms)
 
     def connection_closed(self, connection: Any) -> None:
         """A connection has ended. One that carried heartbeats is a hint that its broker has died."""
         core = self._core
         if core is None:
             return
-        for broker_id, known in self._heartbeat_connections.items():
-            if known.connection is connection:
-                known.closed_ms = self._environment.clock.now_ms()
-                core.broker_disconnected(broker_id, known.epoch, known.closed_ms, known.connect_ms)
+        for broker_id, heartbeats in self._heartbeat_connections.items():
+            if heartbeats.connection is connection:
+                heartbeats.closed_ms = self._environment.clock.now_ms()
+                core.broker_disconnected(broker_id, heartbeats.epoch, heartbeats.closed_ms, heartbeats.connect_ms)
                 self._arm()
 
     def _why_silent(self, broker_id: int) -> str:
         """Why a broker's session ends."""
-        known = self._heartbeat_connections.get(broker_id)
-        return "its connection closed and it did not come back" if known is not None and known.connection.closed else self._silence
+        heartbeats = self._heartbeat_connections.get(broker_id)
+        return (
+            "its connection closed and it did not come back" if heartbeats is not None and heartbeats.connection.closed else self._silence
+        )
 
     def _write(
         self, core: Controller, records: list[Any], atomic: bool, why: str = "", why_fenced: Callable[[int], str] | None = None
     ) -> int:
         """Append and replay; the offset that must be committed before anybody is told. `why` goes into the log, `why_fenced` for brokers
         that are fenced. Raises NotLeader."""
-        told: list[tuple[int, str]] = []
+        changes: list[tuple[int, str]] = []
         step = len(records) if atomic else RECORDS_PER_BATCH
         for start in range(0, len(records), step or 1):
             batch = records[start : start + step]
@@ -250,8 +257,8 @@ class ControllerHost:
             last = self._raft.append(framed, epoch=self._epoch)
             # The log may have put a control batch in between (a change of voters).
             base = last - len(batch) + 1
-            told += change_lines(core.replay([record for record, _ in fitting], base), why, why_fenced)
-        for level, line in told:
+            changes += change_lines(core.replay([record for record, _ in fitting], base), why, why_fenced)
+        for level, line in changes:
             log.log(level, "%s", line)
         return core.state.next_offset - 1
 

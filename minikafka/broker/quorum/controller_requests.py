@@ -186,7 +186,7 @@ class ControllerHandlers:
             if error is None:
                 if budget is not None and budget.pause_ms > 0:
                     # Of a client in an envelope it is the broker that knows the connection.
-                    response.throttle_time_ms = budget.told()
+                    response.throttle_time_ms = budget.reported_pause_ms()
                     if not context.is_forwarded:
                         context.connection.mute(budget.pause_ms)
                 context.respond(response)

@@ -169,8 +169,8 @@ class SaslSession:
             self._dispatcher.dispatch(connection, self._listener, frame)
             return
         if key != SASL_HANDSHAKE:
-            known = api(key)
-            what = f"a request of type {known.name}" if known is not None else "something else than a Kafka request"
+            api_spec = api(key)
+            what = f"a request of type {api_spec.name}" if api_spec is not None else "something else than a Kafka request"
             connection.close(f"authentication failed: {what} came during the SASL handshake (security.protocol of the client?)")
             return
         context, request = self._read(connection, frame, SaslHandshakeRequest)
@@ -197,8 +197,8 @@ class SaslSession:
             self._fail(context, answer, "a request of type ApiVersions came during SASL authentication")
             return
         if key != SASL_AUTHENTICATE:
-            known = api(key)
-            what = f"a request of type {known.name}" if known is not None else "something else than a Kafka request"
+            api_spec = api(key)
+            what = f"a request of type {api_spec.name}" if api_spec is not None else "something else than a Kafka request"
             connection.close(f"authentication failed: {what} came during SASL authentication")
             return
         context, request = self._read(connection, frame, SaslAuthenticateRequest)
@@ -206,8 +206,11 @@ class SaslSession:
             token = self._evaluate(bytes(request.auth_bytes))
         except SaslRefused as error:
             what = "re-authentication" if self._known_as is not None else "authentication"
-            told = error.told or f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self._mechanism}"
-            refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=told)
+            message = (
+                error.client_message
+                or f"Authentication failed during {what} due to invalid credentials with SASL mechanism {self._mechanism}"
+            )
+            refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=message)
             self._fail(context, refused, str(error))
             return
         is_complete = self._is_complete
@@ -269,10 +272,12 @@ class SaslSession:
         """Decode a request of the authentication. Raises WireError."""
         from minikafka.broker.front.dispatch import RequestContext
 
-        known = cast(Any, api(kind.API_KEY))
+        api_spec = cast(Any, api(kind.API_KEY))
         version = int.from_bytes(frame[2:4], "big", signed=True)
-        if not known.min_version <= version <= known.max_version:
-            raise WireError(f"{known.name} version {version} is not supported (supported: {known.min_version}-{known.max_version})")
+        if not api_spec.min_version <= version <= api_spec.max_version:
+            raise WireError(
+                f"{api_spec.name} version {version} is not supported (supported: {api_spec.min_version}-{api_spec.max_version})"
+            )
         header, position = decode_request_header(frame)
         request = kind.decode(version, frame, position)
         entry = cast(Any, self._dispatcher.entry(kind.API_KEY))

@@ -62,8 +62,8 @@ class EndOffsets:
             ends = {key: (code, -1) for keys in topics.values() for key in keys}
             for topic in () if error is not None else response.topics:
                 ids = {key[1]: key for key in topics.get(topic.name, ())}
-                told = (p for p in topic.partitions if p.partition_index in ids)
-                ends.update({ids[p.partition_index]: (ErrorCode(p.error_code), p.offset) for p in told})
+                answered_partitions = (p for p in topic.partitions if p.partition_index in ids)
+                ends.update({ids[p.partition_index]: (ErrorCode(p.error_code), p.offset) for p in answered_partitions})
             answer.set_result(ends)
 
         broker = self._metadata.image.brokers.get(leader)

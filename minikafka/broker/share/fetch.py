@@ -208,13 +208,13 @@ class ShareFetchHandlers:
 
     def fetch(self, context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse | None:
         """Acknowledge what goes with it, and wait for records."""
-        told = _told(request)
+        acknowledged = _acknowledgements(request)
         is_renewal = context.api_version >= RENEWAL_VERSION_MIN and request.is_renew_ack
         try:
             self._check(request)
             if is_renewal:
                 _check_renewal(request)
-            session = self._session(context, request, has_acknowledgements=any(told.values()))
+            session = self._session(context, request, has_acknowledgements=any(acknowledged.values()))
         except ApiError as error:
             if error.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
                 waiting = self._replicas.waiting
@@ -223,8 +223,8 @@ class ShareFetchHandlers:
             return ShareFetchResponse(error_code=error.code)
         fetch = _ShareFetch(self, context, request, session)
         is_final = request.share_session_epoch == FINAL_EPOCH
-        told = {partition: batches for partition, batches in told.items() if batches}
-        self._acknowledge(context, session, told, is_renewal, fetch.acknowledgements_known)
+        acknowledged = {partition: batches for partition, batches in acknowledged.items() if batches}
+        self._acknowledge(context, session, acknowledged, is_renewal, fetch.acknowledgements_known)
         if not is_final and not is_renewal and request.max_records > 0 and request.max_bytes > 0:
             partitions = list(session.partitions)
             turn = request.share_session_epoch % len(partitions) if partitions else 0
@@ -333,7 +333,7 @@ class ShareFetchHandlers:
         except ApiError as error:
             return ShareAcknowledgeResponse(error_code=error.code)
 
-        def known(results: Results) -> None:
+        def settled(results: Results) -> None:
             response = ShareAcknowledgeResponse(responses=[])
             topics: dict[bytes, list[Any]] = {}
             for (topic_id, index), (code, message) in results.items():
@@ -349,20 +349,20 @@ class ShareFetchHandlers:
             context.respond(response)
 
         is_renewal = context.api_version >= RENEWAL_VERSION_MIN and request.is_renew_ack
-        self._acknowledge(context, session, _told(request), is_renewal, known)
+        self._acknowledge(context, session, _acknowledgements(request), is_renewal, settled)
         return None
 
     def _acknowledge(
         self,
         context: RequestContext,
         session: ShareSession,
-        told: Mapping[Partition, list[Acknowledgement]],
+        acknowledged: Mapping[Partition, list[Acknowledgement]],
         is_renewal: bool,
-        known: Callable[[Results], None],
+        on_results: Callable[[Results], None],
     ) -> None:
-        """`known(results)` when everything is written or refused, perhaps before this returns."""
+        """`on_results(results)` when everything is written or refused, perhaps before this returns."""
         results: Results = {}
-        waiting = len(told) + 1
+        waiting = len(acknowledged) + 1
         may_renew = context.api_version >= RENEWAL_VERSION_MIN
 
         def settle(partition: Partition | None, code: ErrorCode, message: str | None) -> None:
@@ -371,9 +371,9 @@ class ShareFetchHandlers:
                 results[partition] = (code, message if code is not ErrorCode.NONE else None)
             waiting -= 1
             if waiting == 0:
-                known(results)
+                on_results(results)
 
-        for partition, batches in told.items():
+        for partition, batches in acknowledged.items():
 
             def done(code: ErrorCode, message: str | None, partition: Partition = partition) -> None:
                 settle(partition, code, message)
@@ -390,14 +390,14 @@ class ShareFetchHandlers:
         settle(None, ErrorCode.NONE, None)
 
 
-def _told(request: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[Partition, list[Acknowledgement]]:
+def _acknowledgements(request: ShareFetchRequest | ShareAcknowledgeRequest) -> dict[Partition, list[Acknowledgement]]:
     """What the request says of records, by partition."""
-    told: dict[Partition, list[Acknowledgement]] = {}
+    found: dict[Partition, list[Acknowledgement]] = {}
     for topic in request.topics:
         for partition in topic.partitions:
-            batches = told.setdefault((topic.topic_id, partition.partition_index), [])
+            batches = found.setdefault((topic.topic_id, partition.partition_index), [])
             batches += [Acknowledgement(b.first_offset, b.last_offset, b.acknowledge_types) for b in partition.acknowledgement_batches]
-    return told
+    return found
 
 
 def _check_renewal(request: ShareFetchRequest) -> None:
@@ -413,17 +413,17 @@ def _refused(index: int, code: ErrorCode) -> _PartitionData:
 def _finder(response: ShareFetchResponse) -> Callable[[Partition], _PartitionData]:
     """Gives the partitions of an answer; one that is not there is made."""
     topics = {topic.topic_id: topic for topic in response.responses}
-    known = {(topic.topic_id, data.partition_index): data for topic in response.responses for data in topic.partitions}
+    answered = {(topic.topic_id, data.partition_index): data for topic in response.responses for data in topic.partitions}
 
     def find(partition: Partition) -> _PartitionData:
-        data = known.get(partition)
+        data = answered.get(partition)
         if data is None:
             topic_id, index = partition
             topic = topics.get(topic_id)
             if topic is None:
                 topic = topics[topic_id] = ShareFetchResponse.ShareFetchableTopicResponse(topic_id=topic_id, partitions=[])
                 response.responses.append(topic)
-            data = known[partition] = _PartitionData(partition_index=index, records=b"")
+            data = answered[partition] = _PartitionData(partition_index=index, records=b"")
             topic.partitions.append(data)
         return data
 

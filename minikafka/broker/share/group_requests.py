@@ -148,8 +148,8 @@ class ShareGroupHandlers:
             except ApiError as error:
                 answer.error_code, answer.error_message = error.code, error.code.text
                 return answer
-            known = {} if group is None else group.initialized
-            topics = {topic_id: sorted(states.partitions) for topic_id, states in known.items() if topic_id in image.topics_by_id}
+            initialized = {} if group is None else group.initialized
+            topics = {topic_id: sorted(states.partitions) for topic_id, states in initialized.items() if topic_id in image.topics_by_id}
         else:
             for topic in wanted.topics:
                 found = image.topics_by_name.get(topic.topic_name)
@@ -167,8 +167,8 @@ class ShareGroupHandlers:
             topic_id: [kind.PartitionData(partition=index, leader_epoch=-1) for index in indexes] for topic_id, indexes in topics.items()
         }
         summaries = await self._persister.ask_all(kind, group_id, asked) if asked else {}
-        known = [key for key, summary in summaries.items() if _has_lag(summary)]
-        ends = await self._ends.of(known)
+        with_lag = [key for key, summary in summaries.items() if _has_lag(summary)]
+        ends = await self._ends.of(with_lag)
         answers = []
         for topic_id, indexes in topics.items():
             topic = self._metadata.image.topics_by_id.get(topic_id)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("minikafka.coordinator")
 #: What share coordinators say, in words for a member (SharePartition.fetchPersisterError).
-_TOLD = {
+_REPORTED = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -133,7 +133,7 @@ class ShareLeader:
             return
         code = ErrorCode(result.error_code)
         if code is not ErrorCode.NONE:
-            self._drop(held, _TOLD.get(code, ErrorCode.UNKNOWN_SERVER_ERROR))
+            self._drop(held, _REPORTED.get(code, ErrorCode.UNKNOWN_SERVER_ERROR))
             return
         try:
             start = await self._first_offset(held) if result.start_offset == -1 else result.start_offset
@@ -198,7 +198,7 @@ class ShareLeader:
             for held in [held for held in self._held.values() if held.key.topic_id in delta.deleted_topics]:
                 self._drop(held, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def acknowledge(self, key: SharePartitionKey, member_id: str, told: Sequence[Acknowledgement], done: Done) -> None:
+    def acknowledge(self, key: SharePartitionKey, member_id: str, acknowledgements: Sequence[Acknowledgement], done: Done) -> None:
         """What a member says of its records; `done` when it is written, perhaps before this returns."""
         held = self._held.get(key)
         try:
@@ -212,7 +212,7 @@ class ShareLeader:
             # Whoever held its records has lost them with the leader before.
             done(ErrorCode.INVALID_RECORD_STATE, "The share partition is being read.")
             return
-        held.core.acknowledge(member_id, told, done, self._clock.now_ms())
+        held.core.acknowledge(member_id, acknowledgements, done, self._clock.now_ms())
         self.settle(held)
 
     def release(self, session: ShareSession) -> None:
@@ -275,10 +275,10 @@ class ShareLeader:
             self.settle(held)
             self._wake(held)
         else:
-            told = _TOLD.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
-            core.failed(write.ticket, told, result.error_message, self._clock.now_ms())
-            if told in _FENCED:
-                self._drop(held, told)
+            reported = _REPORTED.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            core.failed(write.ticket, reported, result.error_message, self._clock.now_ms())
+            if reported in _FENCED:
+                self._drop(held, reported)
             else:
                 self.settle(held)
         self._forget_unused(held)

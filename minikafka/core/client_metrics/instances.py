@@ -141,17 +141,17 @@ class Instances:
 
     def _instance(self, instance_id: bytes, attributes: Mapping[str, str | None], connection: object, now_ms: int) -> Instance:
         """The client, heard of now; new if it is not known or its subscriptions have changed, and then it may ask and push at once."""
-        known = self.by_id.pop(instance_id, None)
+        cached = self.by_id.pop(instance_id, None)
         version = self._subscriptions.version
-        if known is None or known.version < version:
-            own = known.attributes if known is not None else _kept(attributes, instance_id)
-            known = Instance(instance_id, own, self._subscriptions.wanted_of(instance_id, own), version)
+        if cached is None or cached.version < version:
+            own = cached.attributes if cached is not None else _kept(attributes, instance_id)
+            cached = Instance(instance_id, own, self._subscriptions.wanted_of(instance_id, own), version)
             self._of_connection[connection] = instance_id
             while len(self.by_id) >= INSTANCES_MAX:
                 del self.by_id[next(iter(self.by_id))]
-        known.heard_ms = now_ms
-        self.by_id[instance_id] = known
-        return known
+        cached.heard_ms = now_ms
+        self.by_id[instance_id] = cached
+        return cached
 
     def _new_id(self) -> bytes:
         """A random UUID (version 4) that is not in use, and whose text begins with no dash, which would read as a flag."""

@@ -51,42 +51,42 @@ class Series:
 
     def add(self, instance_id: bytes, who: Labels, points: Sequence[Point], expires_ms: int) -> None:
         """A client, whom `who` names, has told these; they are kept until `expires_ms` unless it tells more."""
-        told = self.by_instance.get(instance_id)
-        if told is None:
-            told = Told(who, expires_ms)
-        told.expires_ms = expires_ms
-        before = len(told)
+        of_instance = self.by_instance.get(instance_id)
+        if of_instance is None:
+            of_instance = Told(who, expires_ms)
+        of_instance.expires_ms = expires_ms
+        before = len(of_instance)
         for point in points:
-            values = told.counters if point.is_counter else told.gauges
+            values = of_instance.counters if point.is_counter else of_instance.gauges
             key = (point.metric, point.labels)
             if key in values:
                 total = values[key] + point.value if point.is_delta else point.value
                 values[key] = total if isfinite(total) else point.value
-            elif len(told) < SERIES_OF_INSTANCE_MAX and self.count + len(told) - before < SERIES_MAX:
+            elif len(of_instance) < SERIES_OF_INSTANCE_MAX and self.count + len(of_instance) - before < SERIES_MAX:
                 values[key] = point.value
             else:
                 self.dropped += 1
-        self.count += len(told) - before
-        if told:
+        self.count += len(of_instance) - before
+        if of_instance:
             # Who has told nothing that is kept is not kept either: ids cost nothing.
-            self.by_instance[instance_id] = told
+            self.by_instance[instance_id] = of_instance
 
     def leave(self, instance_id: bytes, now_ms: int) -> None:
         """A client has gone."""
-        told = self.by_instance.get(instance_id)
-        if told is not None:
-            told.expires_ms = now_ms + KEPT_MS
+        of_instance = self.by_instance.get(instance_id)
+        if of_instance is not None:
+            of_instance.expires_ms = now_ms + KEPT_MS
 
     def expire(self, now_ms: int) -> None:
         """Forget what has been kept for long enough."""
-        for instance_id, told in list(self.by_instance.items()):
-            if told.expires_ms <= now_ms:
-                self.count -= len(told)
+        for instance_id, of_instance in list(self.by_instance.items()):
+            if of_instance.expires_ms <= now_ms:
+                self.count -= len(of_instance)
                 del self.by_instance[instance_id]
 
     def samples(self, samples_max: int, *, are_counters: bool) -> Iterator[list[tuple[dict[str, str], float]]]:
         """(labels, value) of all counters, or of all gauges, at most so many at a time; between them more may be told."""
-        for told in list(self.by_instance.values()):
-            rows = iter(list((told.counters if are_counters else told.gauges).items()))
+        for of_instance in list(self.by_instance.values()):
+            rows = iter(list((of_instance.counters if are_counters else of_instance.gauges).items()))
             while part := list(islice(rows, samples_max)):
-                yield [(dict((("metric", metric), *told.labels, *labels)), value) for (metric, labels), value in part]
+                yield [(dict((("metric", metric), *of_instance.labels, *labels)), value) for (metric, labels), value in part]

@@ -31,7 +31,7 @@ class AclControl:
 
     def create(self, request: CreateAclsRequest) -> Result:
         """CreateAcls: each on its own; one that there is already is a success and no record."""
-        known = {Acl.of_record(record) for record in self._state.image.acls.values()}
+        existing = {Acl.of_record(record) for record in self._state.image.acls.values()}
         results: list[CreateAclsResponse.AclCreationResult] = []
         records: list[AccessControlEntryRecord] = []
         taken: set[bytes] = set()
@@ -47,8 +47,8 @@ class AclControl:
                 fault = _fault_of_range(acl.host)
             if fault is not None:
                 result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, fault
-            elif acl not in known:
-                known.add(acl)
+            elif acl not in existing:
+                existing.add(acl)
                 if len(records) == RECORDS_PER_REQUEST_MAX:
                     raise ApiError(ErrorCode.POLICY_VIOLATION, "Unable to perform excessively large batch operation.")
                 records.append(acl.to_record(self._new_id(taken)))

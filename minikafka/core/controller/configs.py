@@ -151,9 +151,7 @@ class ConfigControl:
             return
         if not self.rules.is_list(kind, key):
             verb = "APPEND" if operation == APPEND else "SUBTRACT"
-            raise ApiError(
-                ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {key} because its type is not LIST."
-            )
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"Can't {verb} to key {key} because its type is not LIST.")
         current = values.get(key)
         if current is None:
             current = self.rules.default(kind, key) or ""
@@ -188,9 +186,7 @@ class ConfigControl:
             raise ApiError(ErrorCode.INVALID_CONFIG, fault)
 
     def _records(self, kind: int, name: str, changes: Mapping[str, str | None]) -> list[Any]:
-        records: list[Any] = [
-            ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in changes.items()
-        ]
+        records: list[Any] = [ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value) for key, value in changes.items()]
         if MIN_INSYNC_REPLICAS in changes and self._state.image.is_elr_enabled:
             if kind == RESOURCE_TOPIC:
                 records += self._clear_eligible(name)
@@ -202,8 +198,8 @@ class ConfigControl:
         """Who was eligible under another min ISR need not be under this one (KIP-966): a leader may now commit without them. Where nobody
         leads nothing is committed, and they alone can bring the partition back; Kafka forgets them there too, and it waits for ever."""
         image = self._state.image
-        known = image.topics_by_name.get(topic_name)
-        topics = [] if known is None else [known]
+        topic_image = image.topics_by_name.get(topic_name)
+        topics = [] if topic_image is None else [topic_image]
         if not topic_name:
             topics = list(image.topics_by_name.values())
         eligible = [

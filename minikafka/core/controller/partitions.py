@@ -296,7 +296,7 @@ class PartitionControl:
         image = self._state.image
         broker = image.brokers[request.broker_id]
         for directory in request.directories:
-            known = directory.id in broker.log_dirs
+            is_registered = directory.id in broker.log_dirs
             answer = AssignReplicasToDirsResponse.DirectoryData(id=directory.id)
             result.response.directories.append(answer)
             for wanted in directory.topics:
@@ -304,14 +304,14 @@ class PartitionControl:
                 topic_answer = AssignReplicasToDirsResponse.TopicData(topic_id=wanted.topic_id)
                 answer.topics.append(topic_answer)
                 for data in wanted.partitions:
-                    code = self._assign_one(topic, data.partition_index, broker, directory.id, known, result)
+                    code = self._assign_one(topic, data.partition_index, broker, directory.id, is_registered, result)
                     topic_answer.partitions.append(
                         AssignReplicasToDirsResponse.PartitionData(partition_index=data.partition_index, error_code=code)
                     )
         return result
 
     def _assign_one(
-        self, topic: TopicImage | None, index: int, broker: BrokerRegistration, directory: bytes, known: bool, result: Result
+        self, topic: TopicImage | None, index: int, broker: BrokerRegistration, directory: bytes, is_registered: bool, result: Result
     ) -> ErrorCode:
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -327,7 +327,7 @@ class PartitionControl:
         if record is not None:
             result.records.append(record)
         merged = partition if record is None else partition.merge(record)
-        if not known:
+        if not is_registered:
             result.records.extend(self._drop_from_isr(topic, index, merged, broker.broker_id))
         elif merged.leader < 0 and record is not None:
             # The broker may lead now that its replica is on a disk that works.

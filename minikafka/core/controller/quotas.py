@@ -31,11 +31,11 @@ class QuotaControl:
         answers: dict[frozenset[tuple[str, str | None]], AlterClientQuotasResponse.EntryData] = {}
         for entry in request.entries:
             parts = [(part.entity_type, part.entity_name) for part in entry.entity]
-            known = answers.get(frozenset(parts))
-            if known is not None:
+            earlier = answers.get(frozenset(parts))
+            if earlier is not None:
                 named = ", ".join(f"{type_}={name or '<default>'}" for type_, name in parts)
-                known.error_code = ErrorCode.INVALID_REQUEST
-                known.error_message = f"Ignoring duplicate entity ClientQuotaEntity(entries={{{named}}})"
+                earlier.error_code = ErrorCode.INVALID_REQUEST
+                earlier.error_message = f"Ignoring duplicate entity ClientQuotaEntity(entries={{{named}}})"
                 continue
             entity = [kind.EntityData(entity_type=type_, entity_name=name) for type_, name in parts]
             answer = answers[frozenset(parts)] = kind.EntryData(error_code=ErrorCode.NONE, error_message=None, entity=entity)

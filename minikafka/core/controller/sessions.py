@@ -85,8 +85,8 @@ class BrokerSessions:
         session.disconnected = True
         if self._reconnect_ms == 0 or connect_ms is None:
             return
-        known, losses = self._losses.get(broker_id, (epoch, []))
-        losses = [lost for lost in losses if now_ms - lost < LOSS_WINDOW_MS] if known == epoch else []
+        lost_epoch, losses = self._losses.get(broker_id, (epoch, []))
+        losses = [lost for lost in losses if now_ms - lost < LOSS_WINDOW_MS] if lost_epoch == epoch else []
         losses.append(now_ms)
         self._losses[broker_id] = (epoch, losses)
         grace_ms = max(self._reconnect_ms, CONNECTS_GRANTED * connect_ms)

@@ -328,9 +328,7 @@ class GroupShard:
 
     # -- offsets ---------------------------------------------------------------------------------------------------
 
-    def commit(
-        self, reply: Reply, request: OffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int
-    ) -> None:
+    def commit(self, reply: Reply, request: OffsetCommitRequest, version: int, resolve: TopicResolver, now_ms: int) -> None:
         """OffsetCommit: partitions that can be committed go into one batch; the answer waits for its commit."""
         code, check = self._check_commit(request, version, now_ms)
         if check is not None:
@@ -342,19 +340,15 @@ class GroupShard:
         pending: list[OffsetCommitResponse.OffsetCommitResponsePartition] = []
         for topic in request.topics:
             results: list[OffsetCommitResponse.OffsetCommitResponsePartition] = []
-            topics.append(
-                OffsetCommitResponse.OffsetCommitResponseTopic(
-                    name=topic.name, topic_id=topic.topic_id, partitions=results
-                )
-            )
+            topics.append(OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results))
             for partition in topic.partitions:
                 result = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=partition.partition_index)
                 results.append(result)
-                known = resolve(topic.name, topic.topic_id, partition.partition_index)
+                found = resolve(topic.name, topic.topic_id, partition.partition_index)
                 metadata = partition.committed_metadata or ""
                 if code is not ErrorCode.NONE:
                     result.error_code = code
-                elif known is None:
+                elif found is None:
                     by_id = version >= 10
                     result.error_code = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 elif len(metadata.encode()) > self._config.offset_metadata_bytes_max:
@@ -367,9 +361,9 @@ class GroupShard:
                         metadata=metadata,
                         commit_wall_ms=wall_ms,
                         expire_wall_ms=expire,
-                        topic_id=known[1],
+                        topic_id=found[1],
                     )
-                    accepted.append((known[0], partition.partition_index, committed))
+                    accepted.append((found[0], partition.partition_index, committed))
         response = OffsetCommitResponse(topics=topics)
         if not accepted:
             self._rebalancer.effects.answers.append((reply, response))
@@ -508,8 +502,7 @@ class GroupShard:
             raise ApiError(ErrorCode.NON_EMPTY_GROUP)
         subscribed = subscribed_topics(group)
         return {
-            key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed is None or key[0] in subscribed else ErrorCode.NONE
-            for key in partitions
+            key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed is None or key[0] in subscribed else ErrorCode.NONE for key in partitions
         }
 
     def delete_offsets(self, group_id: str, partitions: list[tuple[str, int]], done: Done) -> Iterator[None]:

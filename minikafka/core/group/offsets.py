@@ -54,8 +54,8 @@ class OffsetStore:
         """The producer's transaction has ended: its commits count, unless a later one came without a transaction, or are dropped."""
         for (group_id, topic, partition), committed in self._open.pop(producer_id, {}).items():
             self._close(producer_id, group_id, topic, partition)
-            known = self.get(group_id, topic, partition)
-            if commit and (known is None or known.order < committed.order):
+            current = self.get(group_id, topic, partition)
+            if commit and (current is None or current.order < committed.order):
                 self._groups.setdefault(group_id, {})[(topic, partition)] = committed
 
     def _close(self, producer_id: int, group_id: str, topic: str, partition: int) -> None:

@@ -32,11 +32,11 @@ def sort_out(
         for partition in topic.partitions:
             result = PartitionResult(partition_index=partition.partition_index)
             results.append(result)
-            known = resolve(topic.name, topic.topic_id, partition.partition_index)
+            found = resolve(topic.name, topic.topic_id, partition.partition_index)
             metadata = partition.committed_metadata or ""
             if code is not ErrorCode.NONE:
                 result.error_code = code
-            elif known is None:
+            elif found is None:
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             elif len(metadata.encode()) > metadata_bytes_max:
                 result.error_code = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -47,7 +47,7 @@ def sort_out(
                     leader_epoch=partition.committed_leader_epoch,
                     metadata=metadata,
                     commit_wall_ms=wall_ms,
-                    topic_id=known[1],
+                    topic_id=found[1],
                 )
-                commits.append((known[0], partition.partition_index, committed))
+                commits.append((found[0], partition.partition_index, committed))
     return response, commits, pending

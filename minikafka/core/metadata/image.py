@@ -123,8 +123,8 @@ class PartitionRegistration:
         if change.directories is not None:
             directories = change.directories
         elif change.replicas is not None:
-            known = dict(zip(self.replicas, self.directories, strict=True))
-            directories = [known.get(replica, DIRECTORY_UNASSIGNED) for replica in change.replicas]
+            directory_of = dict(zip(self.replicas, self.directories, strict=True))
+            directories = [directory_of.get(replica, DIRECTORY_UNASSIGNED) for replica in change.replicas]
         leader, leader_epoch = self.leader, self.leader_epoch
         if change.leader != NO_LEADER_CHANGE:
             leader, leader_epoch = change.leader, leader_epoch + 1

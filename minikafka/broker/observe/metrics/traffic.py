@@ -87,10 +87,10 @@ def request_rows(node: ObservedNode) -> list[RequestRow]:
     for dispatcher in (None if broker is None else broker.dispatcher, node.controller_dispatcher):
         if dispatcher is None:
             continue
-        told = {row[0] for row in rows}
+        reported = {row[0] for row in rows}
         is_broker = broker is not None and dispatcher is broker.dispatcher
         for entry in dispatcher.entries:
-            if entry.name not in told and (entry.count or (is_broker and entry.name in ALWAYS)):
+            if entry.name not in reported and (entry.count or (is_broker and entry.name in ALWAYS)):
                 rows.append((entry.name, entry.counts, entry.errors, dispatcher.times))
             if entry.name == "Fetch" and is_broker and broker is not None:
                 followers = broker.fetch.follower_counts
@@ -176,8 +176,8 @@ def _software(node: ObservedNode) -> list[tuple[dict[str, str], float]]:
     dispatchers = [node.controller_dispatcher, None if node.broker is None else node.broker.dispatcher]
     counts: dict[tuple[str, str, str], int] = {}
     for dispatcher in dispatchers:
-        for told in () if dispatcher is None else list(dispatcher.software.values()):
-            counts[told] = counts.get(told, 0) + 1
+        for software in () if dispatcher is None else list(dispatcher.software.values()):
+            counts[software] = counts.get(software, 0) + 1
     return [
         ({"clientSoftwareName": name, "clientSoftwareVersion": version, "listener": listener, "networkProcessor": "0"}, count)
         for (listener, name, version), count in counts.items()

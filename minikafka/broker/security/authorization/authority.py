@@ -119,11 +119,11 @@ class Authority:
 
 def _line(context: Any, operation: Operation, resource_type: ResourceType, name: str, decision: Decision) -> str:
     """One line; names from the wire are quoted, so that none can begin a line of its own."""
-    known = api(context.api_key)
+    api_spec = api(context.api_key)
     resource = "the cluster" if resource_type is ResourceType.CLUSTER else f"{resource_type.label} {name!r}"
     why = decision.rule if decision.acl is None else str(decision.acl)
     verdict = "is allowed" if decision.is_allowed else "is denied"
-    request = str(context.api_key) if known is None else known.name
+    request = str(context.api_key) if api_spec is None else api_spec.name
     return f"{_plain(context.principal)} from {context.client_host} {verdict} {operation.label} on {resource} ({request}): {_plain(why)}"
 
 

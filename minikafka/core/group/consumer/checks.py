@@ -189,8 +189,8 @@ def check_commit(group: ConsumerGroup, member_id: str, instance_id: str | None, 
 def first_refusal(check: CommitCheck, resolve: TopicResolver, partitions: Sequence[tuple[str, bytes, int]]) -> ErrorCode:
     """Whether a member may commit all of these, given by topic name, id and number; one that it may not spoils the whole request."""
     for name, topic_id, partition in partitions:
-        known = resolve(name, topic_id, partition)
-        code = ErrorCode.NONE if known is None else check(*known, partition)
+        found = resolve(name, topic_id, partition)
+        code = ErrorCode.NONE if found is None else check(*found, partition)
         if code is not ErrorCode.NONE:
             return code
     return ErrorCode.NONE

@@ -52,10 +52,10 @@ class ClassicPlanner:
             return Plan(answer=_member_id_required(member_id, client))
         plan = Plan(member_id=member_id, sync_timeout_ms=_rebalance_timeout_ms(request))
         existing = group.static_member(request.group_instance_id)
-        known = self._sender(group, request, existing, member_id, plan)
+        before = self._sender(group, request, existing, member_id, plan)
         subscription = _subscription(request)
         owned = by_topic_id(subscription.owned_partitions, self._planner.topics)
-        step = Step(known, _updated(known, request, subscription, client), owned, _BUMPS)
+        step = Step(before, _updated(before, request, subscription, client), owned, _BUMPS)
         if existing is not None and may_downgrade_replacing(group, existing, self._planner.policy):
             member = self._downgrade(group, step, plan, rule)
         else:
@@ -133,14 +133,14 @@ def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
 
 
 def _updated(
-    known: ConsumerMember, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, client: Client
+    before: ConsumerMember, request: JoinGroupRequest, subscription: ConsumerProtocolSubscription, client: Client
 ) -> ConsumerMember:
     protocols = [(protocol.name, bytes(protocol.metadata)) for protocol in request.protocols]
     return replace(
-        known,
-        instance_id=known.instance_id if request.group_instance_id is None else request.group_instance_id,
-        rack_id=subscription.rack_id or known.rack_id,
-        rebalance_timeout_ms=known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
+        before,
+        instance_id=before.instance_id if request.group_instance_id is None else request.group_instance_id,
+        rack_id=subscription.rack_id or before.rack_id,
+        rebalance_timeout_ms=before.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
         subscribed_topic_names=frozenset(subscription.topics),
         subscribed_topic_regex="",
         client_id=client.client_id,

@@ -71,8 +71,8 @@ class ConsumerGroup:
 
     def target(self, member: ConsumerMember) -> Assignment:
         """What a member is to have; who comes back under an instance id has the target of who left."""
-        known = self.static_member(member.instance_id)
-        return self.targets.get(member.member_id if known is None else known.member_id, {})
+        static = self.static_member(member.instance_id)
+        return self.targets.get(member.member_id if static is None else static.member_id, {})
 
     def subscribed_topics(self) -> frozenset[str]:
         """Topics that some member subscribes to, by name or by a pattern that is resolved."""
@@ -85,10 +85,10 @@ class ConsumerGroup:
         topics: set[str] = set()
         for names in {member.subscribed_topic_names for member in members}:
             topics |= names
-        known = self.regexes if regexes is None else regexes
+        resolved = self.regexes if regexes is None else regexes
         for regex in {member.subscribed_topic_regex for member in members}:
-            if regex and regex in known:
-                topics |= known[regex].topics
+            if regex and regex in resolved:
+                topics |= resolved[regex].topics
         return frozenset(topics)
 
     def members_with(self, updated: ConsumerMember) -> list[ConsumerMember]:
@@ -131,13 +131,13 @@ class ConsumerGroup:
 
     def set_metadata(self, member_id: str, value: ConsumerGroupMemberMetadataValue | None) -> None:
         """What a member says of itself; None: it is gone."""
-        known = self.members.get(member_id)
+        before = self.members.get(member_id)
         if value is None:
-            if known is not None:
-                self._remove(known)
+            if before is not None:
+                self._remove(before)
             return
         member = replace(
-            known or ConsumerMember(member_id),
+            before or ConsumerMember(member_id),
             instance_id=value.instance_id,
             rack_id=value.rack_id,
             client_id=value.client_id,
@@ -152,13 +152,13 @@ class ConsumerGroup:
 
     def set_current(self, member_id: str, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> None:
         """What a member has; None: nothing, and it is about to go."""
-        known = self.members.get(member_id)
+        before = self.members.get(member_id)
         if value is None:
-            if known is not None:
-                self._put(replace(known, member_epoch=-1, previous_member_epoch=-1, assigned={}, pending_revocation={}))
+            if before is not None:
+                self._put(replace(before, member_epoch=-1, previous_member_epoch=-1, assigned={}, pending_revocation={}))
             return
         member = replace(
-            known or ConsumerMember(member_id),
+            before or ConsumerMember(member_id),
             member_epoch=value.member_epoch,
             previous_member_epoch=value.previous_member_epoch,
             state=MemberState.of(value.state),
@@ -168,11 +168,11 @@ class ConsumerGroup:
         self._put(member)
 
     def _put(self, member: ConsumerMember) -> None:
-        known = self.members.get(member.member_id)
-        if known is not None:
-            self._release(known)
-            if known.instance_id != member.instance_id:
-                self._forget_instance(known)
+        before = self.members.get(member.member_id)
+        if before is not None:
+            self._release(before)
+            if before.instance_id != member.instance_id:
+                self._forget_instance(before)
         self.members[member.member_id] = member
         for held in (member.assigned, member.pending_revocation):
             for topic_id, partitions in held.items():

@@ -40,10 +40,10 @@ class HeartbeatPlanner:
         check_room(group, request.member_id, self._planner.config.size_max)
         plan = Plan(member_id=request.member_id)
         owned = owned_partitions(request)
-        known = self._sender(group, request, owned, plan.records)
-        step = Step(known, _updated(known, request, client), owned, _BUMPS)
+        before = self._sender(group, request, owned, plan.records)
+        step = Step(before, _updated(before, request, client), owned, _BUMPS)
         reconciled = self._planner.take_step(group, step, plan, intervals, rule)
-        plan.answer = _answer(request, known, reconciled, intervals)
+        plan.answer = _answer(request, before, reconciled, intervals)
         return plan
 
     def _sender(
@@ -83,17 +83,17 @@ class HeartbeatPlanner:
         return plan
 
 
-def _updated(known: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
+def _updated(before: ConsumerMember, request: ConsumerGroupHeartbeatRequest, client: Client) -> ConsumerMember:
     """The member with what the request says of it; what it leaves out stays."""
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     return replace(
-        known,
-        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
-        rebalance_timeout_ms=known.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
-        server_assignor=known.server_assignor if request.server_assignor is None else request.server_assignor,
-        subscribed_topic_names=known.subscribed_topic_names if names is None else frozenset(names),
-        subscribed_topic_regex=known.subscribed_topic_regex if regex is None else regex,
+        before,
+        instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        rebalance_timeout_ms=before.rebalance_timeout_ms if request.rebalance_timeout_ms == -1 else request.rebalance_timeout_ms,
+        server_assignor=before.server_assignor if request.server_assignor is None else request.server_assignor,
+        subscribed_topic_names=before.subscribed_topic_names if names is None else frozenset(names),
+        subscribed_topic_regex=before.subscribed_topic_regex if regex is None else regex,
         client_id=client.client_id,
         client_host=client.host,
         classic=None,
@@ -101,7 +101,7 @@ def _updated(known: ConsumerMember, request: ConsumerGroupHeartbeatRequest, clie
 
 
 def _answer(
-    request: ConsumerGroupHeartbeatRequest, known: ConsumerMember, member: ConsumerMember, intervals: GroupIntervals
+    request: ConsumerGroupHeartbeatRequest, before: ConsumerMember, member: ConsumerMember, intervals: GroupIntervals
 ) -> ConsumerGroupHeartbeatResponse:
     """The assignment is told to who joins, asks for all, or has another than before."""
     answer = ConsumerGroupHeartbeatResponse(
@@ -112,7 +112,7 @@ def _answer(
         and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
         and request.topic_partitions is not None
     )
-    if request.member_epoch == 0 or is_full or member.assigned != known.assigned:
+    if request.member_epoch == 0 or is_full or member.assigned != before.assigned:
         answer.assignment = ConsumerGroupHeartbeatResponse.Assignment(
             topic_partitions=[
                 ConsumerGroupHeartbeatResponse.TopicPartitions(topic_id=topic_id, partitions=sorted(member.assigned[topic_id]))

@@ -74,7 +74,7 @@ class Step:
 
     `bumps`: changes of its pattern that begin a new epoch at once."""
 
-    known: ConsumerMember
+    before: ConsumerMember
     updated: ConsumerMember
     owned: Assignment | None
     bumps: frozenset[RegexChange]
@@ -95,11 +95,11 @@ class GroupPlanner:
 
     def subscribe(self, group: ConsumerGroup, step: Step, plan: Plan, rule: RefreshRule) -> tuple[int, bool]:
         """Write what the member says of itself. Its group's epoch after that, and whether its subscription has changed."""
-        known, updated = step.known, step.updated
-        names_changed = updated.subscribed_topic_names != known.subscribed_topic_names
-        if updated != known:
+        before, updated = step.before, step.updated
+        names_changed = updated.subscribed_topic_names != before.subscribed_topic_names
+        if updated != before:
             plan.records.append(member_record(group.group_id, updated))
-        regexes = plan_regexes(group, known, updated, rule)
+        regexes = plan_regexes(group, before, updated, rule)
         plan.records += regexes.records
         plan.to_resolve = regexes.to_resolve
         epoch = self._next_epoch(group, updated, plan, is_bumped=names_changed or regexes.change in step.bumps)

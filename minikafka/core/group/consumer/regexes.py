@@ -47,15 +47,15 @@ class RefreshRule:
     wall_ms: int
 
 
-def plan_regexes(group: ConsumerGroup, known: ConsumerMember, updated: ConsumerMember, rule: RefreshRule) -> RegexPlan:
-    """What becomes of the group's patterns when `known` becomes `updated`."""
-    old, new = known.subscribed_topic_regex or None, updated.subscribed_topic_regex or None
+def plan_regexes(group: ConsumerGroup, before: ConsumerMember, updated: ConsumerMember, rule: RefreshRule) -> RegexPlan:
+    """What becomes of the group's patterns when `before` becomes `updated`."""
+    old, new = before.subscribed_topic_regex or None, updated.subscribed_topic_regex or None
     if old == new and not group.regexes and new is None:
         return RegexPlan()
     counts = group.subscribed_regexes()
     plan = RegexPlan()
     is_new = False
-    if known.subscribed_topic_regex != updated.subscribed_topic_regex:
+    if before.subscribed_topic_regex != updated.subscribed_topic_regex:
         plan.change = RegexChange.CHANGED
         if old is not None and counts.get(old, 0) == 1:
             plan.records.append(regex_tombstone(group.group_id, old))
@@ -87,12 +87,7 @@ def _is_due(group: ConsumerGroup, rule: RefreshRule, count: int, is_new: bool) -
         return True
     if rule.wall_ms <= last.wall_ms + REFRESH_INTERVAL_MS_MIN:
         return False
-    return (
-        is_new
-        or count != len(group.regexes)
-        or last.version < rule.topics_version
-        or rule.wall_ms > last.wall_ms + rule.interval_ms
-    )
+    return is_new or count != len(group.regexes) or last.version < rule.topics_version or rule.wall_ms > last.wall_ms + rule.interval_ms
 
 
 def plan_resolution(group: ConsumerGroup, resolved: Mapping[str, ResolvedRegex], hashes: TopicHashes) -> Records:

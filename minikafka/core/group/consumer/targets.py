@@ -71,40 +71,36 @@ def next_targets(group: ConsumerGroup, updated: ConsumerMember, assignor: Assign
     return at_once(target_steps(group, updated, assignor, topics))
 
 
-def target_steps(
-    group: ConsumerGroup, updated: ConsumerMember | None, assignor: Assignor, topics: Topics
-) -> Steps[dict[str, Assignment]]:
+def target_steps(group: ConsumerGroup, updated: ConsumerMember | None, assignor: Assignor, topics: Topics) -> Steps[dict[str, Assignment]]:
     """The same, in steps, of the group as it is at the first one; without `updated` of those who are in it."""
     members = list(group.members.values()) if updated is None else group.members_with(updated)
     targets, resolved, pace = dict(group.targets), {regex: found.topics for regex, found in group.regexes.items()}, Pace()
     if updated is not None:
         targets[updated.member_id] = group.target(updated)
-    known: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}
+    topic_ids_of: dict[tuple[frozenset[str], str | None], frozenset[bytes]] = {}
     sizes: dict[bytes, int] = {}
     specs: dict[str, MemberSpec] = {}
     for member in members:
         subscription = member.subscribed_topic_names, member.subscribed_topic_regex
-        if subscription not in known:
+        if subscription not in topic_ids_of:
             names = member.subscribed_topic_names | resolved.get(member.subscribed_topic_regex or "", frozenset())
             # What is wanted and how large it is are of one moment: topics may go between two steps.
             found = {topic.topic_id: topic.partition_count for topic in map(topics.by_name, names) if topic is not None}
-            known[subscription] = frozenset(found)
+            topic_ids_of[subscription] = frozenset(found)
             sizes.update(found)
             if pace.is_due(len(names)):
                 yield
-        specs[member.member_id] = MemberSpec(known[subscription], targets.get(member.member_id, {}), member.instance_id)
+        specs[member.member_id] = MemberSpec(topic_ids_of[subscription], targets.get(member.member_id, {}), member.instance_id)
         if pace.is_due():
             yield
     counts = {topic_id: sizes[topic_id] for topic_id in sorted(sizes)}
-    return (yield from assignor(GroupSpec(specs, counts, is_homogeneous=len(set(known.values())) == 1)))
+    return (yield from assignor(GroupSpec(specs, counts, is_homogeneous=len(set(topic_ids_of.values())) == 1)))
 
 
 def target_changes(group: ConsumerGroup, targets: Mapping[str, Assignment]) -> Records:
     """Records of the members whose targets are others than they were."""
     return [
-        target_record(group.group_id, member_id, target)
-        for member_id, target in targets.items()
-        if group.targets.get(member_id) != target
+        target_record(group.group_id, member_id, target) for member_id, target in targets.items() if group.targets.get(member_id) != target
     ]
 
 

@@ -309,13 +309,13 @@ class ShareGroups:
     ) -> None:
         ticket = self._wait(fail)
 
-        def told(answers: StateAnswers, at_ms: int) -> None:
+        def answered(answers: StateAnswers, at_ms: int) -> None:
             self._initialized(group_id, answers, at_ms)
             if self._waiting.pop(ticket, None) is not None:
                 tell_alteration(response, answers)
                 self._answer(reply, response)
 
-        self._ask(StateQuestion(group_id, plan.topics, epoch, told))
+        self._ask(StateQuestion(group_id, plan.topics, epoch, answered))
 
     def delete_offsets(self, reply: Reply, request: DeleteShareGroupOffsetsRequest, now_ms: int) -> None:
         """DeleteShareGroupOffsets of a group without members, whole topics."""
@@ -342,7 +342,7 @@ class ShareGroups:
                 return
             ticket = self._wait(fail)
 
-            def told(answers: StateAnswers, at_ms: int) -> None:
+            def answered(answers: StateAnswers, at_ms: int) -> None:
                 names = {topic_id: topic.name for topic_id in plan.topics if (topic := self._around.topics.by_id(topic_id)) is not None}
                 gone = tell_deletion(response, answers, names)
 
@@ -352,7 +352,7 @@ class ShareGroups:
 
                 self._change(group_id, lambda group: _deleted(group, gone), forgotten, at_ms)
 
-            self._ask(StateQuestion(group_id, plan.topics, None, told))
+            self._ask(StateQuestion(group_id, plan.topics, None, answered))
 
         self._change(group_id, records, written, now_ms)
 
@@ -381,7 +381,7 @@ class ShareGroups:
                 return
             ticket = self._wait(done)
 
-            def told(answers: StateAnswers, at_ms: int) -> None:
+            def answered(answers: StateAnswers, at_ms: int) -> None:
                 if self._waiting.pop(ticket, None) is None:
                     return
                 failed = next((code for code, _ in answers.values() if code is not ErrorCode.NONE), None)
@@ -390,7 +390,7 @@ class ShareGroups:
                 else:
                     self._change(group_id, end, done, at_ms)
 
-            self._ask(StateQuestion(group_id, planned[0].topics, None, told))
+            self._ask(StateQuestion(group_id, planned[0].topics, None, answered))
 
         self._change(group_id, records, written, now_ms)
 
@@ -409,7 +409,7 @@ class ShareGroups:
         gone = frozenset(topic_ids)
         for group_id, group in list(self.groups.items()):
             if not gone.isdisjoint([*group.initializing, *group.initialized, *group.deleting]):
-                self._change(group_id, lambda known: _forgotten(known, gone), lambda code: None, now_ms)
+                self._change(group_id, lambda initialized: _forgotten(initialized, gone), lambda code: None, now_ms)
 
 
 def _forgotten(group: ShareGroup, gone: frozenset[bytes]) -> Records:

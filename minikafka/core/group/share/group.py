@@ -81,8 +81,8 @@ class ShareGroup:
 
     def subscribed_topics(self, members: Mapping[str, ShareMember] | None = None) -> frozenset[str]:
         """Names of the topics that some member subscribes to."""
-        known = self.members if members is None else members
-        return frozenset[str]().union(*(member.subscribed_topic_names for member in known.values()))
+        subscribers = self.members if members is None else members
+        return frozenset[str]().union(*(member.subscribed_topic_names for member in subscribers.values()))
 
 
 def _member(group: ShareGroup, key: Any, value: Any) -> None:
@@ -99,13 +99,13 @@ def _member(group: ShareGroup, key: Any, value: Any) -> None:
 
 
 def _current(group: ShareGroup, key: Any, value: Any) -> None:
-    known = group.members.get(key.member_id)
+    before = group.members.get(key.member_id)
     if value is None:
-        if known is not None:
-            group.members[key.member_id] = replace(known, member_epoch=-1, previous_member_epoch=-1, assigned={})
+        if before is not None:
+            group.members[key.member_id] = replace(before, member_epoch=-1, previous_member_epoch=-1, assigned={})
         return
     group.members[key.member_id] = replace(
-        known or ShareMember(key.member_id),
+        before or ShareMember(key.member_id),
         member_epoch=value.member_epoch,
         previous_member_epoch=value.previous_member_epoch,
         state=value.state,

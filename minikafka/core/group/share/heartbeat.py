@@ -80,18 +80,18 @@ class SharePlanner:
             message = f"The share group has reached its maximum capacity of {self._settings.size_max} members."
             raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, message)
         intervals = self._settings.intervals(group_id)
-        known = _known(group, request)
-        updated = _updated(known, request, client)
+        before = _known(group, request)
+        updated = _updated(before, request, client)
         plan = SharePlan(member_id=member_id)
-        if updated != known:
+        if updated != before:
             plan.records.append(member_record(group_id, updated))
-        is_bumped = updated.subscribed_topic_names != known.subscribed_topic_names
+        is_bumped = updated.subscribed_topic_names != before.subscribed_topic_names
         if group.assignment_epoch >= group.epoch and self._has_unassigned(group):
             is_bumped = True
         epoch, is_bumped = self._next_epoch(group, updated, plan, is_bumped)
         target_epoch, target = self._next_target(group, updated, epoch, plan, intervals, wall_ms)
         reconciled = self._reconcile(group, updated, target_epoch, target, plan, is_bumped)
-        plan.answer = _answer(request, known, reconciled, intervals)
+        plan.answer = _answer(request, before, reconciled, intervals)
         self._initialize(group, updated, epoch, plan, asked)
         return plan
 
@@ -124,9 +124,7 @@ class SharePlanner:
     ) -> tuple[int, Assignment]:
         if group.assignment_epoch >= epoch or is_early(group, intervals, wall_ms):
             return group.assignment_epoch, group.targets.get(updated.member_id, {})
-        subscriptions = {
-            member_id: self._ids(member.subscribed_topic_names) for member_id, member in group.members_with(updated).items()
-        }
+        subscriptions = {member_id: self._ids(member.subscribed_topic_names) for member_id, member in group.members_with(updated).items()}
         partitions = {topic_id: topic.partitions for topic_id, topic in group.initialized.items()}
         targets = assign_simple(subscriptions, partitions, group.targets)
         plan.records += [
@@ -194,8 +192,8 @@ def together(first: Mapping[bytes, TopicStates], second: Mapping[bytes, TopicSta
     """The partitions of both."""
     result = dict(first)
     for topic_id, states in second.items():
-        known = result.get(topic_id)
-        result[topic_id] = states if known is None else TopicStates(states.name, known.partitions | states.partitions)
+        before = result.get(topic_id)
+        result[topic_id] = states if before is None else TopicStates(states.name, before.partitions | states.partitions)
     return result
 
 
@@ -229,24 +227,24 @@ def _known(group: ShareGroup, request: ShareGroupHeartbeatRequest) -> ShareMembe
     raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, message)
 
 
-def _updated(known: ShareMember, request: ShareGroupHeartbeatRequest, client: Client) -> ShareMember:
+def _updated(before: ShareMember, request: ShareGroupHeartbeatRequest, client: Client) -> ShareMember:
     names = request.subscribed_topic_names
     return replace(
-        known,
-        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
-        subscribed_topic_names=known.subscribed_topic_names if names is None else frozenset(names),
+        before,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        subscribed_topic_names=before.subscribed_topic_names if names is None else frozenset(names),
         client_id=client.client_id,
         client_host=client.host,
     )
 
 
 def _answer(
-    request: ShareGroupHeartbeatRequest, known: ShareMember, member: ShareMember, intervals: ShareIntervals
+    request: ShareGroupHeartbeatRequest, before: ShareMember, member: ShareMember, intervals: ShareIntervals
 ) -> ShareGroupHeartbeatResponse:
     answer = ShareGroupHeartbeatResponse(
         member_id=member.member_id, member_epoch=member.member_epoch, heartbeat_interval_ms=intervals.heartbeat_interval_ms
     )
-    if request.member_epoch == 0 or request.subscribed_topic_names is not None or member.assigned != known.assigned:
+    if request.member_epoch == 0 or request.subscribed_topic_names is not None or member.assigned != before.assigned:
         kind = ShareGroupHeartbeatResponse.TopicPartitions
         partitions = [kind(topic_id=topic_id, partitions=sorted(member.assigned[topic_id])) for topic_id in sorted(member.assigned)]
         answer.assignment = ShareGroupHeartbeatResponse.Assignment(topic_partitions=partitions)

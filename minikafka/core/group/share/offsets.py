@@ -36,11 +36,11 @@ def plan_alteration(
     for topic in request.topics:
         found = topics.by_name(topic.topic_name)
         count = 0 if found is None else found.partition_count
-        known = [p for p in topic.partitions if 0 <= p.partition_index < count]
+        existing = [p for p in topic.partitions if 0 <= p.partition_index < count]
         if found is not None:
-            wanted[found.topic_id] = TopicStates(found.name, frozenset(p.partition_index for p in known))
-            if known:
-                plan.topics[found.topic_id] = [(p.partition_index, p.start_offset) for p in known]
+            wanted[found.topic_id] = TopicStates(found.name, frozenset(p.partition_index for p in existing))
+            if existing:
+                plan.topics[found.topic_id] = [(p.partition_index, p.start_offset) for p in existing]
         codes = [(p.partition_index, ErrorCode.NONE if 0 <= p.partition_index < count else UNKNOWN) for p in topic.partitions]
         response.responses.append(
             AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic(
@@ -96,9 +96,7 @@ def tell_deletion(response: DeleteShareGroupOffsetsResponse, answers: StateAnswe
     for topic_id in dict.fromkeys(key[0] for key in answers):
         codes = [code for key, (code, _) in answers.items() if key[0] == topic_id and code is not ErrorCode.NONE]
         if codes:
-            failed = _DeletedTopic(
-                topic_name=names.get(topic_id, ""), topic_id=topic_id, error_code=codes[0], error_message=codes[0].text
-            )
+            failed = _DeletedTopic(topic_name=names.get(topic_id, ""), topic_id=topic_id, error_code=codes[0], error_message=codes[0].text)
             response.responses.append(failed)
         else:
             gone.append(topic_id)
