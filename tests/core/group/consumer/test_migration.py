@@ -93,6 +93,24 @@ def test_the_policy_decides_which_way_a_group_may_change(policy: str) -> None:
     assert owned["k1"] | owned["k2"] == LOW | HIGH and world.kinds() == [("Stable", "consumer")]
 
 
+def test_the_heartbeats_of_classic_members_alone_begin_an_assignment() -> None:
+    """They join again only when they are asked to, and nobody asks before there are new targets."""
+    world = MixedWorld("upgrade")
+    one, two, _ = classic(world)
+    world.beat("now", "c", 0, ["t"])
+    ids, owned = {"k1": one, "k2": two}, {"k1": LOW, "k2": HIGH}
+    group = world.shard.consumers.groups["g"]
+    for _ in range(3):
+        owned = {name: rejoin(world, ids[name], name, owned[name])[1] for name in ids}
+        world.beat("now", "c", group.members["c"].member_epoch)
+    epoch = group.epoch
+    assert len(owned["k1"] | owned["k2"]) == 3 and world.kinds() == [("Stable", "consumer")]
+    assert [world.alive(ids[name], epoch, name) for name in ids] == [NONE, NONE]
+    world.beat("now", "c", -1)
+    assert [world.alive(ids[name], epoch, name) for name in ids][-1] is REJOIN
+    assert group.assignment_epoch == group.epoch == epoch + 1
+
+
 def test_groups_that_cannot_be_consumer_groups_stay_classic() -> None:
     world = MixedWorld()
     world.join("a", "", ["t"], version=3, kind="connect")
