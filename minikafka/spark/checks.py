@@ -299,12 +299,9 @@ def epoch_checkpoint(
     The leader stores (epoch, log end) when it is elected and a follower when it meets the epoch, so an epoch that has batches
     begins exactly at the first of them; only the first run may have lost its beginning to retention (LeaderEpochFileCache).
     A running follower raises its log start, and cuts the checkpoint, long before it deletes the segments or writes the log start
-    down; so without a `clean` stop the checkpoint's first entry counts as log start. Below `cleaned` an epoch's first batches may
-    have been compacted away.
+    down; so without a `clean` stop the checkpoint's first entry counts as log start. Entries behind the end of such a log say nothing: a
+    power failure may leave them, and the next start cuts them. Below `cleaned` an epoch's first batches may have been compacted away.
     """
-    if entries and not clean:
-        log_start = max(log_start, entries[0][1])
-    runs = [run for run in runs if run[2] >= log_start]
     for before, after in pairwise(entries):
         if after[0] <= before[0] or after[1] < before[1]:
             yield Finding(
@@ -312,6 +309,11 @@ def epoch_checkpoint(
                 f"entry `{after[0]} {after[1]}` after `{before[0]} {before[1]}`: epochs and offsets must rise",
                 offset=after[1],
             )
+    if not clean:
+        entries = [entry for entry in entries if entry[1] <= log_end]
+    if entries and not clean:
+        log_start = max(log_start, entries[0][1])
+    runs = [run for run in runs if run[2] >= log_start]
     known = dict(entries)
     for number, (epoch, first, last) in enumerate(runs):
         if epoch < 0:
@@ -328,7 +330,7 @@ def epoch_checkpoint(
                 offset=min(start, first),
             )
     yield from _between_runs(entries, runs, log_start)
-    for epoch, start in entries if clean else ():  # a power failure may leave the checkpoint ahead of the log; the next start cuts it
+    for epoch, start in entries:
         if start > log_end:
             yield Finding("epoch-checkpoint", f"epoch {epoch} starts at {start}, behind the log's end {log_end}", offset=start)
 

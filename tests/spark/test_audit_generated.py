@@ -36,6 +36,12 @@ def test_a_base_passes_and_shows_nothing(player: Player, name: str) -> None:
     assert (judgement.visible, code) == ((), 0)
 
 
+@pytest.mark.parametrize("seed", [881127713])
+def test_a_case_that_was_judged_wrongly(player: Player, seed: int) -> None:
+    """A killed broker's only leader epoch behind its log's end, which the next start cuts: it hid that the batches' epochs are unknown."""
+    assert not _play(player, draw(seed))
+
+
 @pytest.mark.parametrize("number", range(SLICES))
 def test_generated_faults(player: Player, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """A small part of what tests/bench/audit_fuzz.py plays; pages are small, so that comparisons turn many."""
