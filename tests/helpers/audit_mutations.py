@@ -244,6 +244,7 @@ _ALL = (
     _mutant("epoch forks", "epochs that begin elsewhere are not told", "compare:_epoch_forks", _none, "tests/spark/test_audit_checks.py"),
     # the account
     _mutant("account", "what was due and what was compared are not held against each other", "compare:_settle", _none, CONTRACT),
+    _mutant("shortfalls", "less compared than was due counts as all", "coverage:Account.shortfalls", _nothing, CONTRACT),
     _mutant("incomplete", "INCOMPLETE counts as a match", "compare:verdict_of", _verdict_without_incomplete, CLAIMS),
     _mutant("outcome", "an incomplete audit passes", "audit:AuditResult.outcome", _pass_though_unproven, CLAIMS),
     _mutant("single", "one replica alone is enough", "audit:_alone", _none, CLAIMS),
@@ -272,7 +273,7 @@ _ALL = (
     _mutant("elections", "unclean elections are not noted", "metadata_log:_note_election", _none, ELECTIONS),
     _mutant("conflicts", "records acknowledged twice are not told", "ledger:_conflicts", _nothing, ELECTIONS),
     # checks
-    _mutant("crc", "checksums are not looked at", "checks:batch_crc", _nothing),
+    _mutant("crc", "checksums are not looked at", "checks:batch_crc", _nothing, GOLDEN),
     _mutant("magic", "the format's version is not looked at", "checks:batch_magic", _nothing, GOLDEN),
     _mutant("header", "header fields are not looked at", "checks:batch_header", _nothing, "tests/spark/test_audit_faults.py"),
     _mutant("offsets", "gaps and repeats are not looked at", "checks:offsets", _nothing),

@@ -13,7 +13,7 @@ from helpers.audited_clusters import BROKERS, audit, three_alike, told, verdicts
 from helpers.log_clusters import Batch, Partition, plain, write_broker
 
 from minikafka.spark import audit as auditing
-from minikafka.spark import directories, scan, sources
+from minikafka.spark import difference, directories, scan, sources
 from minikafka.spark.audit import AuditOptions, run_audit
 from minikafka.spark.engine_local import LocalEngine
 
@@ -59,6 +59,17 @@ def test_a_shorter_replica_hides_no_difference_of_the_others(tmp_path: Path) -> 
     result = audit(three_alike(tmp_path, [plain(offset) for offset in range(30)], change))
     (found,) = [one for one in result.findings.kept if one.check == "replica-differs"]
     assert found.offset == 20 and set(found.brokers) == {"2", "3"}
+
+
+@pytest.mark.parametrize("step", ["_count", "_zone"])
+def test_what_a_comparison_leaves_out_is_no_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Whatever the reason: here a comparison passes over all cells, and finds nothing."""
+    paths = three_alike(tmp_path, [plain(offset) for offset in range(30)], lambda broker, one: None)
+    assert audit(paths).outcome == "PASS"
+    monkeypatch.setattr(difference.Comparison, step, lambda *_, **__: None)
+    result = audit(paths)
+    assert (result.exit_code, verdicts(result)["t-0"]) == (3, "INCOMPLETE")
+    assert {one.brokers for one in result.findings.kept if "0 (0 offsets) were compared" in one.message} == {("1",), ("2",), ("3",)}
 
 
 def test_a_batch_in_which_a_log_begins_is_compared(tmp_path: Path) -> None:
