@@ -70,6 +70,7 @@ class Consumer:
     _supervisor: asyncio.Task[None] | None = None
     _committer: asyncio.Task[None] | None = None
     _failure: ClientError | None = None
+    _assigned_to: GroupMetadata | None = None
 
     def __init__(
         self,
@@ -108,9 +109,7 @@ class Consumer:
         self._read_committed = isolation_level == "read_committed"
         self._limits = _FetchLimits(fetch_wait_ms_max, fetch_bytes_min, fetch_bytes_max, partition_fetch_bytes_max)
         self._rack = client_rack
-        self._positions: dict[TopicPartition, _Position] = {}
-        self._given_up: dict[TopicPartition, _Position] = {}
-        self._assigned_to: GroupMetadata | None = None
+        self._positions, self._given_up = dict[TopicPartition, _Position](), dict[TopicPartition, _Position]()
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._arrived = asyncio.Event()
         #: Set when leaders have to be looked up again, and when there may be something to fetch.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -105,8 +106,8 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     monkeypatch.setattr(source_reading, "FetchReader", reader_of(made))
     monkeypatch.setattr(source_reading, "Connection", connection_of(made))
     monkeypatch.setattr(source_reading, "first_answer", made.state)
-    monkeypatch.setattr(source_reading.time, "sleep", made.sleep)
-    monkeypatch.setattr(source_reading.time, "monotonic", lambda: made.now)
+    # The module's own clock: other threads of this process go on sleeping by the real one.
+    monkeypatch.setattr(source_reading, "time", SimpleNamespace(sleep=made.sleep, monotonic=lambda: made.now))
     return made
 
 
