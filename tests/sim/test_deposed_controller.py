@@ -4,10 +4,13 @@ has a successor."""
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from helpers.coordinator_story import TOPIC
 from helpers.cut_off import CutOff
 
+from minikafka.sim.network import _Attempt
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 
@@ -21,6 +24,7 @@ class DeposedController(CutOff):
     shape = "combined"
     watch_s = 5.0
     is_told = True
+    patch: pytest.MonkeyPatch
 
     def __init__(self, **properties: str) -> None:
         super().__init__(**properties)
@@ -49,11 +53,34 @@ class DeposedInSilence(DeposedController):
     is_told = False
 
 
-@pytest.mark.parametrize("story_of", [DeposedController, DeposedInSilence])
-def test_the_broker_of_a_deposed_controller_does_not_tell_old_offsets(story_of: type[DeposedController]) -> None:
+class DeposedAndRefused(DeposedController):
+    """Its connections end, and whom it asks refuses another one, as a firewall that rejects does."""
+
+    refused = 0
+
+    def end_connections(self, own: str) -> None:
+        super().end_connections(own)
+        ordinary = _Attempt.ask
+
+        def ask(attempt: _Attempt) -> None:
+            if attempt.there.is_cut and not attempt.future.done():
+                self.refused += 1
+                attempt.future.set_exception(ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
+            else:
+                ordinary(attempt)
+
+        self.patch.setattr(_Attempt, "ask", ask)
+
+
+@pytest.mark.parametrize("story_of", [DeposedController, DeposedInSilence, DeposedAndRefused])
+def test_the_broker_of_a_deposed_controller_does_not_tell_old_offsets(
+    story_of: type[DeposedController], monkeypatch: pytest.MonkeyPatch
+) -> None:
     story = story_of(broker_session_timeout_ms=str(SESSION_MS), broker_heartbeat_interval_ms="2000")
+    story.patch = monkeypatch
     outcome = story.run()
     assert outcome.violation is None, outcome.story
+    assert not isinstance(story, DeposedAndRefused) or story.refused > 1
     assert 0.2 < story.committed_s < 4.0
     assert not story.stale()
     assert story.told[-1][1] is ErrorCode.NOT_COORDINATOR
