@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from minikafka.client.assignors import Assignment
 from minikafka.client.cluster import TRANSPORT_ERRORS, Cluster
-from minikafka.client.errors import BrokerError, ClientError, refusal
+from minikafka.client.errors import BrokerError, ClientError, NoOffsetForPartition, refusal
 from minikafka.client.group import GroupMetadata, committed_offsets, find_coordinator
 from minikafka.client.membership import MemberOptions, Membership, Reader, Subscription
 from minikafka.client.records import ConsumedRecord
@@ -70,7 +70,7 @@ class Consumer:
     _supervisor: asyncio.Task[None] | None = None
     _committer: asyncio.Task[None] | None = None
     _failure: ClientError | None = None
-    _assigned_to: GroupMetadata | None = None
+    _polled_as: GroupMetadata | None = None
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Consumer:
         self._read_committed = isolation_level == "read_committed"
         self._limits = _FetchLimits(fetch_wait_ms_max, fetch_bytes_min, fetch_bytes_max, partition_fetch_bytes_max)
         self._rack = client_rack
-        self._positions, self._given_up = dict[TopicPartition, _Position](), dict[TopicPartition, _Position]()
+        self._positions: dict[TopicPartition, _Position] = {}
         self._fetchers: dict[int, asyncio.Task[None]] = {}
         self._arrived = asyncio.Event()
         #: Set when leaders have to be looked up again, and when there may be something to fetch.
@@ -186,15 +186,8 @@ class Consumer:
         self._news()
 
     async def _assigned(self, assignment: Assignment) -> None:
-        wanted = [(topic, index) for topic, indexes in assignment.items() for index in indexes]
-        # In the same generation the application may still commit what it holds (a transaction, too): it must not read that again.
-        kept = {key: position for key, position in self._given_up.items() if position.offset is not None and key in wanted}
-        kept = kept if self.group_metadata == self._assigned_to else {}
-        self._given_up, self._assigned_to = {}, self.group_metadata
-        self._generation += 1
-        made = {key: _Position() for key in wanted if key not in kept}
-        self._positions = kept | made
-        await self._find_offsets(made, {})
+        self._positions = {}
+        await self._changed(assignment)
 
     async def _changed(self, assignment: Assignment) -> None:
         wanted = [(topic, index) for topic, indexes in assignment.items() for index in indexes]
@@ -207,11 +200,14 @@ class Consumer:
         # A position that was not found the last time is looked for again.
         made = {key: _Position() for key in wanted if self.position(key) is None}
         self._positions |= made
-        await self._find_offsets(made, {})
+        try:
+            await self._find_offsets(made, {})
+        except NoOffsetForPartition as error:
+            self._failure = error
+            self._arrived.set()
 
     async def _lost(self) -> None:
         self._generation += 1
-        self._given_up |= self._positions
         self._positions = {}
 
     @property
@@ -236,13 +232,16 @@ class Consumer:
 
     @property
     def group_metadata(self) -> GroupMetadata:
-        """Who this is in its group, for `TransactionalProducer.send_offsets_to_transaction`. Raises ClientError without a group id."""
+        """Who this was in its group when `poll` returned last, for `TransactionalProducer.send_offsets_to_transaction`: what was polled
+        before a rebalance is refused after it. Raises ClientError without a group id."""
+        return self._polled_as or self._metadata()
+
+    def _metadata(self) -> GroupMetadata:
         if self.group_id is None:
             raise ClientError("group_metadata needs a group_id")
-        member = self._member if self._subscribed else None
-        if member is None:
+        if self._member is None or not self._subscribed:
             return GroupMetadata(self.group_id)
-        return GroupMetadata(self.group_id, member.generation, member.member_id, member.group_instance_id)
+        return GroupMetadata(self.group_id, self._member.generation, self._member.member_id, self._member.group_instance_id)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from `offset`."""
@@ -298,7 +297,7 @@ class Consumer:
     async def _reset_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         if self._reset == "none":
             names = ", ".join(f"{topic}-{index}" for topic, index in partitions)
-            raise ClientError(f"no committed offset for {names}, and auto_offset_reset is none")
+            raise NoOffsetForPartition(f"no committed offset for {names}, and auto_offset_reset is none")
         return await self.offsets_for(dict.fromkeys(partitions, EARLIEST if self._reset == "earliest" else LATEST))
 
     async def _ask_coordinator(self, request: Any, version_max: int) -> Any:
@@ -370,6 +369,7 @@ class Consumer:
             records = self._take(records_max)
             left = deadline - loop.time()
             if records or left <= 0:
+                self._polled_as = None if self.group_id is None else self._metadata()
                 return records
             self._arrived.clear()
             await self._wait(self._arrived, left)

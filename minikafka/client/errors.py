@@ -21,6 +21,10 @@ class AuthenticationError(ClientError):
     """A broker and this client do not accept each other: a certificate, a password, a SASL mechanism. Trying again does not help."""
 
 
+class NoOffsetForPartition(ClientError):
+    """A group has committed nothing of a partition, and auto_offset_reset is none: `seek` says where to begin."""
+
+
 class BrokerError(ClientError):
     """A broker refused; `code` is the protocol's."""
 

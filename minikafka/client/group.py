@@ -123,6 +123,8 @@ class GroupMember:
         self._topics: list[str] = []
         self._coordinator: BrokerInfo | None = None
         self._task: asyncio.Task[None] | None = None
+        #: Member id and generation of the last assignment.
+        self._assigned_to = ("", -1)
         self.joined = asyncio.Event()
         self.failure: ClientError | None = None
 
@@ -139,12 +141,11 @@ class GroupMember:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if self.member_id and self._coordinator is not None and self.group_instance_id is None:
-            request = LeaveGroupRequest(
-                group_id=self.group_id,
-                members=[LeaveGroupRequest.MemberIdentity(member_id=self.member_id)],
-            )
             with contextlib.suppress(*TRANSPORT_ERRORS, ClientError):
-                await asyncio.wait_for(self.ask(request), 2)
+                await asyncio.wait_for(self._leave(), 2)
+
+    async def _leave(self) -> None:
+        await self.ask(LeaveGroupRequest(group_id=self.group_id, members=[LeaveGroupRequest.MemberIdentity(member_id=self.member_id)]))
 
     async def ask(self, request: Request, timeout_ms: int | None = None) -> Response:
         """Send a request to the group's coordinator; None waits for a rebalance. Raises transport errors and BrokerError."""
@@ -166,15 +167,14 @@ class GroupMember:
         while True:
             try:
                 assignment = await self._join()
+                self._assigned_to = self.member_id, self.generation
                 await self._on_assigned(assignment)
                 self.joined.set()
                 backoff = 0.02
                 await self._heartbeats()
             except BrokerError as error:
                 if not error.code.retriable and error.code not in _REJOIN:
-                    self.failure = error
-                    self.joined.set()
-                    self._on_failed()
+                    self._fail(error)
                     return
                 if error.code in LOST_COORDINATOR:
                     self._coordinator = None
@@ -182,10 +182,18 @@ class GroupMember:
                     self.member_id, self.generation = "", -1
             except TRANSPORT_ERRORS:
                 self._coordinator = None
+            except ClientError as error:
+                self._fail(error)
+                return
             self.joined.clear()
             await self._on_lost()
             await asyncio.sleep(backoff)
             backoff = min(backoff * 2, 1.0)
+
+    def _fail(self, error: ClientError) -> None:
+        self.failure = error
+        self.joined.set()
+        self._on_failed()
 
     async def _join(self) -> Assignment:
         protocols = [
@@ -207,7 +215,13 @@ class GroupMember:
                 continue
             if response.error_code:
                 raise refusal(response.error_code, f"joining group {self.group_id}")
-            break
+            if (response.member_id, response.generation_id) != self._assigned_to:
+                break
+            # What was read in a generation may still be committed in it, and is read again by whoever begins at what is committed: so one
+            # that was given up is not taken up again, but by another member.
+            if self.group_instance_id is None:
+                await self._leave()
+            self.member_id = ""
         self.member_id, self.generation = response.member_id, response.generation_id
         assignments = await self._assign(response) if response.leader == response.member_id else {}
         sync = SyncGroupRequest(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from minikafka.client.assignors import encode_assignment
 from minikafka.client.cluster import Cluster
 from minikafka.client.consumer import Consumer, TopicPartition
-from minikafka.client.errors import BrokerError
+from minikafka.client.errors import BrokerError, ClientError, NoOffsetForPartition
 from minikafka.client.group import GroupMember, GroupMetadata, MemberTimes
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.message import Request
 from minikafka.wire.messages.heartbeat import HeartbeatResponse
+from minikafka.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from minikafka.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from minikafka.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 PARTITION = ("topic", 0)
 
@@ -62,33 +67,30 @@ async def test_without_a_seek_the_group_goes_on_where_it_has_committed() -> None
     assert consumer.position(PARTITION) == 3196
 
 
-class JoiningAgain(SlowCoordinator):
-    """Its member is told what it is to read; the group has committed nothing of what the application holds."""
-
-    metadata = GroupMetadata("group", 7, "member")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answered.set()
-
-    @property
-    def group_metadata(self) -> GroupMetadata:
-        return self.metadata
+async def test_who_this_is_in_its_group_is_who_it_was_when_it_polled() -> None:
+    """A rebalance happens beside the application: what it polled before must not be committed in the generation after."""
+    consumer = Consumer("localhost:1", group_id="group")
+    member: Any = SimpleNamespace(generation=7, member_id="member", group_instance_id=None, failure=None)
+    consumer._member, consumer._subscribed = member, True
+    await consumer.poll(0)
+    member.generation = 8
+    assert consumer.group_metadata == GroupMetadata("group", 7, "member")
+    await consumer.poll(0)
+    assert consumer.group_metadata == GroupMetadata("group", 8, "member")
 
 
-@pytest.mark.parametrize(("generation", "expected"), [(7, 3200), (8, 3196)])
-async def test_what_the_application_holds_is_not_read_again_in_the_same_generation(generation: int, expected: int) -> None:
-    """A member that has lost its coordinator joins again, and may be in the same generation then: a transaction that was under way is
-    still committed with it. In a later one the group refuses that, and what was not committed is read by whoever has the partition."""
-    consumer = JoiningAgain()
-    await consumer._assigned({"topic": [0]})
-    consumer.seek(PARTITION, 3200)
-    await consumer._lost()
-    await consumer._lost()
-    assert consumer.position(PARTITION) is None
-    consumer.metadata = GroupMetadata("group", generation, "member")
-    await consumer._assigned({"topic": [0]})
-    assert consumer.position(PARTITION) == expected
+@pytest.mark.parametrize("protocol", ["assigned", "changed"])
+async def test_a_group_without_offsets_says_so_when_there_is_no_reset(protocol: str) -> None:
+    class Nothing(Consumer):
+        async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int | None]:
+            return dict.fromkeys(partitions)
+
+    consumer = Nothing("localhost:1", group_id="group", auto_offset_reset="none")
+    await (consumer._assigned if protocol == "assigned" else consumer._changed)({"topic": [0]})
+    with pytest.raises(NoOffsetForPartition, match="no committed offset for topic-0"):
+        await consumer.poll(0)
+    consumer.seek(PARTITION, 5)
+    assert consumer.position(PARTITION) == 5 and await consumer.poll(0) == []
 
 
 class ScriptedMember(GroupMember):
@@ -126,3 +128,45 @@ async def test_a_member_whose_coordinator_is_away_keeps_its_partitions() -> None
     member = ScriptedMember([ConnectionResetError(), TimeoutError(), *away, ErrorCode.NONE])
     await member._run()
     assert (member.script, member.joins, member.losses) == ([], 1, 1)
+
+
+class Rejoining(GroupMember):
+    """Joins a stable group, which gives a follower the generation that it is in."""
+
+    def __init__(self, instance_id: str | None) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.assignments = 0
+        super().__init__(
+            Cluster("localhost:1"), "group", MemberTimes(6000, 6000, 1), group_instance_id=instance_id, assignors=("range",),
+            on_assigned=self._note_assigned, on_lost=self._note_lost,
+        )  # fmt: skip
+
+    async def _note_assigned(self, _: Any) -> None:
+        self.assignments += 1
+        if self.assignments == 2:
+            raise ClientError("the end")
+
+    async def _note_lost(self) -> None: ...
+
+    async def ask(self, request: Request, timeout_ms: int | None = None) -> Any:
+        if isinstance(request, JoinGroupRequest):
+            self.asked.append(("join", request.member_id))
+            given = request.member_id or f"member-{len(self.asked)}"
+            return JoinGroupResponse(generation_id=7 if given == "member-1" else 8, protocol_name="range", leader="x", member_id=given)
+        if isinstance(request, SyncGroupRequest):
+            return SyncGroupResponse(assignment=encode_assignment({"topic": [0]}))
+        if isinstance(request, LeaveGroupRequest):
+            self.asked.append(("leave", request.members[0].member_id))
+            return LeaveGroupResponse()
+        return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+@pytest.mark.parametrize("instance_id", [None, "static"])
+async def test_a_generation_that_was_given_up_is_not_taken_up_again(instance_id: str | None) -> None:
+    """What was read in it could still be committed in it (a transaction that is under way), and is read again by who begins at what is
+    committed; so it is another member that goes on. Of a static member the group forgets the old id by itself."""
+    member = Rejoining(instance_id)
+    await member._run()
+    left = [("leave", "member-1")] if instance_id is None else []
+    assert member.asked == [("join", ""), ("join", "member-1"), *left, ("join", "")]
+    assert (member.assignments, str(member.failure)) == (2, "the end"), "an unexpected refusal ends the member aloud"

@@ -146,18 +146,17 @@ class BundledTransformer(Transformer):
             await producer.init_transactions()
             await consumer.subscribe([self.source])
             while not self._stopping.is_set():
-                member = consumer.group_metadata
                 records = await consumer.poll(100, RECORDS_MAX)
                 if records:
-                    await self._transaction(producer, consumer, records, member)
+                    await self._transaction(producer, consumer, records)
 
-    async def _transaction(self, producer: TransactionalProducer, consumer: Consumer, records: list[Any], member: Any) -> None:
+    async def _transaction(self, producer: TransactionalProducer, consumer: Consumer, records: list[Any]) -> None:
         after = {(self.source, record.partition): record.offset + 1 for record in records}
         producer.begin()
         try:
             for record in records:
                 await producer.send(self.topic, record.value, partition=record.partition)
-            await producer.send_offsets_to_transaction(after, member)
+            await producer.send_offsets_to_transaction(after, consumer.group_metadata)
             if self.draw.random() >= ABORTED:
                 await producer.commit()
                 self.committed += 1

@@ -16,6 +16,9 @@ from minikafka.wire.messages.streams_group_heartbeat import StreamsGroupHeartbea
 TOPOLOGY_ENTRIES_MAX = 1_000
 #: Characters of the host of an endpoint: those of a name (RFC 1035). Every member is told those of all others.
 ENDPOINT_HOST_MAX = 255
+#: Tags of a client, and characters of each of them, of its rack and of its process. Apache Kafka's clients have 5 tags of 50 characters;
+#: whatever of these is another than before is written to the group's log, and read by the assignor.
+CLIENT_TAGS_MAX, CLIENT_TEXT_MAX = 32, 255
 _TaskIds = Sequence[StreamsGroupHeartbeatRequest.TaskIds]
 
 
@@ -26,6 +29,7 @@ def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
         check_size(topology)
     if endpoint is not None and len(endpoint.host) > ENDPOINT_HOST_MAX:
         raise invalid(f"The host of UserEndpoint has {len(endpoint.host)} characters, but must have {ENDPOINT_HOST_MAX} at most.")
+    _check_client(request)
     if topology is not None and any(subtopology.source_topic_regex for subtopology in topology.subtopologies):
         raise invalid("Regular expressions for source topics are not supported yet.")
     check_texts(
@@ -45,6 +49,16 @@ def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
         raise invalid("If one task-type is non-null, all must be non-null.")
     if request.member_epoch != JOIN_EPOCH and topology is not None:
         raise invalid("Topology can only be provided when (re-)joining.")
+
+
+def _check_client(request: StreamsGroupHeartbeatRequest) -> None:
+    tags = request.client_tags or []
+    if len(tags) > CLIENT_TAGS_MAX:
+        raise invalid(f"There are {len(tags)} ClientTags, but there may be {CLIENT_TAGS_MAX} at most.")
+    named = [("ClientTags", text) for tag in tags for text in (tag.key, tag.value)]
+    for name, text in [*named, ("RackId", request.rack_id), ("ProcessId", request.process_id)]:
+        if text is not None and len(text) > CLIENT_TEXT_MAX:
+            raise invalid(f"{name} has {len(text)} characters, but must have {CLIENT_TEXT_MAX} at most.")
 
 
 def check_size(topology: StreamsGroupHeartbeatRequest.Topology) -> None:

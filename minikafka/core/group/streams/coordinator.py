@@ -239,8 +239,10 @@ class StreamsGroups:
             self.sessions.settle(group_id, plan.settled)
         if plan.unrevoked is not None:
             self._expect_revocation(group_id, plan.unrevoked, now_ms)
-        if plan.member_id in group.members:
-            self._touch(group_id, plan.member_id or "", now_ms)
+        if plan.member_id is not None and plan.member_id in group.members:
+            self._touch(group_id, plan.member_id, now_ms)
+            if plan.offsets is not None:
+                group.told_offsets[plan.member_id] = plan.offsets
         if plan.is_assignment_due:
             self._assignments.start_if_due(group_id, now_ms, self._around.wall_ms(now_ms))
 

@@ -85,7 +85,7 @@ class HeartbeatPlanner:
         epoch, configs = self._next_epoch(group, step, topology, configured, plan, moment)
         if configured.is_ready:
             check_tasks(configured, request)
-        _note_offsets(group, request)
+        _note_offsets(group, request, configured, plan)
         if not group.members and moment.intervals.initial_rebalance_delay_ms > 0:
             plan.delay_ms = moment.intervals.initial_rebalance_delay_ms
         target_epoch, target = self._next_target(group, step.updated, epoch, configured, plan, moment)
@@ -217,12 +217,12 @@ class HeartbeatPlanner:
 
     def leave(self, group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> Plan:
         """A member leaves, for good or for a while. Raises UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID."""
-        if request.shutdown_application:
-            group.shutdown_by = group.shutdown_by or request.member_id
         if request.instance_id is None:
             member = known_member(group, request.member_id)
         else:
             member = known_static_member(group, request.member_id, request.instance_id)
+        if request.shutdown_application:
+            group.shutdown_by = group.shutdown_by or request.member_id
         answer = _Answer(member_id=request.member_id, member_epoch=request.member_epoch, status=[])
         if request.instance_id is not None and request.member_epoch == LEAVE_STATIC_EPOCH:
             assigned = replace(member.assigned, active=dict.fromkeys(member.assigned.active, 0))
@@ -303,19 +303,23 @@ def _next_topology(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, p
     return known
 
 
-def _note_offsets(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> None:
-    """Keep how far the member says that its tasks are. Raises INVALID_REQUEST for a task that it names twice."""
+def _note_offsets(group: StreamsGroup, request: StreamsGroupHeartbeatRequest, configured: ConfiguredTopology, plan: Plan) -> None:
+    """Keep how far the member says that tasks of the topology are; of one that joins when it is a member. Raises INVALID_REQUEST for a task
+    that it names twice."""
     if request.task_offsets is None and request.task_end_offsets is None:
         return
     known = group.told_offsets.get(request.member_id, ToldOffsets())
     told = ToldOffsets(
-        known.task_offsets if request.task_offsets is None else _offsets(request.task_offsets),
-        known.task_end_offsets if request.task_end_offsets is None else _offsets(request.task_end_offsets),
+        known.task_offsets if request.task_offsets is None else _offsets(request.task_offsets, configured),
+        known.task_end_offsets if request.task_end_offsets is None else _offsets(request.task_end_offsets, configured),
     )
-    group.told_offsets[request.member_id] = told
+    if request.member_id in group.members:
+        group.told_offsets[request.member_id] = told
+    else:
+        plan.offsets = told
 
 
-def _offsets(told: Iterable[StreamsGroupHeartbeatRequest.TaskOffset]) -> TaskOffsets:
+def _offsets(told: Iterable[StreamsGroupHeartbeatRequest.TaskOffset], configured: ConfiguredTopology) -> TaskOffsets:
     found: dict[str, dict[int, int]] = {}
     for one in told:
         partitions = found.setdefault(one.subtopology_id, {})
@@ -323,7 +327,8 @@ def _offsets(told: Iterable[StreamsGroupHeartbeatRequest.TaskOffset]) -> TaskOff
             what = f"subtopology {one.subtopology_id} and partition {one.partition}"
             raise invalid(f"Task offsets contain a duplicate entry for {what}.")
         partitions[one.partition] = one.offset
-    return found
+    counts = {name: subtopology.task_count for name, subtopology in (configured.subtopologies or {}).items()}
+    return {name: {n: offset for n, offset in found[name].items() if 0 <= n < count} for name, count in counts.items() if name in found}
 
 
 def _reconcile(group: StreamsGroup, step: _Step, target_epoch: int, target: TasksTuple, plan: Plan) -> StreamsMember:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from minikafka.core.group.consumer.records import Records, epoch_after_leaving
-from minikafka.core.group.streams.group import StreamsGroup
+from minikafka.core.group.streams.group import StreamsGroup, ToldOffsets
 from minikafka.core.group.streams.member import StreamsMember
 from minikafka.core.group.streams.model import InternalTopic, Status, TasksTuple
 from minikafka.core.group.streams.records import (
@@ -31,6 +31,7 @@ class Plan:
     `member_id`: whose session goes on. `unrevoked`: the member that has to give tasks up in time; `settled`: one that need not any more.
     `gone`: one that is no more. `is_refreshed`: the topics were looked at. `is_assignment_due`: targets are computed in steps.
     `delay_ms`: how long the group's first assignment waits. `missing_topics`: internal topics that the answer asks for, by name.
+    `offsets`: what `member_id` has told of its tasks with its request to join.
     """
 
     records: Records = field(default_factory=list)
@@ -42,6 +43,7 @@ class Plan:
     is_refreshed: bool = False
     is_assignment_due: bool = False
     delay_ms: int | None = None
+    offsets: ToldOffsets | None = None
     missing_topics: Mapping[str, InternalTopic] = field(default_factory=dict)
     status: list[StreamsGroupHeartbeatResponse.Status] = field(default_factory=list)
 

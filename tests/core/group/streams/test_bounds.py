@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from helpers.streams_group_world import Request, StreamsWorld, subtopology, topology
 
-from minikafka.core.group.streams.checks import ENDPOINT_HOST_MAX, TOPOLOGY_ENTRIES_MAX
+from minikafka.core.group.streams.checks import CLIENT_TAGS_MAX, CLIENT_TEXT_MAX, ENDPOINT_HOST_MAX, TOPOLOGY_ENTRIES_MAX
 from minikafka.core.group.streams.endpoints import ENDPOINTS_AT_ONCE
-from minikafka.core.group.streams.model import Topology
+from minikafka.core.group.streams.model import Status, Topology
 from minikafka.core.group.streams.records import topology_value
 from minikafka.wire.errors import ErrorCode
 from minikafka.wire.lazily import Lazily
@@ -70,3 +70,46 @@ def test_a_topic_is_found_without_a_look_at_the_others() -> None:
     before = Watched.looks
     assert [told.subtopology_of(topic) for topic in "abcd"] == ["0", "0", "1", None]
     assert Watched.looks == before
+
+
+def offsets(*tasks: tuple[str, int]) -> list[Request.TaskOffset]:
+    return [Request.TaskOffset(subtopology_id=name, partition=partition, offset=7) for name, partition in tasks]
+
+
+def test_only_members_offsets_are_kept_and_only_those_of_tasks() -> None:
+    world = StreamsWorld(a=2, b=1)
+    tasks = offsets(("0", 0), ("0", 1), ("0", 2), ("0", -1), ("no such subtopology", 0))
+    epoch = world.join("m1", task_offsets=tasks).member_epoch
+    assert {name: told.task_offsets for name, told in world.group().told_offsets.items()} == {"m1": {"0": {0: 7, 1: 7}}}
+    world.go_on("m1", epoch, task_end_offsets=tasks)
+    assert world.group().told_offsets["m1"].task_end_offsets == {"0": {0: 7, 1: 7}}
+    world.is_stalled = True
+    world.send("m2", member_id="m2", rebalance_timeout_ms=1, topology=topology(), process_id="p", task_offsets=tasks,
+               active_tasks=[], standby_tasks=[], warmup_tasks=[])  # fmt: skip
+    world.refuse(ErrorCode.MESSAGE_TOO_LARGE)
+    answer: Any = world.answer("m2")
+    assert answer.error_code != ErrorCode.NONE and list(world.group().told_offsets) == ["m1"]
+
+
+@pytest.mark.parametrize("name", ["tags", "key", "value", "rack", "process"])
+def test_what_a_member_says_of_its_client_is_bounded(name: str) -> None:
+    """All of it is written anew whenever any of it is another."""
+
+    def fields(beyond: int) -> dict[str, Any]:
+        text = "x" * (CLIENT_TEXT_MAX + beyond)
+        if name == "tags":
+            return {"client_tags": [Request.KeyValue(key=str(number), value="") for number in range(CLIENT_TAGS_MAX + beyond)]}
+        if name in ("key", "value"):
+            return {"client_tags": [Request.KeyValue(**{"key": "", "value": "", name: text})]}
+        return {f"{name}_id": text}
+
+    world = StreamsWorld(a=1, b=1)
+    assert world.join("m", **fields(1)).error_code == ErrorCode.INVALID_REQUEST and "g" not in world.groups.groups
+    assert world.join("m", **fields(0)).error_code == ErrorCode.NONE
+
+
+def test_who_is_no_member_stops_no_application() -> None:
+    world = StreamsWorld(a=1, b=1)
+    epoch = world.join("m1").member_epoch
+    assert world.beat("nobody", -1, shutdown_application=True).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert Status.SHUTDOWN_APPLICATION not in [one.status_code for one in world.go_on("m1", epoch).status or []]
